@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes compile_commands.json from what Bazel would run.
+"""Writes compile_commands.json from the commands that Bazel would run.
 
 usage: bazel aquery 'mnemonic("CppCompile", //...)' --output=jsonproto |
            tools/compile_commands.py WORKSPACE OUTPUT_BASE EXECUTION_ROOT
 
-Paths are those of the work tree, so that an editor finds the file that it has
-open; flags that only GCC knows are left out, since clangd reads them.
+Paths are those of the work tree, so that an editor finds its open files. Flags
+that only GCC knows are omitted, because clangd reads the file.
 """
 
 import json
@@ -28,7 +28,7 @@ WITHOUT_VALUE = {"-MD", "-c"}
 
 
 def command(arguments, workspace, output_base, execution_root):
-    """An entry of the list, or None if nothing of the work tree is compiled."""
+    """An entry of the list; None if the source is not in the work tree."""
     source = arguments[arguments.index("-c") + 1]
     if not os.path.exists(os.path.join(workspace, source)):
         return None

@@ -1,8 +1,8 @@
-"""Applications over our device: what is common to ucx.py, mpi.py and others.
+"""Applications over our device: the common part of ucx.py, mpi.py and others.
 
-Each of those has NAME, PROGRAMS (what must be installed) and checks(), a list
-of Check. `tests/apps/run NAME` runs all of them, `tests/apps/run` those that
-are brief.
+Each of those has NAME, PROGRAMS (required programs) and checks(), a list of
+Check. `tests/apps/run NAME` runs all checks of an application,
+`tests/apps/run` the brief ones.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Callable
 import places
 from places import Failure, How
 
-# Indices of places.PLACES, and how: where every application is run.
+# Indices of places.PLACES, and how: the environments of every application.
 LOOPBACK, OWN, VETH_1500, VETH_9000 = range(4)
 SPOTS = tuple((p, How(user, family))
               for family in (4, 6)
@@ -23,28 +23,30 @@ SPOTS = tuple((p, How(user, family))
 
 @dataclass(frozen=True)
 class Check:
-    """One run of an application; `run` takes the runner, a place and how, and
+    """One run of an application. `run` takes the runner, a place and how, and
     raises Failure."""
 
     text: str
     run: Callable
     brief: bool = False
-    # Where it runs; empty: at one of SPOTS, one check after the other.
+    # Where it runs. Empty: at one of SPOTS, by turns.
     spots: tuple = ()
 
 
 def missing(programs):
-    """Those that are not installed; a path is a file, of a library say."""
+    """The PROGRAMS that are not installed; a path is a file, such as a
+    library."""
     return [p for p in programs
             if not (os.path.exists(p) if os.path.isabs(p) else
                     shutil.which(p))]
 
 
 def spread(checks, brief):
-    """(place index, how, check) of what is to run."""
+    """(place index, how, check) of all checks."""
     out = []
     for i, check in enumerate(c for c in checks if c.brief or not brief):
-        # One further each round: checks come in rows of their own.
+        # Each round starts one further, so that checks do not always get the
+        # same spot.
         at = (i + i // len(SPOTS)) % len(SPOTS)
         spots = check.spots or (SPOTS[at],)
         for p, how in (spots[i % len(spots)],) if brief else spots:
@@ -58,7 +60,7 @@ def with_environment(environment, argv):
 
 def pair(runner, place, how, server_argv, client_argv, port, ends=True):
     """Runs a server that listens on TCP `port`, and its client. `ends`: the
-    server ends with its client. What the client and the server have said."""
+    server ends with its client. Returns the output of client and server."""
     server = runner.start(place.server, how, server_argv)
     client = None
     try:
@@ -75,7 +77,7 @@ def pair(runner, place, how, server_argv, client_argv, port, ends=True):
 
 
 def expect(text, *words):
-    """Fails unless each of `words` is in `text`."""
+    """Fails unless `text` contains each of `words`."""
     for word in words:
         if word not in text:
             raise Failure(f"no '{word}' in:\n{text}")

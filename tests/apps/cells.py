@@ -1,8 +1,8 @@
-"""What is run: the perftest matrix and the verbs example programs.
+"""The cells: the perftest matrix and the verbs example programs.
 
 A cell is one program with one set of options. Stock perftest refuses some
-combinations while it parses its options; `refusal` says which, so that every
-cell of the matrix ends as run or as refused by perftest, and none unseen.
+combinations while it parses its options. `refusal` names those, so every cell
+of the matrix is either run or known to be refused.
 """
 
 import itertools
@@ -15,7 +15,7 @@ PERFTESTS = tuple(
     for verb in ("send", "write", "read", "atomic")
     for kind in ("bw", "lat")
 )
-# Axis name -> the option it adds. "" leaves the option out.
+# Axis name -> the option it adds. "": no option.
 SWITCHES = {
     "all sizes": "-a",
     "bidirectional": "-b",
@@ -85,7 +85,8 @@ def _variants():
 
 
 def refused_cells():
-    """Every switch that a program refuses, alone and in pairs: (cell, why)."""
+    """Every switch that a program refuses, alone and in pairs: (cell, reason).
+    """
     out = []
     for program, atomic in _variants():
         for n in (1, 2):
@@ -98,8 +99,8 @@ def refused_cells():
 
 
 def every_cell(seconds, iterations=0):
-    """Each combination of switches and MTU that perftest accepts. All sizes
-    run for so many iterations each (0: perftest's default)."""
+    """Each combination of switches and MTU that perftest accepts. `all sizes`
+    runs this many iterations per size (0: perftest's default)."""
     out = []
     for program, atomic in _variants():
         for n in range(len(SWITCHES) + 1):
@@ -144,7 +145,7 @@ def pairwise_cells(seconds):
 
 
 def pingpong_cells():
-    """The example programs of rdma-core, as the README of a user would."""
+    """The example programs of rdma-core, as a user runs them."""
     plain = [
         ("ibv_rc_pingpong",),
         ("ibv_rc_pingpong", "-e"),
@@ -167,7 +168,7 @@ def pingpong_cells():
 
 
 def core_cells():
-    """The few that every environment runs."""
+    """The few cells for every environment."""
     return [
         Cell("ibv_rc_pingpong", ("-c",)),
         Cell("ibv_srq_pingpong", ("-e",)),
@@ -182,7 +183,7 @@ def core_cells():
 
 
 def xrc_cells():
-    """Extended reliable connections: what perftest has for them."""
+    """The perftest programs that support extended reliable connections."""
     return [
         Cell(program, ("-c", "XRC") + options)
         for program, options in (
@@ -201,9 +202,8 @@ def xrc_cells():
 
 
 def unreliable_cells():
-    """On unreliable connections, and datagrams: what a receiver misses, nobody
-    sends again, and ib_send_bw waits for it; so no more than a socket's buffer
-    takes."""
+    """UC and UD: lost messages are not repeated, and ib_send_bw would wait for
+    them. So no more are in flight than a socket's buffer holds."""
     return [
         Cell(program, ("-c", service) + options)
         for program, service, options in (

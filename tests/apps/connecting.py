@@ -1,8 +1,8 @@
-"""Programs that connect by the RDMA CM: those of rdmacm-utils, with those over
-rsockets, and perftest -R.
+"""Programs that connect by the RDMA CM: rdmacm-utils, also over rsockets, and
+perftest -R.
 
-Nothing outside of a program shows that it listens, so a client that is refused
-because nobody does yet is started again, as long as the server is there.
+Nothing outside a program shows that it listens. So a client that is refused
+because its server does not listen yet is started again while the server runs.
 """
 
 import re
@@ -21,12 +21,12 @@ NOBODY_LISTENS = re.compile(
 
 @dataclass(frozen=True)
 class CmCell:
-    """A server and a client. In their options @ is the server's address, % the
-    client's, GROUP a multicast address and GID that group's."""
+    """A server and a client. In their options, @ is the server's address, %
+    the client's, GROUP a multicast address, and GID that group's GID."""
 
     server: str
     client: str
-    endless: bool = False  # the server goes on after its client
+    endless: bool = False  # the server outlives its client
     ipv4_only: bool = False
     multicast: bool = False
 
@@ -35,13 +35,13 @@ class CmCell:
 
 
 def core_cells():
-    """What every environment runs."""
+    """The cells for every environment."""
     return [CmCell("rping -s -a @ -C 100 -S 65535 -V",
                    "rping -c -a @ -C 100 -S 65535 -V")]
 
 
 def rsocket_cells():
-    """What rdmacm-utils has over rsockets. Both ends know how much is sent."""
+    """The rdmacm-utils over rsockets. Both ends know how much is sent."""
     both = [
         "rstream -S all -T v -I 10 -C 10",
         "rstream -T a -T v -I 100 -C 10",
@@ -61,7 +61,7 @@ def rsocket_cells():
 
 def every_cell():
     return [
-        # What the server says is read when it has ended: no -v there.
+        # The server's output is read when it has ended: no -v there.
         CmCell("rping -s -a @ -C 1000 -S 65535",
                "rping -c -a @ -C 1000 -S 65535 -v"),
         CmCell("rping -s -a @ -P", "rping -c -a @ -C 100", endless=True),
@@ -86,26 +86,26 @@ def every_cell():
 
 
 def perftest_cell(line):
-    """Stock perftest 4.5 looks up addresses of IPv4 alone."""
+    """Stock perftest 4.5 only resolves IPv4 addresses."""
     return CmCell(f"{line} -R -F", f"{line} -R -F @", ipv4_only=True)
 
 
 def perftest_cells():
-    """perftest -R: each program over each service that it takes with it."""
+    """perftest -R: each program over each service that it supports with -R."""
     return [perftest_cell(f"{program} -n 20")
             for program in cells.PERFTESTS] + [
         perftest_cell(f"ib_send_{kind} -c UD -n 20") for kind in ("bw", "lat")]
 
 
 def refused_cells():
-    """The services that stock perftest 4.5 refuses with -R: (cell, why)."""
+    """The services that stock perftest 4.5 refuses with -R: (cell, reason)."""
     return [(cells.Cell(program, ("-c", service, "-R")), f"{service} with -R")
             for program in cells.PERFTESTS for service in ("UC", "XRC")
             if service == "XRC" or program.split("_")[1] in ("send", "write")]
 
 
 def until_heard(runner, place, how, cell, argv, server):
-    """Nobody refuses a sender to a group: it sends until it was heard."""
+    """A sender to a group is never refused: it sends until it was heard."""
     end_time = time.monotonic() + places.LIMIT
     while server.poll() is None:
         if time.monotonic() > end_time:
@@ -119,8 +119,8 @@ def until_heard(runner, place, how, cell, argv, server):
 
 
 def run(runner, place, how, cell):
-    """Runs server and client of one cell. What the client has said; of a
-    multicast cell nothing."""
+    """Runs server and client of one cell. Returns the client's output; none
+    for a multicast cell."""
     ipv4 = how.family == 4 or cell.ipv4_only
     words = {"@": place.server.ipv4 if ipv4 else place.server.ipv6,
              "%": place.client.ipv4 if ipv4 else place.client.ipv6,
@@ -128,7 +128,7 @@ def run(runner, place, how, cell):
              "GID": "::ffff:239.77.0.2" if ipv4 else "ff0e::77:2"}
 
     def argv(line):
-        if "-f gid" in line and ipv4:  # as IPv4 addresses stand in GIDs
+        if "-f gid" in line and ipv4:  # the form of IPv4 addresses in GIDs
             words["@"] = "::ffff:" + place.server.ipv4
         return [words.get(word, word) for word in line.split()]
 

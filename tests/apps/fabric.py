@@ -1,7 +1,7 @@
-"""libfabric: fi_info, and fi_pingpong with a check of the contents.
+"""libfabric: fi_info, and fi_pingpong with verified contents.
 
-libfabric's verbs provider leaves the loopback interface out, but asks the RDMA
-CM for the device of "localhost": there must be none, or it takes no other.
+libfabric's verbs provider ignores the loopback interface, but asks the RDMA CM
+for the device of "localhost". There must be none, or it only uses that device.
 """
 
 import places
@@ -17,7 +17,7 @@ SPOTS = ((OWN, How("nobody")), (VETH_1500, How()), (VETH_9000, How("nobody")),
 
 
 def only(device, side):
-    """The variable that leaves no other device than that of `side`."""
+    """The variable that makes the device of `side` the only one."""
     return {"RXE_USER_DEVICES": f"{device}={side.device_of}"}
 
 

@@ -1,7 +1,8 @@
 """MPI: Open MPI over UCX and over libfabric, and MPICH over UCX.
 
-The program is programs/mpi_check.c, which checks what arrives; it is compiled
-here. On two namespaces half of the ranks are in each, as on two hosts.
+The program is programs/mpi_check.c, which verifies received data; it is
+compiled here. With two namespaces, half of the ranks are in each, as on two
+hosts.
 """
 
 import os
@@ -22,7 +23,7 @@ LIMIT = 300  # seconds, eight ranks that poll on two cores
 
 
 class Programs:
-    """What is compiled, once, in a folder that every user may read."""
+    """Compiles the program once, in a folder that every user can read."""
 
     def __init__(self):
         self.folder = None
@@ -39,8 +40,8 @@ class Programs:
         return path
 
     def agent(self, runner, side):
-        """What mpirun calls in the place of ssh: it runs a command in the
-        namespace of the client's end, under a host name of its own."""
+        """The command that mpirun calls instead of ssh: it runs a command in
+        the namespace of the client's end, with its own host name."""
         path = os.path.join(self.folder.name, f"agent-{side.netns}")
         with open(path, "w") as f:
             f.write(f"""#!/bin/sh
@@ -85,7 +86,7 @@ def _ucx_environment(tls, device, gid, how):
 
 def _mpich(ranks, tls, _, device, gid, how):
     environment = _ucx_environment(tls, device, gid, how)
-    # Ranks of one host over the device as well.
+    # Ranks of one host use the device, too.
     environment["MPIR_CVAR_NOLOCAL"] = "1"
     return ["mpirun.mpich", "-np", str(ranks)], environment
 
@@ -129,7 +130,7 @@ def checks():
                         ("mpich", ("rc_v", "ud_v"))):
         for layer in layers:
             for ranks in (2, 4, 8):
-                # libfabric leaves the loopback interface out.
+                # libfabric ignores the loopback interface.
                 one_host = OWN if layer == "ofi" else LOOPBACK
                 brief = ranks == 2 and (mpi, layer) in (
                     ("openmpi", "rc_v"), ("openmpi", "ofi"))

@@ -1,8 +1,8 @@
-"""Gloo, DAPL, and what applications need that cannot be run here.
+"""Gloo, DAPL, and the requirements of applications that cannot run here.
 
-programs/gloo_check.cc computes sums by Gloo's verbs transport and checks them;
-programs/needs.c looks for what the sources of others ask a device for. Both are
-compiled here.
+programs/gloo_check.cc computes sums with Gloo's verbs transport and verifies
+them; programs/needs.c checks what the sources of other applications need from
+a device. Both are compiled here.
 """
 
 import os
@@ -19,7 +19,7 @@ SPOTS = ((LOOPBACK, How("nobody")), (VETH_1500, How()), (LOOPBACK, How()))
 
 
 class Programs:
-    """What is compiled, once, in a folder that every user may read."""
+    """Compiles the programs once, in a folder that every user can read."""
 
     def __init__(self):
         self.folder = None
@@ -89,7 +89,7 @@ def _dapl(transfers):
             server = runner.start(place.server, how,
                                   argv(place.server, "-T", "S"))
             try:
-                # Nothing shows that it listens: who is refused asks again.
+                # Nothing shows that it listens: a refused client tries again.
                 for _ in range(20):
                     process = runner.start(place.client, how, client + [
                         "-i", "50", "-t", "2", "-w", "2", "-R", "BE",

@@ -1,8 +1,8 @@
-"""Where it is run: network namespaces, users, and pairs of processes.
+"""Where programs run: network namespaces, users, and pairs of processes.
 
-Every namespace is made here and removed at the end. Nothing waits for a time
-to pass: a server is ready when it listens, a program has ended when it ended;
-the limits are only there so that a hang becomes a failure.
+Every namespace is created here and removed at the end. Nothing waits for time
+to pass: a server is ready when it listens, a program has ended when its
+process has. Time limits only turn a hang into a failure.
 """
 
 import json
@@ -15,13 +15,13 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
-LIMIT = 120  # seconds until a program that has not ended has failed
+LIMIT = 120  # seconds until a running program counts as failed
 NOBODY = 65534
 BROKER = "rxe-user-port-broker"
 
 
 class Failure(Exception):
-    """A check that did not hold; the text is shown."""
+    """A failed check, with its text."""
 
 
 def sh(*argv, check=True):
@@ -33,7 +33,7 @@ def sh(*argv, check=True):
 
 @dataclass
 class Side:
-    """One end: a namespace (None: the one we are in) and what it is called
+    """One end: a namespace (None: the current one), and its address as seen
     from the other end."""
 
     netns: str = None
@@ -60,7 +60,7 @@ class Place:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-made = []  # names of all namespaces, those of places that failed included
+made = []  # names of all namespaces, including those of failed places
 
 
 def remove_namespaces():
@@ -69,7 +69,7 @@ def remove_namespaces():
 
 
 def namespace_inode(name):
-    """What tells a network namespace from others; None: there is none."""
+    """Identifies a network namespace; None: it does not exist."""
     try:
         return os.stat(os.path.join("/run/netns", name)).st_ino
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def namespace_inode(name):
 
 
 def processes_in(inodes):
-    """Process ids in the network namespaces of these inodes."""
+    """Process ids in the network namespaces with these inodes."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -89,10 +89,10 @@ def processes_in(inodes):
 
 
 def leave_nothing_behind_on_signals(prefix):
-    """A signal that ends this program first ends all that runs in the
-    namespaces that it has made, brokers too, and removes them; and `prefix`,
-    unless None. Other threads may be about to start something meanwhile:
-    without its name nothing comes into a namespace any more."""
+    """On a signal, ends all processes in the namespaces that this program has
+    created, brokers included, and removes the namespaces; and `prefix`, unless
+    None. Other threads may be about to start a process: without its name no
+    process can enter a namespace any more."""
     def leave(number, _frame):
         inodes = {namespace_inode(name) for name in made}
         remove_namespaces()
@@ -123,7 +123,7 @@ def _namespace(tag):
 
 def loopback_place(tag="lo"):
     ns = _namespace(tag)
-    # Without it no route leads to IPv6 groups on the loopback interface.
+    # Without this route IPv6 groups on the loopback interface are unreachable.
     sh("ip", "-n", ns, "-6", "route", "add", "local", "ff0e::/16", "dev", "lo",
        "table", "local")
     side = Side(ns)
@@ -133,7 +133,7 @@ def loopback_place(tag="lo"):
 def own_address_place():
     """The machine's own address: both ends on one real interface."""
     ns = _namespace("own")
-    # Its peer only gives it a carrier: traffic to an own address stays inside.
+    # Its peer only provides a carrier: traffic to an own address stays inside.
     sh("ip", "-n", ns, "link", "add", "own0", "type", "veth", "peer", "name",
        "own1")
     for name in ("own0", "own1"):
@@ -158,8 +158,8 @@ def veth_place(mtu):
 
 
 def sink_place():
-    """An interface that takes whole segmented sends and frees them, as a
-    network card would whose driver costs nothing. Only who sends is there."""
+    """An interface that accepts whole segmented sends and frees them, like a
+    network card with a free driver. Only the sender is there."""
     ns = _namespace("sink")
     sh("ip", "-n", ns, "link", "add", "sink0", "type", "ifb")
     sh("ip", "-n", ns, "link", "set", "sink0", "mtu", "9000", "up")
@@ -175,31 +175,31 @@ class How:
     user: str = "root"
     family: int = 4
     spin_us: int = 0  # RXE_USER_SPIN_US
-    lanes: int = 0  # RXE_USER_LANES; 0: as it is
-    broker: bool = True  # False: none can be started
+    lanes: int = 0  # RXE_USER_LANES; 0: the default
+    broker: bool = True  # False: no broker can be started
 
     def __str__(self):
         return f"{self.user}, IPv{self.family}"
 
 
 def public_copy_of_out():
-    """A copy of this checkout's out/ that every user may read: the checkout
-    itself may lie in a home folder that is closed to others."""
+    """A copy of this checkout's out/ that every user can read: the checkout
+    may be in a closed home folder."""
     here = os.path.dirname(os.path.abspath(__file__))
     out = os.path.join(here, "..", "..", "out")
     if not os.path.exists(os.path.join(out, "bin", "rxe-user")):
         raise SystemExit("tests/apps/run: no out/; run tools/dev build first")
     prefix = tempfile.mkdtemp(prefix="rxe_user-")
     os.chmod(prefix, 0o755)
-    # What users get; other builds and what tests leave stand beside it.
+    # Only what users get; out/ also holds other builds and test output.
     for name in ("bin", "include", "lib", "libexec"):
         shutil.copytree(os.path.join(out, name), os.path.join(prefix, name))
     return prefix
 
 
 def make_xrc_files():
-    """The programs name their XRC domains by files of fixed names under /tmp.
-    Whoever comes first would own them, and keep other users out."""
+    """The programs name their XRC domains by fixed files in /tmp. The first
+    user would own them and exclude others."""
     for name in ("xrc_domain", "xrc_domain_client", "xrc_domain_server"):
         path = os.path.join("/tmp", name)
         try:
@@ -211,8 +211,8 @@ def make_xrc_files():
 
 
 def find_gid(devices, netdev, address):
-    """Name of the device on `netdev`, and the index of the GID of `address`,
-    in what `rxe-user devices --json` has said."""
+    """The name of the device on `netdev`, and the index of the GID of
+    `address`, from the output of `rxe-user devices --json`."""
     for device in devices:
         if device["netdev"] != netdev:
             continue
@@ -242,7 +242,7 @@ class Runner:
         return out + [self.rxe_user, "run", *options, "--"] + list(argv)
 
     def start(self, side, how, argv, options=()):
-        """Starts a program; `options` are those of rxe-user run."""
+        """Starts a program. `options` are those of rxe-user run."""
         return subprocess.Popen(
             self.argv(side, how, argv, options), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -262,7 +262,7 @@ class Runner:
 
 
 def listens(pid, port):
-    """Whether `port` is listened on in the network namespace of `pid`."""
+    """Whether a process listens on `port` in the network namespace of `pid`."""
     want = f":{port:04X}"
     for table in ("tcp", "tcp6"):
         try:
@@ -289,7 +289,8 @@ def await_listen(process, port, limit=30):
 
 
 def await_udp(process, port, limit=30):
-    """Until a UDP socket is bound to `port` in the namespace of `process`."""
+    """Waits until a UDP socket is bound to `port` in the namespace of
+    `process`."""
     want = f":{port:04X}"
     end_time = time.monotonic() + limit
     while time.monotonic() < end_time:
@@ -305,7 +306,7 @@ def await_udp(process, port, limit=30):
 
 
 def end(process):
-    """Ends a process that we started, and what it started."""
+    """Ends a process of ours and its children."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -316,7 +317,7 @@ def end(process):
 
 
 def last_words(process, patience=10):
-    """How a process has ended, or stands, and what it said; for reports."""
+    """The state and the output of a process, for reports."""
     if process.stdout.closed:
         return "has been read"
     try:
@@ -347,7 +348,7 @@ def perftest_row(text):
 
 
 def leftovers(side):
-    """What the device has left behind in a namespace: a list of lines."""
+    """What the device has left in a namespace: a list of lines."""
     prefix = side.prefix()
     found = []
     for table in ("udp", "udp6"):
@@ -364,7 +365,7 @@ def leftovers(side):
 
 
 def await_nothing_left(place, limit=20):
-    """A few seconds after the last program nothing is there any more."""
+    """Waits until nothing is left, a few seconds after the last program."""
     end_time = time.monotonic() + limit
     while True:
         left = leftovers(place.server) + leftovers(place.client)

@@ -1,8 +1,8 @@
-"""qperf: its RC, UC and UD tests, connected by the RDMA CM and without.
+"""qperf: its RC, UC and UD tests, connected with and without the RDMA CM.
 
-qperf 0.4.11 uses the CM for RC only. Without it, it addresses queue pairs by
-LID, which RoCE does not have: it must end with an error, as it does on every
-RoCE device.
+qperf 0.4.11 uses the CM for RC only. Without it, qperf addresses queue pairs
+by LID, which RoCE does not have: it must end with an error, as on every RoCE
+device.
 """
 
 import re

@@ -1,15 +1,15 @@
-"""perftest's raw_ethernet_*: frames of Ethernet, by raw packet queue pairs.
+"""perftest's raw_ethernet_*: Ethernet frames on raw packet queue pairs.
 
-Server and client do not speak to each other by TCP; the server is ready when
-its queue pair is.
+Server and client do not communicate by TCP; the server is ready when its queue
+pair exists.
 
-raw_ethernet_burst_lat of perftest 4.5 ends with no card as it is called in its
-help: without a rate limit it forces one by software and then refuses that for
-this test; it signals one send in 100, and stops at its queue's depth of 128;
-and its server drops answers once more of them are under way than it takes
-completions for in a round (16). So it is given a rate of the hardware's, in
-place of which it takes its own, and told to signal all and to send no more in
-a burst than that.
+raw_ethernet_burst_lat of perftest 4.5 does not end on any card with the
+options of its help. Without a rate limit it forces a software limit and then
+refuses that for this test. It signals one send in 100, and stops at its
+queue's depth of 128. Its server drops replies once more of them are in flight
+than it takes completions for in a round (16). So the test sets a hardware
+rate, which perftest replaces by its own, signals all sends, and limits a burst
+to that number.
 """
 
 import subprocess
@@ -20,7 +20,8 @@ from places import Failure
 
 SERVER_MAC, CLIENT_MAC = "02:00:00:00:00:51", "02:00:00:00:00:c1"
 UDP = ("-J", "10.79.0.2", "-j", "10.79.0.1", "-K", "7000", "-k", "7001")
-# As many receives as frames: nothing waits for a server that has no core.
+# As many receives as frames, so that no frame waits for a server that is not
+# scheduled.
 DEPTH = ("-n", "1000", "-r", "1024")
 BURSTS = ("--rate_limit=5", "--burst_size=16", "--reply_every=4", "-Q", "1")
 SETTINGS = (
@@ -65,7 +66,7 @@ def run(runner, place, how, program, options):
                               argv(dc, "client", CLIENT_MAC, SERVER_MAC))
         places.perftest_row(places.finish(client, "the client"))
         said = places.finish(server, "the server")
-        if program != "raw_ethernet_burst_lat":  # whose server has no figures
+        if program != "raw_ethernet_burst_lat":  # whose server prints no figures
             places.perftest_row(said)
     except Failure as e:
         raise Failure(f"{e}\nthe server {places.last_words(server)}") from e

@@ -1,5 +1,5 @@
-"""librpma, remote access to persistent memory: programs/rpma_check.c, which is
-compiled here, writes, flushes, reads and sends, and checks what arrives.
+"""librpma, remote access to persistent memory. programs/rpma_check.c, compiled
+here, writes, flushes, reads and sends, and verifies received data.
 """
 
 import places
@@ -16,7 +16,7 @@ SPOTS = tuple((place, How(user, family)) for place, user, family in
 
 
 def _await_words(process, words):
-    """Reads what it says until `words`; what it says later is left."""
+    """Reads the output up to `words`; later output stays unread."""
     for line in process.stdout:
         if words in line:
             return

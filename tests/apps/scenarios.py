@@ -1,4 +1,4 @@
-"""Scenarios of several pairs at once: crowds, kills, and what is left."""
+"""Scenarios of several pairs at once: many pairs, kills, and leftovers."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def _start_pair(runner, place, how, port, server_argv, client_argv):
 
 
 def _write_bw(runner, place, how, port, seconds):
-    """A timed ib_write_bw pair, started."""
+    """Starts a timed ib_write_bw pair."""
     ds, gs = runner.device_and_gid(place.server, how.family)
     dc, gc = runner.device_and_gid(place.client, how.family)
     common = ["-F", "-p", str(port), "-D", str(seconds), "-s", "65536"]
@@ -60,8 +60,8 @@ def _await_traffic(process, limit=30):
         if process.poll() is not None:
             raise Failure("ended early:\n" + process.stdout.read())
         try:
-            # The program itself is a child of the namespace's exec chain that
-            # has replaced itself: the same process id.
+            # The exec chain of the namespace has replaced itself by the
+            # program: the process id is the same.
             with open(f"/proc/{process.pid}/stat") as f:
                 fields = f.read().rsplit(")", 1)[1].split()
             if int(fields[11]) + int(fields[12]) > 20:  # 0.2 s of CPU
@@ -73,8 +73,8 @@ def _await_traffic(process, limit=30):
 
 
 def eight_pairs_one_killed(runner, place, how=How()):
-    """Eight pairs on one address; one client is killed in mid-transfer. The
-    other seven finish, and nothing is left behind."""
+    """Eight pairs on one address; one client is killed during its transfer.
+    The other seven finish, and nothing is left."""
     started = []
     try:
         for i in range(PAIRS):
@@ -84,8 +84,8 @@ def eight_pairs_one_killed(runner, place, how=How()):
         victim_server, victim = started.pop(PAIRS // 2)
         os.killpg(victim.pid, signal.SIGKILL)
         victim.wait()
-        # The peer of the victim notices by itself (its TCP connection ends or
-        # its retries do); it need not succeed, but it must end.
+        # The victim's peer notices by itself (by its TCP connection or its
+        # retries). It need not succeed, but it must end.
         try:
             victim_server.communicate(timeout=places.LIMIT)
         except Exception as e:
@@ -101,8 +101,9 @@ def eight_pairs_one_killed(runner, place, how=How()):
 
 
 def broker_killed(runner, place, how=How()):
-    """The port broker is killed in mid-transfer: eight running pairs finish
-    with traffic in every interval, and a ninth pair started afterwards works."""
+    """The port broker is killed during transfers. Eight running pairs finish
+    with traffic in every interval, and a ninth pair that starts afterwards
+    works."""
     started = []
     try:
         for i in range(PAIRS):
@@ -124,8 +125,8 @@ def broker_killed(runner, place, how=How()):
 
 
 def slot_usable_again(runner, place, how=How()):
-    """Many short programs one after another, each killed or ended: slots come
-    back, for there are fewer than the programs that ran."""
+    """Many short programs one after another, killed or ended: slots are
+    reused, because there are fewer slots than programs."""
     device, _ = runner.device_and_gid(place.server, how.family)
     for i in range(6):
         server, client = _write_bw(runner, place, how, 18700 + i, 5)
@@ -171,7 +172,8 @@ def counters_in_sysfs(runner, place, how=How()):
         if len(lines) != 1:
             raise Failure(f"no {name} in:\n{text}")
         counted[name] = int(lines[0].split("=")[1])
-    # Of all that run on this device, in both directions: at least its own.
+    # Of all programs on this device, in both directions: at least this
+    # program's.
     least = dict(zip(names, (messages * size // 4, messages * size // 4096,
                              messages)))
     for name in names:
@@ -182,8 +184,8 @@ def counters_in_sysfs(runner, place, how=How()):
 
 
 def without_broker(runner):
-    """Verbs and connection manager of a process share the port that it has
-    alone where no broker can be started. In a place where none has run."""
+    """Verbs and connection manager of a process share the port that the
+    process holds alone because no broker can be started. In a fresh place."""
     place = places.veth_place(4000)
     try:
         for cell in connecting.core_cells():
@@ -195,8 +197,8 @@ def without_broker(runner):
 
 
 def ended_run(runner):
-    """This program, ended by a signal while it runs something, leaves neither
-    its namespace nor a process in there."""
+    """A signal that ends this program while it runs something leaves neither
+    its namespace nor a process in it."""
     here = os.path.dirname(os.path.abspath(__file__))
     prefix = os.path.dirname(os.path.dirname(runner.rxe_user))
     run = subprocess.Popen(
@@ -204,7 +206,7 @@ def ended_run(runner):
          "loopback: root, IPv4: ib_"], stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
-        first = run.stdout.readline()  # the next one has been started, or is
+        first = run.stdout.readline()  # the next one is starting
         mine = f"rxeu-{run.pid}-"
         names = [n for n in os.listdir("/run/netns") if n.startswith(mine)]
         inodes = {places.namespace_inode(name) for name in names}

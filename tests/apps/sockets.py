@@ -1,7 +1,7 @@
-"""Files that go over rsockets: rcopy, and programs that know TCP alone, under
-rxe-user run --sockets. What arrives is what was sent.
+"""Files sent over rsockets: rcopy, and TCP programs under rxe-user run
+--sockets. Received files must be correct.
 
-That it went over RDMA: nothing listens on the TCP port meanwhile.
+Nothing listens on the TCP port meanwhile, which shows that RDMA was used.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ NOBODY_LISTENS = re.compile(
 
 
 class Files:
-    """A folder for everybody, with a file `sent` of random bytes."""
+    """A folder for all users, with a file `sent` of random bytes."""
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="rxe_user-sockets-")
@@ -45,8 +45,8 @@ class Files:
 
 
 def _pair(runner, place, how, server_argv, client_argv, options, port=None):
-    """Runs both; the client again as long as nobody listens. The server is ended.
-    Returns what the client has said."""
+    """Runs both, and the client again while nothing listens. Ends the server.
+    Returns the client's output."""
     server = runner.start(place.server, how, server_argv, options)
     try:
         end_time = time.monotonic() + places.LIMIT
@@ -77,7 +77,7 @@ def _address(place, how):
 
 
 def rcopy_of_a_file(runner, place, how):
-    # rcopy cuts what it is given at colons: no address of IPv6.
+    # rcopy splits its argument at colons: no IPv6 addresses.
     with Files() as files:
         _pair(runner, place, how, ["rcopy"],
               ["rcopy", files.path("sent"),
@@ -98,7 +98,7 @@ def curl_from_a_server_in_Python(runner, place, how):
         files.check()
 
 
-# asyncio waits by epoll(7). What comes goes back, until the client has closed
+# asyncio waits with epoll(7). The server echoes until the client has closed
 # its half.
 ECHO_SERVER = """
 import asyncio, sys
@@ -138,10 +138,10 @@ def eight_connections_of_asyncio(runner, place, how):
           ["python3", "-c", ECHO_CLIENT] + address, ["--sockets"], 8018)
 
 
-# More than the client's buffer holds, less than that and the local sockets: both
-# processes of the server end while a part is still to be carried. It arrives all
-# the same, though the client, which waits for an end that must not come, is in no
-# hurry.
+# More than the client's buffer holds, less than that plus the local sockets:
+# both processes of the server end while a part is still to be carried. It
+# arrives, although the client waits for some time for an end that must not
+# come.
 FORKING_SERVER = """
 import os, socket, sys
 host, port = sys.argv[1:]
@@ -200,7 +200,7 @@ for n, client in enumerate(clients):
     server.close()
     assert client.recv(10) == b"back"
     assert client.recv(10) == b""
-    # Where there is RDMA: RDMA_SQSIZE.
+    # Fails without RDMA: RDMA_SQSIZE.
     client.getsockopt(0x10000, 0)
 """
 
@@ -215,7 +215,7 @@ def both_ends_in_one_thread(runner, place, how):
         places.end(program)
 
 
-# With the address families that each can be told.
+# With the address families that each supports.
 ALL = ((rcopy_of_a_file, (4,)), (curl_from_a_server_in_Python, (4, 6)),
        (eight_connections_of_asyncio, (4, 6)), (rstream_that_forks, (4, 6)),
        (a_server_that_forks_and_ends, (4, 6)),

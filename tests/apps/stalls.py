@@ -1,9 +1,9 @@
-"""Notices when the machine itself stands still.
+"""Detects when the machine itself stands still.
 
 On a virtual machine a core can be taken away for longer than a connection
-retries. A program that fails then says nothing about the device. So a process
-on each core, at real-time priority, sleeps for some milliseconds at a time and
-says when it was late: nothing that is tested here can make it late.
+retries. A program that fails then proves nothing about the device. So a
+process on each core, at real-time priority, sleeps for some milliseconds at a
+time and reports when it woke late: no tested program can delay it.
 """
 
 import os
@@ -16,12 +16,12 @@ import time
 from places import Failure
 
 PERIOD = 0.02  # seconds
-STALL = 0.1  # seconds that are told
+STALL = 0.1  # seconds that are reported
 
 
 def watch(core):
-    """The process on one core: prints an empty line when it begins, then when
-    each stall ended (CLOCK_MONOTONIC) and how long it was, in seconds."""
+    """The process on one core. Prints an empty line at its start, then the end
+    of each stall (CLOCK_MONOTONIC) and its length in seconds."""
     parent = os.getppid()
     os.sched_setaffinity(0, {core})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
@@ -36,7 +36,7 @@ def watch(core):
 
 
 class Watch:
-    """Watches from its making until close(). Any thread may ask."""
+    """Watches from construction until close(). Any thread may ask."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -61,15 +61,15 @@ class Watch:
         while select.select([fd], [], [], 0)[0]:
             said = os.read(fd, 4096)
             if not said:
-                return  # it has ended: real-time priority is not allowed here
+                return  # real-time priority is not allowed here
             for line in said.splitlines():
                 end, length = line.split()
                 self.stalls.append((float(end), float(length)))
 
     def attempt(self, text, function, final=(), chances=0):
-        """Does one check: (why it failed or None, seconds). What fails while a
-        core stood still is said and done again, three times at most; of other
-        failures, `chances`. Exceptions of `final` are passed on."""
+        """Does one check. Returns (reason of failure or None, seconds). A
+        failure during a stall is printed and repeated, three times at most;
+        other failures `chances` times. Exceptions of `final` are passed on."""
         for last in (False, False, True):
             start = time.monotonic()
             try:

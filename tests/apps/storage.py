@@ -1,7 +1,7 @@
 """fio with ioengine=rdma: write, read and send.
 
-fio verifies what a server receives by SEND. Nothing of it looks at what a
-WRITE or READ has moved.
+fio verifies what a server receives by SEND. It does not verify data of WRITEs
+and READs.
 """
 
 import re
@@ -15,8 +15,8 @@ NAME = "fio"
 PROGRAMS = ("fio",)
 PORT = 18600
 
-# The server shows nowhere that it listens: a client that nobody hears, or
-# that comes too early, is started again.
+# The server does not show that it listens: a client that is too early is
+# started again.
 TOO_EARLY = re.compile(r"RDMA_CM_EVENT_(REJECTED|UNREACHABLE) instead of")
 
 
@@ -41,20 +41,20 @@ def _run(verb, blocks, block, depth, verify="", brief=False):
                   f"--bs={block}", f"--size={blocks * block}"]
         if verify:
             common += [f"--verify={verify}", "--verify_fatal=1"]
-        # fio connects with an rnr_retry of 0: a SEND that finds no receive
-        # ends it. All of them are posted before the first one is sent.
+        # fio connects with an rnr_retry of 0: a SEND without a receive ends
+        # it. All receives are posted before the first SEND.
         receives = blocks if verb == "send" else depth
         server = runner.start(place.server, how, common + [
             "--rw=read", f"--iodepth={receives}"])
         try:
-            # The client writes what the server can verify, and reads nothing
-            # back itself.
+            # The client writes data that the server can verify, and reads
+            # nothing back.
             said = _client(runner, place, how, server, common + [
                 "--rw=write", f"--verb={verb}", "--do_verify=0",
                 f"--iodepth={depth}",
                 f"--hostname={place.server.ipv4}"])
             expect(said, "err= 0", f"total=0,{blocks},0,0")
-            # Of WRITE and READ the server only sees the end.
+            # The server only sees the end of WRITEs and READs.
             heard = blocks if verb == "send" else 1
             expect(places.finish(server, "the server"), "err= 0",
                    f"total={heard},0,0,0")

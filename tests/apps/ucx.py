@@ -1,6 +1,6 @@
 """UCX: ucx_info, ucx_perftest in UCT and UCP mode, io_demo.
 
-ucx_perftest does not look at what arrives; io_demo -q does, and so do the MPI
+ucx_perftest does not verify received data; io_demo -q does, and so do the MPI
 programs of mpi.py for one-sided operations.
 """
 
@@ -40,7 +40,7 @@ UCT_TESTS = (
 
 
 def _iterations(size):
-    """Enough that queues wrap around, and less than two seconds."""
+    """Enough for queues to wrap around, and less than two seconds."""
     return max(10, min(2000, (64 << 20) // size))
 
 
@@ -56,7 +56,7 @@ def _environment(runner, side, how, tls):
     device, gid = runner.device_and_gid(side, how.family)
     environment = {"UCX_TLS": tls, "UCX_NET_DEVICES": f"{device}:1",
                    "UCX_WARN_UNUSED_ENV_VARS": "n"}
-    # By itself UCX takes a GID of RoCE v2 and IPv4.
+    # By default UCX uses a RoCE v2 GID of IPv4.
     if how.family != 4:
         environment["UCX_IB_GID_INDEX"] = gid
     return environment
@@ -95,7 +95,7 @@ def _info(runner, place, how):
 
 
 def _io_demo(tls, options):
-    """Reads and writes with a check of the contents; connected by rdmacm."""
+    """Reads and writes with verified contents; connected by rdmacm."""
     def run(runner, place, how):
         def argv(side):
             environment = _environment(runner, side, how, tls)

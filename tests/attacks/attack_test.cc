@@ -1,9 +1,10 @@
-// Two processes exchange messages over the loopback interface, and this one
-// forges: as an ordinary user of the same host, from the peer's address with
-// another port and from a third address; as the superuser, from the peer's port
-// as well, without a PSN that is expected. Traffic goes on, right to the byte;
-// what is dropped is counted under its own name; nothing goes back to a
-// stranger; descriptors and memory stay.
+// Two processes exchange messages over the loopback interface while this
+// process forges packets. It acts as an ordinary user of the host, from the
+// peer's address with another port and from a third address; and as the
+// superuser, from the peer's port too, but without an expected PSN. Traffic
+// must continue with every byte correct; dropped packets must be counted under
+// the right name; strangers must get no reply; descriptors and memory must not
+// grow.
 //
 // Each attack lasts a moment, or RXE_USER_TEST_ATTACK_SECONDS.
 
@@ -47,29 +48,30 @@ using wire::Headers;
 using wire::IpAddress;
 using enum wire::Operation;
 
-// So long anything may take; the machine may be slow.
+// Time limit for any step; the machine may be slow.
 constexpr int64_t kTimeoutNs = 20'000'000'000;
-// An attack that lasts a moment: so many packets to each victim, and so many
-// rounds of theirs meanwhile.
+// The size of a short attack: packets to each victim, and rounds of the victims
+// meanwhile.
 constexpr uint64_t kPackets = 2'000;
 constexpr uint64_t kRounds = 20;
 constexpr uint64_t kWarmUp = 50;
-constexpr int kBatch = 50;  // packets, of an attack that is no flood
+// Packets at a time, of an attack that is not a flood.
+constexpr int kBatch = 50;
 constexpr long kPauseNs = 500'000;
-// What a victim does under attack, at least, of what it does without. A moment
-// on a machine that does other things as well tells too little of it.
+// The least rate of a victim under attack, relative to the undisturbed rate.
+// Not checked in short attacks, which are too short on a busy machine.
 constexpr double kShare = 0.1;
 constexpr uint64_t kMostInFlight = (1 << 20) + 8192;  // bytes: Path
-constexpr uint64_t kMoreMemory = 32 << 20;  // bytes that a victim may grow by
-// With AddressSanitizer the memory of a process is its own: what was freed,
-// redzones, shadow.
+constexpr uint64_t kMoreMemory = 32 << 20;  // bytes by which a victim may grow
+// AddressSanitizer distorts the memory of a process: delayed frees, redzones,
+// shadow.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kMemoryTells = false;
 #else
 constexpr bool kMemoryTells = true;
 #endif
 
-// Each attack lasts; 0: a moment.
+// The length of each attack; 0: a moment.
 const int seconds = [] {
   const char* const text = std::getenv("RXE_USER_TEST_ATTACK_SECONDS");
   return text != nullptr ? std::atoi(text) : 0;
@@ -94,15 +96,15 @@ T* Shared() {
 }
 
 enum class Who : uint8_t {
-  kThird,      // an ordinary user, from an address that is nobody's peer
-  kOtherPort,  // the same, from the peer's address
+  kThird,      // an ordinary user, from a third address
+  kOtherPort,  // an ordinary user, from the peer's address
   kPeerPort,   // the superuser, from the peer's port
 };
 
 struct Victim {
   pid_t pid = 0;
   VictimStatus* status = nullptr;
-  // As it was when the attack began.
+  // The state when the attack began.
   uint32_t qpn = 0;
   uint32_t peer_port = 0;
   uint32_t expected_psn = 0;
@@ -110,7 +112,7 @@ struct Victim {
   Evidence evidence;
 };
 
-// What a packet is made of.
+// The input for building a packet.
 struct Target {
   const Victim& victim;
   std::mt19937& random;
@@ -125,11 +127,11 @@ struct Target {
     headers.reth = {victim.status->address, victim.status->rkey, 8};
     return headers;
   }
-  // Just before, at and after what is expected next, and far from it.
+  // PSNs just before, at and after the expected one, and far from it.
   uint32_t AnyPsn(uint32_t base) const {
     return number % 2 == 0 ? base + number / 2 : random();
   }
-  // Beyond everything that could be under way, or has been.
+  // A PSN beyond all PSNs in flight or recently used.
   uint32_t FarPsn(uint32_t base) const {
     return base + (1 << 18) + random() % (1 << 21);
   }
@@ -138,7 +140,7 @@ struct Target {
 struct Forged {
   Headers headers;
   size_t payload = 0;
-  // Done to the finished packet.
+  // Applied to the finished packet.
   std::function<void(Bytes*)> damage = nullptr;
   bool uc_asks = false;
 };
@@ -146,10 +148,11 @@ struct Forged {
 struct Attack {
   std::string_view name;
   std::vector<Who> who;
-  // Each packet is counted by one of these. (The sum has grown.)
+  // The counters of which one must count each packet. The test checks their
+  // sum.
   std::vector<std::string_view> counters;
   std::function<Forged(const Target&)> forge;
-  bool flood = false;  // as fast as it goes
+  bool flood = false;  // at full speed
 };
 
 std::vector<Attack> Attacks() {
@@ -181,7 +184,8 @@ std::vector<Attack> Attacks() {
        {"rx_drop_unknown_qp"},
        [](const Target& t) {
          Forged forged = {t.Header(kSendOnly, t.random()), 16};
-         // Those of the same slot, which the kernel steers to it.
+         // Queue pair numbers of the same slot, which the kernel steers to the
+         // victim.
          forged.headers.bth.dest_qpn =
              (t.victim.qpn & 0xff0000) | (t.random() & 0xffff);
          return forged;
@@ -326,14 +330,14 @@ std::vector<Attack> Attacks() {
   };
 }
 
-// On an unreliable connection between two of ours, whose closed loop
-// (transport/uc/uc_flight.h) strangers neither open nor stop.
+// UC between two of our devices: strangers can neither forge nor suppress the
+// reports (transport/uc/uc_flight.h).
 std::vector<Attack> UcAttacks() {
   using enum Who;
   const auto strangers = std::vector{kThird, kOtherPort};
   const std::vector<std::string_view> stranger = {"rx_drop_source",
                                                   "rx_drop_port"};
-  // Any receive buffer, any number of packets missed, or a NAK.
+  // Any receive buffer, any number of missed packets, or a NAK.
   const auto answer = [](const Target& t, uint32_t psn) {
     Forged forged = {t.Header(kAcknowledge, psn, wire::Transport::kUc)};
     forged.headers.aeth = {static_cast<uint8_t>(t.random() % 128),
@@ -356,7 +360,7 @@ std::vector<Attack> UcAttacks() {
                                 wire::Transport::kUc),
                        64, nullptr, true};
        }},
-      // Some name a packet that has asked; the unit's own test knows which.
+      // Some name a packet that asked for a report; the unit test covers these.
       {"answers",
        {kPeerPort},
        {"rx_drop_response"},
@@ -375,7 +379,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
     if (ipv6() && !rxe_user::HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
-    // Nothing of the test before is there.
+    // Nothing of an earlier test remains.
     rxe_user::EnterFreshNetNamespace();
     home_ = *IpAddress::Parse(ipv6() ? "::1" : "127.0.0.1");
     const IpAddress third =
@@ -385,7 +389,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     }
     raw_ = std::make_unique<RawSocket>(ipv6());
     if (!raw_->ok()) GTEST_SKIP() << "raw sockets are not allowed here";
-    // An address that was just added may have to wait.
+    // A new address may not be usable at once.
     ASSERT_TRUE(Await([&] { return UserSocket(third).ok(); }));
     for (const IpAddress& address : {third, home_}) {
       senders_.push_back(std::make_unique<UserSocket>(address));
@@ -413,7 +417,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     ASSERT_TRUE(Await([&] { return Rounds() >= before + kWarmUp; }));
     undisturbed_ = RoundsPerSecond(before, begin);
     for (int i = 0; i < 2; ++i) {
-      Stat(victims_[i]);  // which has descriptors of its own
+      Stat(victims_[i]);  // opens descriptors of its own
       descriptors_[i] = Descriptors(victims_[i].pid);
       memory_[i] = Memory(victims_[i].pid);
     }
@@ -429,7 +433,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
 
   bool ipv6() const { return GetParam().ipv6; }
   bool uc() const { return GetParam().uc; }
-  uint64_t Rounds() const {  // of the slower one
+  uint64_t Rounds() const {  // of the slower victim
     return std::min(victims_[0].status->rounds.load(),
                     victims_[1].status->rounds.load());
   }
@@ -445,7 +449,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     if (failed) ExplainOnce();
     return failed;
   }
-  // What has become of the victims since the last attack began.
+  // Prints the changes of the victims since the last attack began, once.
   void ExplainOnce() {
     if (std::exchange(explained_, true)) return;
     for (const Victim& victim : victims_) {
@@ -479,7 +483,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
         "/proc/" + std::to_string(pid) + "/fd");
     return static_cast<size_t>(std::distance(begin(all), end(all)));
   }
-  static uint64_t Memory(pid_t pid) {  // resident, in bytes
+  static uint64_t Memory(pid_t pid) {  // resident bytes
     std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
     uint64_t size = 0;
     uint64_t resident = 0;
@@ -490,7 +494,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
   StatDevice Stat(const Victim& victim) {
     StatDevice found;
     std::string missing;
-    // One that has no time does not answer at once.
+    // A busy victim may not answer at once.
     EXPECT_TRUE(Await([&] {
       const rxe_user_cli::Stat stat = rxe_user_cli::AskAll(victim.pid);
       missing = stat.missing;
@@ -529,7 +533,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
                                  : senders_[static_cast<int>(who)]->port();
   }
 
-  // Where the connections are, for packets that are near.
+  // Reads the state of the connections, for packets near it.
   void Locate(std::vector<StatDevice>* reports) {
     reports->clear();
     for (const Victim& victim : victims_) reports->push_back(Stat(victim));
@@ -545,8 +549,8 @@ class AttackTest : public testing::TestWithParam<Setting> {
     }
   }
 
-  // `send` sends one packet to a victim, its number given, until there was
-  // enough of it, and of the victims' traffic.
+  // Calls `send` with increasing numbers, one packet to a victim each, until
+  // there were enough packets and enough rounds of the victims.
   void Attack(std::string_view name, bool flood,
               const std::vector<std::string_view>& counters,
               const std::function<bool(const Victim&, uint32_t)>& send) {
@@ -609,7 +613,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     }
   }
 
-  // All that came was taken for the peer's, or dropped under a name.
+  // Every packet was taken for the peer's or dropped and counted.
   void CheckNothingUncounted() {
     orders_->stop = true;
     ASSERT_TRUE(Await([&] {
@@ -661,7 +665,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
 
   IpAddress home_;
   std::unique_ptr<RawSocket> raw_;
-  std::vector<std::unique_ptr<UserSocket>> senders_;  // by Who
+  std::vector<std::unique_ptr<UserSocket>> senders_;  // indexed by Who
   std::unique_ptr<PacketsTo> answers_;
   VictimOrders* orders_ = nullptr;
   Victim victims_[2];
@@ -679,7 +683,7 @@ TEST_P(RcAttackTest, ForgeriesChangeNothing) { RunAll(Attacks()); }
 
 TEST_P(UcAttackTest, ForgeriesChangeNothing) { RunAll(UcAttacks()); }
 
-// What was seen on the wire, once more.
+// Replays packets that were captured on the wire.
 TEST_P(RcAttackTest, ReplaysChangeNothing) {
   const std::vector<Captured> captured = Capture(ipv6(), 2'000);
   ASSERT_GE(captured.size(), 2'000u);
@@ -700,7 +704,7 @@ TEST_P(RcAttackTest, ReplaysChangeNothing) {
            return senders_[0]->Send(home_, packet);
          });
   if (HasFatalFailure()) return;
-  // Just as they were: late copies, which a network makes, too.
+  // Unchanged: late copies, as a network also makes them.
   Attack("replays, peer's port", false,
          {"duplicate_request", "rx_drop_psn", "rx_drop_response"},
          [&](const Victim&, uint32_t number) {

@@ -54,7 +54,7 @@ void AddRecord(const ReportRecord& record, const ReportRecord* before,
   out << '\n';
 }
 
-// The one at the same place, if there was one.
+// The record at the same index, if any.
 const ReportRecord* At(const std::vector<ReportRecord>* records, size_t i) {
   return records != nullptr && i < records->size() ? &(*records)[i] : nullptr;
 }

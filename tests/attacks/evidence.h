@@ -1,6 +1,6 @@
-// What there is to see of a victim from outside, for the report of a test that
-// has failed: what its queue pair and its device have counted, and how long its
-// threads have waited for a core of the machine.
+// The state of a victim as seen from outside, for the report of a failed test:
+// counters of its queue pair and device, and how long its threads have waited
+// for a core.
 #ifndef TESTS_ATTACKS_EVIDENCE_H_
 #define TESTS_ATTACKS_EVIDENCE_H_
 
@@ -17,22 +17,22 @@ namespace attacks {
 struct ThreadTimes {
   pid_t id = 0;
   std::string name;
-  char state = '?';  // proc(5), stat
+  char state = '?';  // state in proc(5), stat
   uint64_t ran_ns = 0;
-  uint64_t waited_ns = 0;  // runnable, and no core was free
+  uint64_t waited_ns = 0;  // runnable without a free core
 };
 
 struct Evidence {
   int64_t at_ns = 0;  // CLOCK_MONOTONIC
   std::vector<rxe_user_cli::StatDevice> devices;
-  std::string missing;  // why there are none
+  std::string missing;  // the reason if there are no reports
   std::vector<ThreadTimes> threads;
 };
 
-// Of one process. Waits for its answer for some seconds.
+// Collects the evidence of one process. Waits some seconds for its answer.
 Evidence Collect(pid_t pid);
 
-// What has changed since `before`, for people to read; several lines.
+// The changes since `before`, as several lines of text.
 std::string Explain(const Evidence& before, const Evidence& now);
 
 }  // namespace attacks

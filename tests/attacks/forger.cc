@@ -29,13 +29,13 @@ constexpr size_t kIpv4Header = 20;
 constexpr size_t kIpv6Header = 40;
 constexpr int64_t kCaptureMs = 20'000;
 
-// What comes before a captured frame with PACKET_VNET_HDR: struct
-// virtio_net_hdr, whose own header is not C++.
+// The header of a captured frame with PACKET_VNET_HDR: struct virtio_net_hdr,
+// whose own header is not valid C++.
 struct FrameHeader {
   uint8_t flags;
   uint8_t gso_type;
   uint16_t header_length;
-  uint16_t gso_size;  // bytes of each segment; 0: there is but one
+  uint16_t gso_size;  // bytes of each segment; 0: not segmented
   uint16_t checksum_start;
   uint16_t checksum_offset;
 };
@@ -65,7 +65,7 @@ uint32_t Sum(std::span<const uint8_t> bytes) {
   return sum;
 }
 
-// What UDP asks for over IPv6 (RFC 8200, 8.1).
+// The checksum that UDP over IPv6 requires (RFC 8200, 8.1).
 uint16_t UdpChecksum(const wire::IpAddress& from, const wire::IpAddress& to,
                      std::span<const uint8_t> udp) {
   uint32_t sum = Sum(from.bytes) + Sum(to.bytes) + Sum(udp) +
@@ -81,7 +81,7 @@ int64_t NowMs() {
   return now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// Reads all that is there; returns its bytes.
+// Reads everything and returns the number of bytes.
 uint64_t Drain(int fd) {
   uint64_t all = 0;
   uint8_t buffer[1 << 16];
@@ -92,7 +92,7 @@ uint64_t Drain(int fd) {
   }
 }
 
-// The packets of one frame, which the loopback interface does not cut up.
+// Adds the packets of one frame, which the loopback interface does not split.
 void AddFrame(std::span<const uint8_t> frame, size_t segment_size, bool ipv6,
               std::vector<Captured>* all) {
   const size_t ip = ipv6 ? kIpv6Header : kIpv4Header;
@@ -117,7 +117,7 @@ void AddFrame(std::span<const uint8_t> frame, size_t segment_size, bool ipv6,
 UserSocket::UserSocket(const wire::IpAddress& address) : address_(address) {
   const bool v4 = address.is_v4();
   fd_ = socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  // As RoCE has it: no fragments, so an IP identification of 0.
+  // As in RoCE: no fragments, so the IP identification is 0.
   const int probe = v4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE;
   setsockopt(fd_, v4 ? IPPROTO_IP : IPPROTO_IPV6,
              v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &probe, sizeof(probe));
@@ -129,7 +129,7 @@ UserSocket::UserSocket(const wire::IpAddress& address) : address_(address) {
     fd_ = -1;
     return;
   }
-  // At the same place in both.
+  // At the same offset for both families.
   port_ = ntohs(reinterpret_cast<sockaddr_in*>(&name)->sin_port);
 }
 
@@ -182,7 +182,7 @@ bool RawSocket::Send(const wire::IpAddress& from, uint16_t port,
     packet[0] = 0x45;
     wire::StoreBe16(packet.data() + 2, static_cast<uint16_t>(packet.size()));
     wire::StoreBe16(packet.data() + 4, ip_id);
-    packet[6] = 0x40;  // DF: an identification of 0 stays
+    packet[6] = 0x40;  // DF: the identification stays 0
     packet[8] = wire::kDefaultHopLimit;
     packet[9] = IPPROTO_UDP;
     std::copy(from.bytes.begin() + 12, from.bytes.end(), packet.begin() + 12);
@@ -199,7 +199,7 @@ PacketsTo::PacketsTo(const wire::IpAddress& address) {
   const bool v4 = address.is_v4();
   fd_ = socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC,
                htons(v4 ? ETH_P_IP : ETH_P_IPV6));
-  // The last word of the destination tells it from the other addresses.
+  // The last word of the destination distinguishes the addresses.
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, v4 ? 16u : 36u),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
@@ -214,7 +214,7 @@ PacketsTo::PacketsTo(const wire::IpAddress& address) {
     fd_ = -1;
     return;
   }
-  Drain(fd_);  // what came before the filter
+  Drain(fd_);  // packets from before the filter
 }
 
 PacketsTo::~PacketsTo() {
@@ -240,7 +240,7 @@ std::vector<Captured> Capture(bool ipv6, size_t count) {
     socklen_t size = sizeof(from);
     const ssize_t bytes = recvfrom(fd, buffer.data(), buffer.size(), 0,
                                    reinterpret_cast<sockaddr*>(&from), &size);
-    // What is sent is seen once more as it comes in.
+    // A sent packet is seen a second time when it is received.
     if (bytes < static_cast<ssize_t>(kBefore) ||
         from.sll_pkttype != PACKET_HOST) {
       continue;

@@ -1,4 +1,4 @@
-// Packets in somebody's name, onto the loopback interface.
+// Sends packets with forged senders to the loopback interface.
 #ifndef TESTS_ATTACKS_FORGER_H_
 #define TESTS_ATTACKS_FORGER_H_
 
@@ -26,9 +26,9 @@ class UserSocket {
   bool ok() const { return fd_ >= 0; }
   const wire::IpAddress& address() const { return address_; }
   uint16_t port() const { return port_; }
-  // To port 4791. Whether it was sent.
+  // Sends to port 4791. Returns whether it was sent.
   bool Send(const wire::IpAddress& to, std::span<const uint8_t> bytes);
-  // How many bytes have come in since the last call.
+  // Returns the bytes received since the last call.
   uint64_t Take();
 
  private:
@@ -37,7 +37,7 @@ class UserSocket {
   uint16_t port_ = 0;
 };
 
-// The superuser's, which says any source it likes (IP_HDRINCL).
+// A superuser's socket, which sends from any source (IP_HDRINCL).
 class RawSocket {
  public:
   explicit RawSocket(bool ipv6);
@@ -55,7 +55,7 @@ class RawSocket {
   int fd_ = -1;
 };
 
-// Sees all packets that go to an address over the loopback interface.
+// Captures all packets to an address on the loopback interface.
 class PacketsTo {
  public:
   explicit PacketsTo(const wire::IpAddress& address);
@@ -64,28 +64,29 @@ class PacketsTo {
   PacketsTo& operator=(const PacketsTo&) = delete;
 
   bool ok() const { return fd_ >= 0; }
-  // How many bytes there were since the last call.
+  // Returns the bytes captured since the last call.
   uint64_t Take();
 
  private:
   int fd_ = -1;
 };
 
-// Packets to port 4791 that came over the loopback interface.
+// A packet to port 4791 that was received on the loopback interface.
 struct Captured {
   Bytes bytes;  // UDP payload
   uint16_t source_port = 0;
   uint16_t ip_id = 0;
 };
-// Waits for at least `count`, each of a burst counted. Fewer if 20 s pass.
+// Waits for at least `count` packets, counting each of a burst. Returns fewer
+// after 20 s.
 std::vector<Captured> Capture(bool ipv6, size_t count);
 
-// A packet from `from` and its `port` to `to`, with a good ICRC.
+// Builds a packet from `from` and `port` to `to`, with a correct ICRC.
 Bytes BuildPacket(const wire::Headers& headers, size_t payload_bytes,
                   const wire::IpAddress& from, uint16_t port,
                   const wire::IpAddress& to);
 
-// Gives the loopback interface another IPv6 address. Whether it has it then.
+// Adds an IPv6 address to the loopback interface. Returns whether it exists.
 bool AddLoopbackAddress(const wire::IpAddress& address);
 
 }  // namespace attacks

@@ -21,20 +21,21 @@ constexpr uint32_t kWriteBytes = 9000;  // several packets
 constexpr uint32_t kSendBytes = 200;
 constexpr int kReceives = 64;
 constexpr int kTimeoutMs = 20'000;
-constexpr int kRequests = 4;  // of a round
+constexpr int kRequests = 4;  // per round
 
-// The buffer: what is written to the peer, what it has written, what was read
-// back, and so on.
+// Offsets in the buffer: the source of WRITEs, the target of the peer's WRITEs,
+// the target of READs, and so on.
 constexpr size_t kSource = 0;
 constexpr size_t kTarget = 16 * 1024;
 constexpr size_t kReadBack = 32 * 1024;
-constexpr size_t kWord = 48 * 1024;  // that the peer adds to
+constexpr size_t kWord = 48 * 1024;  // the target of the peer's atomics
 constexpr size_t kOldWord = kWord + 8;
 constexpr size_t kReceiveBuffers = 64 * 1024;
-// More than a round of UC has, whose messages are SENDs alone.
+// More receives than a UC round needs, which only has SENDs.
 constexpr size_t kReceiveStride = 9 * 1024;
 constexpr size_t kMemory = kReceiveBuffers + kReceives * kReceiveStride;
-constexpr uint64_t kReceiveId = 1000;  // and more: work requests that receive
+// Work request IDs of receives start here.
+constexpr uint64_t kReceiveId = 1000;
 
 int64_t NowNs() {
   timespec now;
@@ -42,7 +43,7 @@ int64_t NowNs() {
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-struct Address {  // that the two tell each other
+struct Address {  // exchanged by the two ends
   uint32_t qpn;
   uint32_t psn;
   uint32_t rkey;
@@ -65,7 +66,7 @@ class Victim {
       status_->rounds = round + 1;
     }
     status_->stopped = true;
-    for (;;) Wait(-1);  // answers
+    for (;;) Wait(-1);  // keeps responding
   }
 
  private:
@@ -170,9 +171,9 @@ class Victim {
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = own.psn;
-    // Either end may have to wait for a core, for as long as the test waits for
-    // anything: eight times two seconds. With 14, which is a second in all, one
-    // that got no core for so long was given up.
+    // Either end may wait for a core for as long as the test waits for
+    // anything: eight times two seconds. With timeout 14, a second in all, such
+    // an end was given up.
     attr.timeout = 18;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
@@ -184,7 +185,7 @@ class Victim {
                       : IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_MAX_QP_RD_ATOMIC)) == 0,
          "to RTS");
-    // Neither sends before both are ready.
+    // Neither end sends before both are ready.
     char ready = 1;
     Must(send(link_, &ready, 1, 0) == 1 && recv(link_, &ready, 1, 0) == 1,
          "the other victim");
@@ -193,7 +194,7 @@ class Victim {
     status_->qpn = own.qpn;
   }
 
-  // Content that differs from byte to byte and from round to round.
+  // Content that differs in each byte and in each round.
   static void Fill(uint8_t* bytes, size_t size, uint64_t round) {
     for (size_t i = 0; i < size; ++i) {
       bytes[i] = static_cast<uint8_t>((i * 2654435761u + round * 40503u) >> 9);
@@ -217,7 +218,7 @@ class Victim {
     Must(ibv_post_recv(qp_, &wr, &bad) == 0, "ibv_post_recv");
   }
 
-  // A WRITE, what it wrote read back, a SEND, an atomic.
+  // A WRITE, a READ of the written data, a SEND, an atomic.
   void Round(uint64_t round) {
     Fill(memory_.data() + kSource, kWriteBytes, round);
     ibv_sge sges[kRequests];
@@ -253,7 +254,7 @@ class Victim {
     Must(old == round, "an atomic was lost, or done twice");
   }
 
-  // SENDs of several packets, whose content says of which round they are.
+  // SENDs of several packets whose content names their round.
   void UcRound(uint64_t round) {
     Fill(memory_.data() + kSource, kWriteBytes, round);
     std::memcpy(memory_.data() + kSource, &round, sizeof(round));
@@ -283,7 +284,7 @@ class Victim {
     }
     uint64_t round;
     std::memcpy(&round, bytes, sizeof(round));
-    // Never out of order.
+    // Messages must not arrive out of order.
     const bool later = round >= received_;
     received_ = round;
     std::vector<uint8_t> wanted(kWriteBytes);
@@ -293,7 +294,7 @@ class Victim {
                        kWriteBytes - sizeof(round)) == 0;
   }
 
-  // Until something has completed.
+  // Waits until something completes.
   void Wait(int timeout_ms) {
     if (Poll()) return;
     Must(ibv_req_notify_cq(cq_, 0) == 0, "ibv_req_notify_cq");
@@ -338,7 +339,7 @@ class Victim {
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;
   Address peer_ = {};
-  uint64_t received_ = 0;  // messages; of UC the last one's round
+  uint64_t received_ = 0;  // messages; for UC the round of the last one
 };
 
 }  // namespace

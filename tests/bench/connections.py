@@ -1,4 +1,4 @@
-"""Figures of the RDMA CM and of rsockets, by rdmacm-utils' own programs."""
+"""Figures of the RDMA CM and of rsockets, measured with rdmacm-utils."""
 
 import re
 
@@ -16,7 +16,7 @@ def _run(bench, server, client, endless=False):
 
 
 def _step_ms(text, step):
-    """The time from a step's beginning to its end for all connections."""
+    """The time from the first start to the last end of a step."""
     found = re.search(rf"^{step}\s*:\s*([\d.]+)", text, re.M)
     if not found:
         raise Failure(f"no time of {step} in:\n{text}")
@@ -44,7 +44,7 @@ def time_to_connect():
 
 
 def rstream_bandwidth(size, options="", iterations=200, transfers=50):
-    """rstream: so many of `size` bytes each way by turns, Gbit/s."""
+    """rstream: transfers of `size` bytes in each direction by turns, Gbit/s."""
     def measure(bench):
         rstream = f"rstream {options} -S {size} -I {iterations} -C {transfers}"
         text = _run(bench, f"{rstream} -b @", f"{rstream} -s @")

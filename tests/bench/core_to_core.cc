@@ -1,7 +1,7 @@
-// How long two processors take to hand a word to each other and back. Virtual
-// machines move theirs between cores of the host that share a cache and cores
-// that do not; whatever hands over packets then takes twice as long, and
-// figures from before and after do not compare.
+// Measures how long two processors take to pass a word to each other and back.
+// Virtual machines move their processors between host cores that share a cache
+// and cores that do not. Passing packets then takes twice as long, and figures
+// from before and after are not comparable.
 #include <pthread.h>
 #include <sched.h>
 
@@ -34,7 +34,7 @@ void AwaitValue(const std::atomic<int>& word, int value) {
   }
 }
 
-// Nanoseconds for a round trip.
+// Nanoseconds per round trip.
 double RoundTrip(int here, int there) {
   std::atomic<int> word = 0;
   std::thread answers([&] {
@@ -49,7 +49,7 @@ double RoundTrip(int here, int there) {
     word.store(2 * i + 1, std::memory_order_release);
     AwaitValue(word, 2 * i + 2);
   };
-  ask(0);  // both are there
+  ask(0);  // both threads have started
   const double begin = reference::Now();
   for (int i = 1; i <= kRoundTrips; ++i) ask(i);
   const double took = reference::Now() - begin;

@@ -1,7 +1,7 @@
-"""How figures are come by: stock perftest on our device, the raw references,
-and the small verbs program of ours. Each returns a Sample.
+"""Measures the figures: stock perftest on our device, the raw references, and
+our small verbs program. Each function returns a Sample.
 
-Nothing here decides what is measured (rows.py) or what it means (report.py).
+rows.py decides what is measured, report.py what it means.
 """
 
 import collections
@@ -27,12 +27,12 @@ import places
 from places import Failure
 
 PROGRAMS = os.path.join(ROOT, "bazel-bin", "tests", "bench")
-LIMIT = 300  # seconds until a program that has not ended has failed
+LIMIT = 300  # seconds until a running program counts as failed
 IDLE_SECONDS = 4  # for which an idle process is watched
-# A machine has become another one if handing a word from core to core takes so
-# many times what it took mostly, of the last so many times, or as many times
-# less (virtual processors on one real core). A figure from then is taken anew,
-# so often.
+# The machine counts as changed if passing a word between cores takes FAR times
+# as long as usual in the last REMEMBERED measurements, or the inverse (virtual
+# processors on one real core). A figure from then is repeated, up to RETAKES
+# times.
 FAR, REMEMBERED, RETAKES = 1.6, 99, 10
 ORDINARY_RMEM_MAX = 212992  # bytes; the kernel's default
 RMEM_MAX = "/proc/sys/net/core/rmem_max"
@@ -44,8 +44,8 @@ class Skip(Exception):
 
 @dataclass
 class Sample:
-    """One figure, and what was done for it. CPU time is that of all processes
-    that took part, polling and setting up included."""
+    """One figure and its cost. CPU time is that of all processes, polling and
+    setup included."""
 
     value: float
     messages: float = 0  # of latencies: round trips
@@ -53,7 +53,7 @@ class Sample:
     cpu_s: float = 0
     instructions: float = 0
     percentiles: list = None  # of latencies: [[percent, us], ...]
-    idle: dict = None  # what idle() has seen
+    idle: dict = None  # the result of idle()
 
 
 def perf_counts_instructions():
@@ -66,7 +66,8 @@ def perf_counts_instructions():
 
 
 class BenchRunner(places.Runner):
-    """Runs programs on our device, by perf stat if `counting` into a folder."""
+    """Runs programs on our device; with perf stat into a folder if `counting`.
+    """
 
     counting = None
 
@@ -78,27 +79,27 @@ class BenchRunner(places.Runner):
         return ["perf", "stat", "-x,", "-e", "instructions", "-o", path, "--"]
 
     def argv(self, side, how, argv, options=()):
-        # After the namespace's prefix: whoever looks for the server's port
-        # looks in the namespace of the process that we started.
+        # After the namespace's prefix: the server's port is looked up in the
+        # namespace of the process that we started.
         whole = super().argv(side, how, argv, options)
         at = len(side.prefix())
         return whole[:at] + self.count_argv() + whole[at:]
 
 
 class Turns:
-    """What is measured several times, in turn with other things."""
+    """Measurements that are repeated in turn with others."""
 
     def __init__(self):
-        self.turn = 0  # counts up; references are measured once in each
+        self.turn = 0  # increments; a reference is measured once for each value
         self.core_to_core_ns = collections.deque(maxlen=REMEMBERED)
         self.retaken = 0  # figures that were not kept
         self._memo = {}
 
     def measured(self, measure):
-        """A Sample from a time when the machine was as it mostly is, if such
-        a time comes."""
-        # One look for each figure: the many of those who wait would make what
-        # they wait to end the usual.
+        """A Sample from a time when the machine was in its usual state, if
+        that occurs."""
+        # One measurement for each figure: the many of a waiting loop would
+        # make the unusual state the usual one.
         before = self._core_to_core_ns()
         self.core_to_core_ns.append(before)
         for _ in range(RETAKES):
@@ -127,7 +128,7 @@ class Turns:
         return usual <= FAR * ns and ns <= FAR * usual
 
     def once(self, key, measure):
-        """What `measure` gives in this turn: measured once."""
+        """The result of `measure` in this turn, measured once."""
         key = (self.turn, key)
         if key not in self._memo:
             self._memo = {k: v for k, v in self._memo.items()
@@ -137,7 +138,7 @@ class Turns:
 
 
 class Bench(Turns):
-    """Places, programs and what they have in common for one run."""
+    """Places, programs and common settings of one run."""
 
     def __init__(self, set_rmem_max=False):
         super().__init__()
@@ -155,8 +156,9 @@ class Bench(Turns):
         return places.How(user, spin_us=spin_us, lanes=lanes)
 
     def place(self, name):
-        """loopback (where we are), veth 1500, veth 9000, or a loopback of its
-        own for what must not share a port broker: idle, user."""
+        """loopback (the current namespace), veth 1500, veth 9000, or a
+        separate loopback for measurements that must not share a port broker:
+        idle, user."""
         if name == "loopback":
             side = places.Side()
             return places.Place(name, side, side, 65536)
@@ -170,7 +172,7 @@ class Bench(Turns):
         return self._places[name]
 
     def sampled(self, measure):
-        """With the CPU time of its processes."""
+        """A Sample with the CPU time of its processes."""
         def used():
             u = resource.getrusage(resource.RUSAGE_CHILDREN)
             return u.ru_utime + u.ru_stime
@@ -181,7 +183,7 @@ class Bench(Turns):
         return sample
 
     def counted(self, measure):
-        """The same under perf stat: for its instructions only."""
+        """The same under perf stat, for the instructions only."""
         with tempfile.TemporaryDirectory(prefix="rxe_user-") as folder:
             self.runner.counting = folder
             try:
@@ -215,16 +217,15 @@ def _kill(processes):
 
 
 def _perftest(bench, place, argv, how, pairs=1):
-    """What each of `pairs` clients has printed. The clients start together,
-    when all servers listen."""
+    """The output of each of `pairs` clients. They start together when all
+    servers listen."""
     ports = [free_port() for _ in range(pairs)]
     server, client = (
         argv + ["-d", device, "-x", str(gid), "-F", "-p"]
         for device, gid in (bench.runner.device_and_gid(side, 4)
                             for side in (place.server, place.client)))
     started, servers = [], []
-    # What they say is read as it comes: with many queue pairs it is more than
-    # a pipe holds.
+    # Output is read continuously: with many queue pairs a pipe cannot hold it.
     readers = concurrent.futures.ThreadPoolExecutor(2 * pairs)
 
     def ended(process, name):
@@ -273,7 +274,7 @@ def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
 
 
 def bandwidth_sample(texts, messages_per_s=False):
-    """What clients of ib_*_bw have said, together."""
+    """The combined figure of the clients of ib_*_bw."""
     value = messages = size = 0
     for text in texts:
         row = places.perftest_row(text)
@@ -287,7 +288,7 @@ def bandwidth_sample(texts, messages_per_s=False):
 
 
 def latency_sample(text):
-    """What a client of ib_*_lat has said."""
+    """The figure of a client of ib_*_lat."""
     row = places.perftest_row(text)
     if not row[4]:
         raise Failure("nothing measured in:\n" + text)
@@ -315,14 +316,14 @@ def latency(argv, place="loopback", iterations=5000, histogram=False,
 
 
 def percentiles(ordered):
-    """As the reference programs give them."""
+    """In the form of the reference programs."""
     steps = (0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 99, 99.5,
              99.9)
     return [[p, ordered[int(p / 100 * (len(ordered) - 1))]] for p in steps]
 
 
 def ordinary_user(argv):
-    """The same as nobody, whose receive buffers rmem_max limits."""
+    """The same as user nobody, whose receive buffers rmem_max limits."""
     measure_as_nobody = bandwidth(argv, "user", "nobody")
 
     def measure(bench):
@@ -334,7 +335,7 @@ def ordinary_user(argv):
         if not bench.set_rmem_max:
             raise Skip(f"net.core.rmem_max is {before} here, not "
                        f"{ORDINARY_RMEM_MAX}; --set-rmem-max sets it meanwhile")
-        # The broker makes the sockets, so its last one must be gone.
+        # The broker creates the sockets, so the last one must have ended.
         places.await_nothing_left(bench.place("user"))
         try:
             _write(RMEM_MAX, ORDINARY_RMEM_MAX)
@@ -370,7 +371,7 @@ def _reference(bench, program, argv):
 
 
 def _ends(bench, name):
-    """Where the two ends of a reference are."""
+    """The two ends of a reference."""
     place = bench.place(name)
     argv = ["--address", place.server.ipv4, "--peer-address",
             place.client.ipv4]
@@ -439,7 +440,7 @@ def _start_verbs(bench, place, argv, program="verbs_bench", lanes=1, **popen):
 
 
 def verbs(argv, field):
-    """The figure `field` of what verbs_bench says."""
+    """The figure `field` in the output of verbs_bench."""
     def measure(bench):
         process = _start_verbs(bench, bench.place("loopback"), argv,
                                stdin=subprocess.DEVNULL)
@@ -453,8 +454,8 @@ def verbs(argv, field):
 
 
 def threads(size, lanes, field, seconds=2):
-    """WRITEs of two threads at once, each with a queue pair of its own: what
-    threads_bench says."""
+    """WRITEs of two threads at once, each with its own queue pair: the output
+    of threads_bench."""
     argv = ["--threads", "2", "--size", str(size), "--seconds", str(seconds)]
 
     def measure(bench):
@@ -473,9 +474,9 @@ def threads(size, lanes, field, seconds=2):
 
 
 def memory_per_queue_pair(count):
-    """Bytes beside the queues: what is left of a queue pair's memory when its
-    queues' depth is taken to 0, in a straight line through two depths. Small
-    ones, for the pages of a large queue are not there before they are used."""
+    """Bytes beside the queues: the memory of a queue pair extrapolated to
+    depth 0 by a straight line through two depths. Small depths, because pages
+    of a large queue are not resident before use."""
     def measure(bench):
         small, large = (
             verbs(["--mode", "memory", "--qps", str(count), "--depth",
@@ -494,7 +495,7 @@ def _scheduled(pids):
             try:
                 with open(f"/proc/{pid}/task/{task}/schedstat") as f:
                     ran, _, slices = map(int, f.read().split())
-            except FileNotFoundError:  # a thread that has ended
+            except FileNotFoundError:  # the thread has ended
                 continue
             cpu += ran / 1e9
             switches += slices
@@ -502,8 +503,8 @@ def _scheduled(pids):
 
 
 def idle(what):
-    """What a connected process with nothing to do takes in a second, and with
-    it the port broker: "cpu" (ms) or "wakeups"."""
+    """The cost per second of an idle connected process and the port broker:
+    "cpu" (ms) or "wakeups"."""
     def watch(bench):
         place = bench.place("idle" if bench.root else "loopback")
         process = _start_verbs(bench, place, ["--mode", "idle"],
@@ -512,10 +513,10 @@ def idle(what):
             if process.stdout.readline().strip() != "ready":
                 raise Failure("verbs_bench: " + process.stdout.read())
             pids = [process.pid]
-            if place.server.netns:  # everything in it is ours
+            if place.server.netns:  # all processes in it are ours
                 pids = places.sh("ip", "netns", "pids",
                                  place.server.netns).split()
-            # Here time itself is what is measured.
+            # Here the passing of time is what is measured.
             start = time.monotonic()
             before = _scheduled(pids)
             time.sleep(IDLE_SECONDS)

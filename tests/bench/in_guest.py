@@ -1,12 +1,12 @@
-"""Stock perftest inside a guest under QEMU: our device there beside the
-guest's own rdma_rxe, on the same virtual processors and the same kernel.
+"""Stock perftest inside a guest under QEMU: our device beside the guest's own
+rdma_rxe, on the same virtual processors and kernel.
 
-rxe runs through the guest's own libibverbs, at the address of its eth0; ours
-in a network namespace of the guest, since rxe keeps UDP port 4791 of the first
-one. Both ends are processes of the guest and at one address. rxe hands such
-packets to itself; ours pass through the kernel's IP and UDP.
+rxe runs through the guest's own libibverbs, at the address of its eth0. Our
+device is in a network namespace of the guest, because rxe holds UDP port 4791
+of the first one. Both ends are processes of the guest at one address. rxe
+passes such packets to itself; ours go through the kernel's IP and UDP.
 
-A guest is emulated: its figures mean something beside each other only.
+A guest is emulated: its figures are only comparable with each other.
 """
 
 import json
@@ -63,7 +63,7 @@ class GuestBench(figures.Turns):
             raise
 
     def _prepare(self):
-        # Its peer only gives it a carrier: traffic to an own address stays
+        # Its peer only provides a carrier: traffic to an own address stays
         # inside.
         self.guest.check(
             f"ip netns add {NAMESPACE} && ip -n {NAMESPACE} link set lo up && "
@@ -75,7 +75,7 @@ class GuestBench(figures.Turns):
         program = f"/{image.OURS}/bin/rxe-user"
         found = json.loads(self.guest.check(
             f"{within} {program} devices --json"))["devices"]
-        # Who it is -> what a command line begins with; device, GID, address.
+        # Device -> how a command line begins; device, GID, address.
         self.ends = {
             "ours": (f"{within} {program} run --",
                      *places.find_gid(found, NETDEV, ADDRESS), ADDRESS),
@@ -94,7 +94,7 @@ class GuestBench(figures.Turns):
         self.work.cleanup()
 
     def perftest(self, who, argv):
-        """What the client has said."""
+        """The output of the client."""
         within, device, gid, address = self.ends[who]
         command = (f"{within} {' '.join(argv)} -d {device} -x {gid} -F "
                    f"-p {stock.PORT}")
@@ -139,7 +139,7 @@ def latency(who, program, size):
 
 
 def all_rows():
-    """Each is to be ahead of rxe."""
+    """Each must be faster than rxe."""
     names = {64: "64 B", 4 * KB: "4 KB", 64 * KB: "64 KB", MB: "1 MB"}
     return [
         Row(f"{program} {names[size]}",

@@ -1,14 +1,14 @@
-// One figure for one way to do I/O (io_ways.h), as JSON. io_table runs them in
-// turns and compares.
+// Measures one method of I/O (io_ways.h) and prints JSON. io_table runs several
+// in turns and compares them.
 //
-//   --mode latency    ping-pong of one datagram. The end that asks spins on
-//                     plain calls, the other waits by --receive; with --spin
-//                     both ends spin on --receive
-//   --mode burst      one thread sends --count datagrams to itself and takes
-//                     them in by --receive
+//   --mode latency    ping-pong of one datagram. The active end spins on plain
+//                     calls, the other waits by --receive; with --spin both
+//                     ends spin on --receive
+//   --mode burst      one thread sends --count datagrams to itself and receives
+//                     them by --receive
 //   --mode bandwidth  one process sends by --send, one receives by --receive,
-//                     and both copy and compute the CRC. With --sink nobody
-//                     receives: the interface takes everything
+//                     and both copy and compute the CRC. With --sink there is
+//                     no receiver: the interface discards everything
 #include <isa-l/crc.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -38,10 +38,11 @@ using reference::Now;
 using reference::OpenUdp;
 using reference::UdpSocket;
 
-constexpr size_t kTarget = 1 << 20;  // bytes of memory that payload goes to
-constexpr size_t kCrc = 4;           // bytes at the end of each datagram
-constexpr double kWarmUp = 0.1;      // seconds
-// What has not come for so long was lost.
+// Bytes of memory that receives the payload.
+constexpr size_t kTarget = 1 << 20;
+constexpr size_t kCrc = 4;       // bytes at the end of each datagram
+constexpr double kWarmUp = 0.1;  // seconds
+// A datagram that takes longer was lost.
 constexpr double kLost = 0.01;
 
 struct Options {
@@ -50,10 +51,10 @@ struct Options {
   std::string send = "sendmsg";
   std::string address = "127.0.0.1";  // of the receiver
   std::string netns;
-  std::string peer_address;  // of the sender, or of who asks
+  std::string peer_address;  // of the sender, or of the active end
   std::string peer_netns;
   bool spin = false;
-  double linger_us = 0;  // for which a receiver looks again before it waits
+  double linger_us = 0;  // how long a receiver polls before it waits
   bool sink = false;
   int iterations = 20000;
   size_t size = 80;  // bytes of a datagram
@@ -62,7 +63,7 @@ struct Options {
   double seconds = 1;
 };
 
-// What the two processes share.
+// Data that the two processes share.
 struct Shared {
   alignas(64) std::atomic<uint64_t> received{0};  // bytes
   alignas(64) std::atomic<bool> stop{false};
@@ -104,8 +105,8 @@ void ReceiveOne(io_ways::Receiver& receiver, bool wait) {
   }
 }
 
-// Does not return: what a polling kernel thread still has to send would end
-// with the process.
+// Does not return: data that a polling kernel thread has not sent yet would be
+// lost when the process ends.
 [[noreturn]] void Answer(const Options& o, const UdpSocket& mine,
                          const UdpSocket& peer, int total, Shared* shared) {
   const auto receiver = io_ways::MakeReceiver(o.receive, mine.fd);
@@ -119,7 +120,8 @@ void ReceiveOne(io_ways::Receiver& receiver, bool wait) {
     }
     receiver->Send(answer.header);
   }
-  (void)receiver->Receive(false);  // for what goes with the next call
+  // Submits requests that are sent with the next call.
+  (void)receiver->Receive(false);
   for (;;) pause();
 }
 
@@ -151,7 +153,7 @@ nlohmann::json Burst(const Options& o) {
   const UdpSocket s = OpenUdp(o.address, o.netns, false);
   const UdpSocket from = OpenUdp(o.address, o.netns, false);
   const auto receiver = io_ways::MakeReceiver(o.receive, s.fd);
-  (void)receiver->Receive(false);  // arms what has to be
+  (void)receiver->Receive(false);  // arms the receives
   const Datagram datagram(s.address, o.size);
   std::array<mmsghdr, kBuffers> messages{};
   for (mmsghdr& m : messages) m.msg_hdr = datagram.header;
@@ -179,7 +181,8 @@ nlohmann::json Burst(const Options& o) {
           {"calls", static_cast<double>(receiver->calls()) / o.iterations}};
 }
 
-// Waits until `bytes` more fit into the window. False: it is over.
+// Waits until `bytes` more fit into the window. Returns false at the end of the
+// run.
 bool AwaitWindow(const Options& o, size_t bytes, uint64_t* sent,
                  Shared* shared) {
   double last_progress = Now();
@@ -225,7 +228,7 @@ void SendLoop(const Options& o, const UdpSocket& from,
   shared->copied = sender->copied();
 }
 
-// Copies the datagrams that are whole to `target`; returns their bytes.
+// Copies complete datagrams to `target` and returns their bytes.
 uint64_t TakeIn(const Arrival& arrival, uint8_t* target, size_t* at) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < arrival.bytes; i += arrival.segment) {
@@ -241,7 +244,7 @@ uint64_t TakeIn(const Arrival& arrival, uint8_t* target, size_t* at) {
   return bytes;
 }
 
-// Returns the seconds that the bytes took: those after a while.
+// Returns the seconds in which the bytes were received, without the warm-up.
 double ReceiveLoop(const Options& o, const UdpSocket& s, Shared* shared,
                    uint64_t* bytes, uint64_t* calls) {
   const auto receiver = io_ways::MakeReceiver(o.receive, s.fd);
@@ -274,7 +277,7 @@ double ReceiveLoop(const Options& o, const UdpSocket& s, Shared* shared,
 nlohmann::json Bandwidth(const Options& o) {
   auto* shared = new (reference::SharedMemory(sizeof(Shared))) Shared;
   UdpSocket to;
-  if (o.sink) {  // anyone behind the interface
+  if (o.sink) {  // any address behind the interface
     to.address = reference::Parse(o.address);
     to.address.at.v4.sin_port = htons(4791);
   } else {

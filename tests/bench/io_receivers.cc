@@ -36,7 +36,7 @@ size_t SegmentOf(size_t bytes, First first, Next next) {
   return bytes;
 }
 
-// Receives by calls that take messages of ours.
+// Receives with calls that fill our own messages.
 class ByMessages : public Receiver {
  protected:
   explicit ByMessages(int fd, bool epoll) : Receiver(fd) {

@@ -111,7 +111,7 @@ class ByRing final : public WithBuffers {
   }
 
  private:
-  // A buffer is free when its notification has come, if there will be one.
+  // A buffer is free when its notification has arrived, if one follows.
   void Reap() {
     io_uring_cqe* cqe;
     while (io_uring_peek_cqe(&ring_, &cqe) == 0) {

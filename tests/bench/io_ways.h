@@ -1,5 +1,5 @@
-// Ways to receive and to send UDP datagrams: plain system calls, and what
-// io_uring has beside them. io_bench compares them.
+// Methods to receive and send UDP datagrams: plain system calls, and those of
+// io_uring. io_bench compares them.
 #ifndef TESTS_BENCH_IO_WAYS_H_
 #define TESTS_BENCH_IO_WAYS_H_
 
@@ -16,23 +16,24 @@
 
 namespace io_ways {
 
-// Buffers of a way, each large enough for a GRO batch: as many as a port has.
+// The buffers of a receiver, each large enough for a GRO batch; the same number
+// as in a port.
 inline constexpr size_t kBuffers = 8;
 inline constexpr size_t kBufferBytes = 65536;
 
 struct Arrival {
   const uint8_t* data = nullptr;
   size_t bytes = 0;
-  size_t segment = 0;  // bytes of each merged datagram, the last excepted
+  size_t segment = 0;  // bytes of each merged datagram except the last
 };
 
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // At most kBuffers of what is there; waits for the first if `wait`. Valid
-  // until the next call.
+  // Returns up to kBuffers arrivals; waits for the first if `wait`. Valid until
+  // the next call.
   virtual std::span<const Arrival> Receive(bool wait) = 0;
-  // Sends at once, or together with the next Receive. `message` stays valid
+  // Sends at once, or together with the next Receive. `message` must stay valid
   // until that has returned.
   virtual void Send(const msghdr& message);
   uint64_t calls() const { return calls_; }  // system calls
@@ -60,21 +61,22 @@ const std::vector<std::string>& ReceiverWays();
 class Sender {
  public:
   virtual ~Sender() = default;
-  // A free buffer of kBufferBytes; waits for one.
+  // Waits for a free buffer of kBufferBytes.
   virtual uint8_t* Buffer() = 0;
-  // Sends `bytes` of the buffer that Buffer returned last, in datagrams of
+  // Sends `bytes` of the buffer from the last call of Buffer, as datagrams of
   // `segment` bytes.
   virtual void Send(size_t bytes, size_t segment) = 0;
-  uint64_t calls() const { return calls_; }    // system calls
-  uint64_t copied() const { return copied_; }  // zero-copy sends that were not
+  uint64_t calls() const { return calls_; }  // system calls
+  // Zero-copy sends that were copied.
+  uint64_t copied() const { return copied_; }
 
  protected:
   uint64_t calls_ = 0;
   uint64_t copied_ = 0;
 };
 
-// `way`: sendmsg; ring (inline); zc, zc-registered (SENDMSG_ZC, its buffers
-// known to the kernel beforehand).
+// `way`: sendmsg; ring (inline); zc, zc-registered (SENDMSG_ZC with registered
+// buffers).
 std::unique_ptr<Sender> MakeSender(const std::string& way, int fd,
                                    const reference::Address& to);
 const std::vector<std::string>& SenderWays();

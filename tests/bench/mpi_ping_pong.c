@@ -1,6 +1,6 @@
-// Two ranks that answer each other's messages. Usage: mpi_ping_pong BYTES
-// ROUND-TRIPS. Rank 0 prints the median of half a round trip in us, after a
-// tenth of the round trips that do not count.
+// A ping-pong of two ranks. Usage: mpi_ping_pong BYTES ROUND-TRIPS. Rank 0
+// prints the median of half a round trip in us, without the first tenth of the
+// round trips.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 230, 44, 56
-# Told apart by the colour-blind too (Okabe and Ito), and by their marks.
+# Distinguishable for colour-blind readers (Okabe and Ito), and by their marks.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 FONT = "font-family='sans-serif' font-size='12'"
 
@@ -118,7 +118,7 @@ def bandwidth(curves):
 
 def latency(curves):
     """`curves`: [{"name", "points": [[percent, us], ...]}]. The ends of the
-    percent axis are stretched: that is where latencies differ."""
+    percent axis are stretched, because latencies differ there."""
     def place(percent):
         p = min(max(percent / 100, 0.005), 0.9995)
         return math.log10(p / (1 - p))

@@ -1,4 +1,4 @@
-// What TCP of this machine gives: a reference, as raw_udp is.
+// Measures TCP on this machine, as a reference like raw_udp.
 //
 //   raw_tcp --mode bw        one process writes, one reads
 //   raw_tcp --mode latency   ping-pong of small messages; both ends spin
@@ -38,7 +38,7 @@ struct Options {
   bool json = false;
 };
 
-// The two ends of one connection: here, and at the peer.
+// The two ends of one connection.
 struct Connection {
   int here;
   int peer;

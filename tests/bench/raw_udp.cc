@@ -1,17 +1,16 @@
-// What the UDP path of this machine gives with nothing on top: the reference
-// that our own figures are compared with, in the same run.
+// Measures the UDP path of this machine without anything on top: the reference
+// for our own figures in the same run.
 //
 //   raw_udp --mode bw        one process sends with UDP_SEGMENT, one receives
 //                            with UDP_GRO; the bytes in flight are limited
 //   raw_udp --mode latency   ping-pong of one small datagram
 //
-// `--work` adds what any RoCE engine has to do: copy the payload and compute
-// the CRC on both sides. `--message N` cuts each N bytes as a WRITE is cut
+// `--work` adds what any RoCE engine must do: copy the payload and compute the
+// CRC on both sides. `--message N` splits each N bytes like a WRITE
 // (`--first-extra 16`: RETH) or a READ response (4 and `--last-extra 4`: AETH),
-// since unequal sizes cost system calls. `--ack N` sends each ping together
-// with a packet of N bytes, as an answer carries the acknowledgement of what it
-// answers, and receives as an engine must: with UDP_GRO and, over IPv4, the
-// TOS.
+// because unequal sizes cost system calls. `--ack N` sends each ping together
+// with a packet of N bytes, like a reply with its acknowledgement, and receives
+// like an engine: with UDP_GRO and, over IPv4, the TOS.
 #include <errno.h>
 #include <isa-l/crc.h>
 #include <netinet/in.h>
@@ -43,34 +42,35 @@ using reference::SocketAddress;
 using reference::UdpSocket;
 using reference::WriteSegmentSize;
 
-constexpr size_t kHeader = 12;       // BTH
-constexpr size_t kTrailer = 4;       // ICRC
-constexpr size_t kMaxSend = 65507;   // bytes
-constexpr size_t kTarget = 1 << 20;  // bytes of memory that payload goes to
+constexpr size_t kHeader = 12;      // BTH
+constexpr size_t kTrailer = 4;      // ICRC
+constexpr size_t kMaxSend = 65507;  // bytes
+// Bytes of memory that receives the payload.
+constexpr size_t kTarget = 1 << 20;
 
 struct Options {
   std::string mode = "bw";
   std::string address = "127.0.0.1";
   std::string netns;
-  std::string peer_address;  // of the sender, or of who answers a ping
+  std::string peer_address;  // of the sender, or of the end that answers pings
   std::string peer_netns;
   std::string wait = "spin";
   std::string peer_wait;
   size_t mtu = 4096;       // payload bytes per packet
-  size_t segments = 15;    // packets per send, at most
+  size_t segments = 15;    // maximum packets per send
   size_t message = 0;      // bytes; 0 = a stream of equal packets
-  size_t first_extra = 0;  // header bytes that the first packet has more
+  size_t first_extra = 0;  // additional header bytes of the first packet
   size_t last_extra = 0;
   size_t window = 480 << 10;  // bytes in flight
   double seconds = 1;
   int iterations = 20000;
   size_t size = 64;  // bytes of a ping
-  size_t ack = 0;    // bytes of the packet beside it; 0 = none
+  size_t ack = 0;    // bytes of the packet sent with it; 0: none
   bool work = false;
   bool json = false;
 };
 
-// What sender and receiver share.
+// Data that sender and receiver share.
 struct Shared {
   alignas(64) std::atomic<uint64_t> received{0};  // payload bytes
   alignas(64) std::atomic<uint64_t> bad{0};
@@ -78,7 +78,7 @@ struct Shared {
   alignas(64) std::atomic<uint32_t> ready{0};
 };
 
-// One segmented send: packets of `size` bytes, the last of `last`.
+// One segmented send: packets of `size` bytes, the last one of `last` bytes.
 struct Send {
   size_t size;
   size_t last;
@@ -87,7 +87,7 @@ struct Send {
   size_t bytes() const { return size * (packets - 1) + last; }
 };
 
-// The sends that one message takes.
+// The sends of one message.
 std::vector<Send> Plan(const Options& o) {
   std::vector<std::pair<size_t, size_t>> packets;  // bytes, payload
   const size_t total = o.message != 0 ? o.message : o.mtu * o.segments;
@@ -131,7 +131,7 @@ void SendLoop(const Options& o, const UdpSocket& to, Shared* shared) {
                  o.window &&
              sent != shared->received.load(std::memory_order_relaxed)) {
         if (shared->stop.load(std::memory_order_relaxed)) std::exit(0);
-        // What was lost does not come any more: forget it.
+        // Lost bytes no longer count as in flight.
         const uint64_t received = shared->received;
         if (received != last_received) {
           last_received = received;
@@ -237,13 +237,13 @@ void Bandwidth(const Options& o, nlohmann::json* out) {
     std::exit(0);
   }
   (*out)["gbit_per_s"] = ReceiveLoop(o, s, shared);
-  (*out)["payload_bytes"] = shared->received.load();  // with the warm-up
+  (*out)["payload_bytes"] = shared->received.load();  // including the warm-up
   (*out)["bad_packets"] = shared->bad.load();
   waitpid(child, nullptr, 0);
 }
 
-// One end of the ping-pong. `wait`: spin on the socket; block in it; or spin
-// on memory that a blocked thread writes (the passive end of a WRITE).
+// One end of the ping-pong. `wait`: spin on the socket, block in it, or spin on
+// memory that a blocked thread writes (the passive end of a WRITE).
 class Pinger {
  public:
   Pinger(const std::string& wait, size_t size, size_t ack,
@@ -306,7 +306,7 @@ class Pinger {
     WriteSegmentSize(size_, &message);
     if (sendmsg(mine_.fd, &message, 0) < 0) Die("sendmsg");
   }
-  // Both come in one call, or were not merged: then one after the other.
+  // Both arrive in one call, or one after the other if they were not merged.
   void ReceiveWithAck(uint8_t* bytes, size_t room, int flags) {
     for (size_t received = 0; received < size_ + ack_;) {
       iovec vector = {bytes, room};

@@ -111,7 +111,7 @@ pid_t ForkChild() {
   if (child < 0) Die("fork");
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // already gone
+    if (getppid() != parent) _exit(1);  // the parent has ended already
   }
   return child;
 }

@@ -1,5 +1,5 @@
-// What the reference programs share: addresses, sockets, network namespaces,
-// memory, the clock, and figures on their way out.
+// Shared parts of the reference programs: addresses, sockets, network
+// namespaces, memory, the clock, and the output of figures.
 #ifndef TESTS_BENCH_REFERENCE_H_
 #define TESTS_BENCH_REFERENCE_H_
 
@@ -18,7 +18,7 @@ namespace reference {
 // Seconds on the monotonic clock.
 double Now();
 
-// Ends the program with one line about errno.
+// Prints one line about errno and ends the program.
 [[noreturn]] void Die(const char* what);
 
 union SocketAddress {
@@ -34,11 +34,11 @@ struct Address {
   bool is_v6() const { return at.any.sa_family == AF_INET6; }
 };
 
-// `text` as IPv4 or IPv6, with a port that the kernel will choose.
+// Parses IPv4 or IPv6; the kernel will choose the port.
 Address Parse(const std::string& text);
 
-// While it lives, this thread, and what it opens and forks, is in the network
-// namespace `name` (of ip-netns(8)). "" = where it is.
+// During its life, this thread and everything that it opens or forks is in the
+// network namespace `name` (ip-netns(8)). "": the current one.
 class InNamespace {
  public:
   explicit InNamespace(const std::string& name);
@@ -54,23 +54,22 @@ struct UdpSocket {
   int fd = -1;
   Address address;
 };
-// A UDP socket at `text`, at a port that the kernel chooses, in the network
-// namespace `netns`: as the device's, unfragmented, with large buffers if
-// allowed, and with UDP_GRO if `gro`.
+// A UDP socket bound to `text` at a port that the kernel chooses, in the
+// network namespace `netns`. Like the device's sockets: without fragmentation,
+// with large buffers if allowed, and with UDP_GRO if `gro`.
 UdpSocket OpenUdp(const std::string& text, const std::string& netns, bool gro);
 
-// UDP_SEGMENT of `bytes`, into the room that `message` has for control
-// messages.
+// Writes UDP_SEGMENT of `bytes` to the control buffer of `message`.
 void WriteSegmentSize(size_t bytes, msghdr* message);
 
-// fork(2); the child does not outlive its parent.
+// fork(2); the child is killed when its parent ends.
 pid_t ForkChild();
 
-// Zeroed pages that are there, and that children share.
+// Zeroed resident pages that children share.
 uint8_t* SharedMemory(size_t bytes);
 
-// `half`: halves of round trips in us, in any order. {"min", "p50", "p99",
-// "percentiles": [[percent, us], ...]}.
+// `half`: halves of round trips in us, in any order. Returns {"min", "p50",
+// "p99", "percentiles": [[percent, us], ...]}.
 nlohmann::json Percentiles(std::vector<double> half);
 
 }  // namespace reference

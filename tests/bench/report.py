@@ -1,5 +1,6 @@
-"""What a run has found: as lines while it goes on, as JSON, and as a table
-with plots in docs/."""
+"""The results of a run: as lines while it runs, as JSON, and as a table with
+plots in docs/.
+"""
 
 import os
 import statistics
@@ -7,20 +8,20 @@ import statistics
 import plot
 
 def page(peer):
-    """The page of docs/ with the results: those of a bench with --kernel-peer
-    have one of their own."""
+    """The page of docs/ with the results: a bench with --kernel-peer has its
+    own."""
     return "notes/performance-rxe.md" if peer else "performance.md"
 
 
 def marks(peer):
-    """The lines of the page between which results go."""
+    """The lines of the page that enclose the results."""
     what = "tools/dev bench --kernel-peer" if peer else "tools/dev bench"
     return (f"<!-- {what} --write-docs: begin -->",
             f"<!-- {what} --write-docs: end -->")
 
 
 def figure(value):
-    """Three digits, as far as they mean something."""
+    """Three digits, as far as they are significant."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -38,7 +39,7 @@ def spread(values):
 
 
 def numbers(samples):
-    """Samples of one thing as what goes into the JSON."""
+    """Samples of one figure, for the JSON."""
     values = [s.value for s in samples]
     out = {"figures": values, "median": statistics.median(values),
            "min": min(values), "max": max(values)}
@@ -73,7 +74,7 @@ def bound(target, less):
 
 
 def lines(row):
-    """One measured row, for people who watch."""
+    """One measured row as text."""
     if "skipped" in row:
         return [f"{row['row']}: skipped: {row['skipped']}"]
     if "failed" in row:
@@ -151,8 +152,8 @@ def _cost(numbers_):
 
 
 def _table(results):
-    """The lines of the table: a row for each figure of ours and each of its
-    references, with what they cost beside them if anything was counted."""
+    """The lines of the table: a row for each of our figures and each of its
+    references, with their cost if it was counted."""
     def cells(*texts):
         return "| " + " | ".join(texts) + " |"
 
@@ -194,7 +195,7 @@ def _table(results):
 
 
 def markdown(results):
-    """Table and plots, for between the markers."""
+    """Table and plots, to stand between the markers."""
     text = (f"Medians (minimum to maximum) of {results['runs']}, ours and the "
             f"references in turn. {summary(results)}.")
     if any(_cost(row.get("ours", {})) for row in results["rows"]):
@@ -217,7 +218,7 @@ def plots(results):
 
 
 def page_parts(folder, peer):
-    """What stands before and after the results in the page; ValueError."""
+    """The text before and after the results in the page; ValueError."""
     path = os.path.join(folder, page(peer))
     begin, end = marks(peer)
     if not os.path.exists(path):

@@ -1,9 +1,9 @@
-"""What is measured, and what it is to be: one Row for each line of the table.
+"""The measurements and their targets: one Row for each line of the table.
 
 "Raw" is the UDP path with a copy and the CRC on both sides and 15 equal
-packets in a send. "Faithful" has the true packet sizes of the message: a WRITE
-begins with a packet 16 bytes longer (RETH), a READ response begins and ends
-with one 4 bytes longer (AETH), and unequal sizes cost system calls.
+packets in a send. "Faithful" has the packet sizes of the message: the first
+packet of a WRITE is 16 bytes longer (RETH), the first and last of a READ
+response are 4 bytes longer (AETH), and unequal sizes cost system calls.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Reference:
 
     name: str
     measure: Callable
-    target: float = None  # of the ratio; None: only told
+    target: float = None  # of the ratio; None: not a target
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Row:
     references: list = field(default_factory=list)
     less: bool = False  # whether less is better
     limit: float = None  # of our own figure
-    runs: int = None  # instead of what was asked for
+    runs: int = None  # overrides the requested number
 
 
 def _faithful(program, size, mtu, place):
@@ -70,7 +70,8 @@ def _one_pair(seconds=1):
 
 
 def _unacknowledged(service):
-    """What is sent is counted: what is lost nobody sends again."""
+    """UC and UD: messages are counted when sent, because lost ones are not
+    repeated."""
     return [
         Row(f"ib_send_bw -c {service} 64 B", "M messages/s",
             bandwidth(["ib_send_bw", "-c", service, "-s", "64"],
@@ -86,7 +87,7 @@ def _unacknowledged(service):
 
 
 def _beside_ucx(name, unit, measure, *args, less=False, **options):
-    """An application over us, beside UCX's own transports."""
+    """An application over our device, compared with UCX's own transports."""
     return Row(name, unit, measure("ours", *args, **options),
                [Reference("UCX's tcp", measure("tcp", *args, **options), 1.0),
                 Reference("UCX's shared memory",
@@ -176,8 +177,8 @@ def all_rows():
                 bandwidth(["ib_write_bw", "-s", str(64 * KB), "-q",
                            str(count), "-t", str(depth)]),
                 [Reference("one QP", _one_pair(), 0.8)]))
-    # Each queue pair has a buffer of its own: together more than the caches
-    # hold, which one queue pair's 64 KB never leave.
+    # Each queue pair has its own buffer: together they exceed the caches,
+    # while one queue pair's 64 KB stay in them.
     rows[-1].references.append(
         Reference("one QP from as much memory (64 MB messages)",
                   bandwidth(["ib_write_bw", "-s", str(64 * MB), "-t", "4"],
@@ -228,9 +229,9 @@ CURVE_SIZES = [64, 256, KB, 4 * KB, 16 * KB, 64 * KB, 256 * KB, MB]
 
 
 def bandwidth_curves():
-    """(name, function of size): what is drawn over message size."""
+    """(name, function of size): the curves over message size."""
     def raw(size):
-        if size <= 4096:  # messages that go together are equal packets
+        if size <= 4096:  # messages sent together are equal packets
             argv = ["--work", "--mtu", str(size), "--segments", "64"]
             return raw_bandwidth(argv, size)
         return _faithful("ib_write_bw", size, 4096, "loopback")
@@ -242,7 +243,7 @@ def bandwidth_curves():
 
 
 def latency_curves():
-    """(name, measure): whose percentiles are drawn."""
+    """(name, measure): the curves of percentiles."""
     return [
         ("rxe_user, ib_send_lat",
          latency(["ib_send_lat", "-s", "64"], histogram=True)),

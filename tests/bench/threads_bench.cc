@@ -1,6 +1,6 @@
-// WRITEs by several threads at once, each with a queue pair and a completion
-// queue of its own, to a process that does nothing. What lanes are for:
-// RXE_USER_LANES says how many there are at either end.
+// WRITEs by several threads at once, each with its own queue pair and
+// completion queue, to a passive process. Measures the effect of lanes:
+// RXE_USER_LANES sets their number at each end.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,9 +36,9 @@ struct Options {
 constexpr uint32_t kMaxThreads = 16;
 constexpr uint64_t kStride = 1 << 20;  // between the memories of two threads
 constexpr int kBatch =
-    16;  // completions that are taken, and asked for, at once
+    16;  // completions polled at once, and requests per completion
 
-// What the two ends tell each other.
+// Exchanged by the two ends.
 struct Greeting {
   uint64_t address = 0;
   uint32_t rkey = 0;
@@ -72,7 +72,7 @@ class End {
     Exchange(&mine_done, &peer_done, 1);
   }
 
-  // Of one thread, until `stop`. Returns how many are complete.
+  // Writes on one thread until `stop`. Returns the number of completions.
   uint64_t Write(uint32_t thread, const std::atomic<bool>& stop) {
     ibv_sge sge = {
         reinterpret_cast<uint64_t>(memory_.data()) + thread * kStride, o_.size,
@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     Die("socketpair");
   }
-  // Before there is a device, which a child of fork would not own.
+  // Before the device is opened, because a child of fork cannot use it.
   const pid_t server = fork();
   if (server < 0) Die("fork");
   if (server == 0) {

@@ -1,5 +1,6 @@
-"""Figures of applications: ucx_perftest in UCP mode, and an MPI ping-pong by
-Open MPI over UCX. Each over our device, or by UCX's own transports without us."""
+"""Figures of applications: ucx_perftest in UCP mode, and an MPI ping-pong with
+Open MPI over UCX. Each over our device, or over UCX's own transports.
+"""
 
 import os
 import re
@@ -11,7 +12,7 @@ import places
 from figures import HERE, LIMIT, Sample, Skip, _kill, free_port
 from places import Failure
 
-# UCX_TLS and the device; ours is found out.
+# UCX_TLS and the device; ours is looked up.
 WAYS = {"ours": ("rc_v,self", None), "tcp": ("tcp,self", "lo"),
         "shared memory": ("sm,self", "memory")}
 
@@ -32,7 +33,8 @@ def _start(bench, place, way, argv):
 
 def _ucx_perftest(bench, way, argv):
     """The numbers of its last line: iterations; us: median, average of the
-    last interval, of all; MB/s and messages/s, each of the last and of all."""
+    last interval and of all; MB/s and messages/s, each of the last interval
+    and of all."""
     if not shutil.which("ucx_perftest"):
         raise Skip("there is no ucx_perftest (ucx-utils)")
     place, port = bench.place("loopback"), free_port()
@@ -98,14 +100,14 @@ _program = Program()
 
 
 def mpi_ping_pong(way, size, count, gbit_per_s=False):
-    """Half a round trip's median in us, or what it carries in Gbit/s."""
+    """The median of half a round trip in us, or the bandwidth in Gbit/s."""
     def measure(bench):
         argv = ["mpirun.openmpi", "-np", "2", "--oversubscribe",
                 "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any",
                 "--mca", "pml_ucx_devices", "any", "--mca", "btl", "self"]
         if os.geteuid() == 0:
             argv.append("--allow-run-as-root")
-        # Ranks of one host are mpirun's children and have its environment.
+        # Ranks of one host are children of mpirun and inherit its environment.
         process = _start(bench, bench.place("loopback"), way,
                          [*argv, _program.path(), str(size), str(count)])
         try:

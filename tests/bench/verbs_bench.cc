@@ -1,10 +1,10 @@
-// What stock programs do not measure: many queue pairs, and idle ones. All are
-// connected to each other in this process, in pairs.
+// Measures what stock programs do not: many queue pairs, and idle ones. All are
+// connected in pairs within this process.
 //
 //   verbs_bench --mode setup   CPU time to create, connect and destroy
 //   verbs_bench --mode memory  resident memory of idle connected queue pairs
-//   verbs_bench --mode many    a WRITE by each of many
-//   verbs_bench --mode idle    connected after some WRITEs; says "ready" and
+//   verbs_bench --mode many    a WRITE by each of many queue pairs
+//   verbs_bench --mode idle    connected after some WRITEs; prints "ready" and
 //                              is idle until its standard input ends
 #include <unistd.h>
 
@@ -33,9 +33,9 @@ struct Options {
   uint32_t depth = 16;  // of each queue
 };
 
-constexpr double kPatience = 60;  // seconds for a completion
+constexpr double kPatience = 60;  // time limit for a completion in seconds
 
-// Bytes of this process that are in memory and that no file has.
+// Resident anonymous memory of this process in bytes.
 uint64_t ResidentBytes() {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -47,7 +47,7 @@ uint64_t ResidentBytes() {
   Die("/proc/self/status has no RssAnon", ENOENT);
 }
 
-// Queue pairs of one completion queue.
+// Queue pairs with one completion queue.
 class QueuePairs {
  public:
   explicit QueuePairs(const Options& o)
@@ -74,7 +74,7 @@ class QueuePairs {
     qps->clear();
   }
 
-  // One WRITE by each, some at a time, so that the CQ holds them.
+  // One WRITE by each queue pair, a few at a time so that they fit the CQ.
   void WriteByEach(const std::vector<ibv_qp*>& qps) {
     constexpr size_t kAtOnce = 256;
     for (size_t begin = 0; begin < qps.size(); begin += kAtOnce) {
@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   o.qps += o.qps % 2;
 
   QueuePairs all(o);
-  // What is made once: the lane, its sockets and its thread.
+  // Creates what exists once: the lane, its sockets and its thread.
   std::vector<ibv_qp*> first = all.Connected(2, o.depth);
   all.WriteByEach(first);
 

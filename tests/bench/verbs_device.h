@@ -1,5 +1,5 @@
-// A device of ours for programs that measure, with what they all need: any
-// failure ends the program with a line on stderr.
+// Our device for programs that measure. Any failure ends the program with a
+// line on stderr.
 #ifndef TESTS_BENCH_VERBS_DEVICE_H_
 #define TESTS_BENCH_VERBS_DEVICE_H_
 
@@ -19,14 +19,14 @@ double Seconds(clockid_t clock);
 
 class Device {
  public:
-  // The first device if `name` is empty.
+  // Opens the first device if `name` is empty.
   Device(const std::string& name, int gid_index);
 
   ibv_mr* Register(void* memory, size_t bytes);
   ibv_cq* CreateCq(int entries);
-  // Whose queues hold `depth` requests each.
+  // A queue pair whose queues hold `depth` requests each.
   ibv_qp* Create(ibv_cq* cq, uint32_t depth);
-  // To RTS, towards `peer` at our own address.
+  // Moves it to RTS, connected to `peer` at our own address.
   void Connect(ibv_qp* qp, uint32_t peer);
 
  private:

@@ -1,4 +1,4 @@
-// The shared libraries as the dynamic linker sees them.
+// Checks the shared libraries as the dynamic linker sees them.
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -26,7 +26,7 @@ std::string Show(const Export& e) {
   return e.symbol + (e.is_default ? "@@" : "@") + e.node;
 }
 
-// The committed list.
+// Reads the committed list of exports.
 std::set<Export> Wanted(const std::string& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
@@ -50,8 +50,8 @@ std::vector<char> Contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What the file defines in its dynamic symbol table, and what its dynamic
-// section says.
+// The definitions in the dynamic symbol table of a file, and its dynamic
+// section.
 struct Library {
   std::set<Export> exports;
   std::set<std::string> unversioned;
@@ -147,8 +147,8 @@ TEST_P(AbiTest, ExportsWhatTheListSays) {
       << *library.unversioned.begin() << " and others";
   EXPECT_EQ(library.soname, Name(GetParam()) + ".so.1");
   EXPECT_TRUE(library.nodelete);
-  // An application may bring a C++ runtime and an Abseil of its own. libgcc_s
-  // is glibc's companion (pthread_cancel).
+  // An application may bring its own C++ runtime and Abseil. libgcc_s belongs
+  // to glibc (pthread_cancel).
   for (const std::string& needed : library.needed) {
     EXPECT_EQ(needed.find("libstdc++"), std::string::npos);
     EXPECT_EQ(needed.find("absl"), std::string::npos);

@@ -1,5 +1,5 @@
-// Threads that are cancelled (pthread_cancel(3)): no call but those that wait
-// for events is a cancellation point, and all is in order afterwards.
+// Cancelled threads (pthread_cancel(3)): only calls that wait for events are
+// cancellation points, and everything works afterwards.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -16,8 +16,8 @@ extern "C" int ibv_read_sysfs_file(const char* directory, const char* file,
 namespace conformance {
 namespace {
 
-// Runs `call` in a thread that has been cancelled already, and which ends at
-// its first cancellation point. False if that was in `call`.
+// Runs `call` in a thread that is already cancelled and ends at its first
+// cancellation point. Returns false if that was in `call`.
 bool Completes(const std::function<void()>& call) {
   bool completed = false;
   std::thread thread([&] {
@@ -134,7 +134,8 @@ TEST_F(CancelTest, MakingAndDestroying) {
   EXPECT_EQ(error, 0);
 }
 
-// Each post finds the lane idle, so it transmits itself and wakes the helper.
+// The lane is idle at each post, so the post transmits and wakes the helper
+// thread.
 TEST_F(CancelTest, PostingAndPolling) {
   int error = -1;
   for (uint64_t i = 1; i <= 200; ++i) {
@@ -153,7 +154,7 @@ TEST_F(CancelTest, PostingAndPolling) {
   }
 }
 
-// The one that overruns a completion queue is told so on stderr.
+// The thread that overruns a completion queue prints a line on stderr.
 TEST_F(CancelTest, PollingThatOverrunsACompletionQueue) {
   Side c, d;
   MakeSide(&c);

@@ -1,5 +1,5 @@
-// RXE_USER_CAPTURE: what a program sends and receives, as rxe-user decode shows
-// it.
+// RXE_USER_CAPTURE: the packets that a program sends and receives, as shown by
+// rxe-user decode.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -28,7 +28,7 @@ class CaptureTest : public PairTest {
   }
   std::string file() const { return folder_ + "/a.pcap"; }
 
-  // The lines of `rxe-user decode --json`, of which the last is the summary.
+  // The lines of `rxe-user decode --json`. The last one is the summary.
   std::vector<nlohmann::json> Decode() {
     const std::string command =
         std::string(getenv("RXE_USER_TEST_CLI")) + " decode --json " + file();
@@ -43,12 +43,12 @@ class CaptureTest : public PairTest {
   }
 
   std::string folder_;
-  bool decoded_ = false;  // to the end of the file
+  bool decoded_ = false;  // up to the end of the file
 };
 
-// Both ends are in this process, so that each packet is in the file as it was
-// sent and as it was received. Messages of five packets, which the kernel takes
-// and gives as one.
+// Both ends are in this process, so the file has each packet as sent and as
+// received. Messages have five packets, which the kernel sends and receives as
+// one frame.
 TEST_F(CaptureTest, HasEachPacketOnceInEachDirection) {
   constexpr int kRounds = 40;
   constexpr uint32_t kBytes = 5000;
@@ -62,7 +62,7 @@ TEST_F(CaptureTest, HasEachPacketOnceInEachDirection) {
     }
   }
   std::vector<nlohmann::json> lines;
-  std::map<std::string, int> times;  // that a packet is in the file
+  std::map<std::string, int> times;  // the records of each packet
   const auto is_whole = [&] {
     lines = Decode();
     times.clear();
@@ -78,7 +78,7 @@ TEST_F(CaptureTest, HasEachPacketOnceInEachDirection) {
     }
     return decoded_ && data == 2 * kRounds * kPackets;
   };
-  // It is written within a fraction of a second.
+  // The file is written within a fraction of a second.
   const int64_t until = NowMs() + kTimeoutMs;
   while (!is_whole() && NowMs() < until) {
   }
@@ -87,7 +87,7 @@ TEST_F(CaptureTest, HasEachPacketOnceInEachDirection) {
   EXPECT_EQ(summary["type"], "summary");
   EXPECT_EQ(summary["icrc_good"], summary["packets"]) << summary;
   EXPECT_EQ(summary["packets"], lines.size() - 1) << summary;
-  // What a busy machine has answered late was sent more than once.
+  // On a busy machine a late acknowledgement may cause retransmissions.
   for (const auto& [packet, count] : times) {
     EXPECT_EQ(count % 2, 0) << packet;
   }

@@ -1,6 +1,6 @@
-// More threads than cores, each with little to do at a time, and queue pairs
-// that come and go meanwhile: whoever waits here waits for a thread that has to
-// get a core first.
+// More threads than cores, with little work at a time, while queue pairs are
+// created and destroyed. A thread that waits here depends on one that is not
+// scheduled yet.
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -35,7 +35,7 @@ class ChurnTest : public PairTest {
   }
 };
 
-// Each message waits for the one before it, with a thread at either end.
+// One thread at each end; each message waits for the one before it.
 TEST_F(ChurnTest, OneOutstandingInEachOfManyThreads) {
   constexpr uint64_t kMessages = 500;
   std::vector<Side> as(kThreads), bs(kThreads);
@@ -69,7 +69,7 @@ TEST_F(ChurnTest, OneOutstandingInEachOfManyThreads) {
 
 // Several receivers, each with a shared receive queue that several senders use.
 TEST_F(ChurnTest, SeveralSharedReceiveQueues) {
-  constexpr int kSenders = 2;  // of each
+  constexpr int kSenders = 2;  // of each receiver
   constexpr uint64_t kMessages = 300;
   struct Receiver {
     Side side;
@@ -133,8 +133,8 @@ TEST_F(ChurnTest, SeveralSharedReceiveQueues) {
   }
 }
 
-// Every sender hears of it, after the time that it has asked for and no later,
-// and those who go on are not held up.
+// Every sender gets its error after its own time-out and not later, and the
+// other connections are not delayed.
 TEST_F(ChurnTest, DestroyedWhilePeersSend) {
   constexpr int kPairs = 16;
   constexpr int kSends = 8;
@@ -171,7 +171,7 @@ TEST_F(ChurnTest, DestroyedWhilePeersSend) {
                        receiver.address(), receiver.mr->rkey),
                   0);
         if (i == kSends / 2) {
-          // Its memory stays: what was on its way may still come.
+          // Its memory stays registered: packets in flight may still arrive.
           ASSERT_EQ(ibv_destroy_qp(receiver.qp), 0);
           receiver.qp = nullptr;
         }

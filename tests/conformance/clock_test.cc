@@ -1,5 +1,5 @@
-// The wall clock may be set at any time: nothing waits for it. Here it jumps at
-// every look, and nobody looks.
+// Nothing may wait on the wall clock, which can be set at any time. Here it
+// jumps at every read, and the library must never read it.
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -14,14 +14,14 @@ std::atomic<int> looks = 0;
 std::atomic<int> monotonic_looks = 0;
 std::atomic<bool> jumping = false;
 
-// To and fro by an hour.
+// Jumps forward and back by an hour.
 time_t Jump() {
   if (!jumping) return 0;
   return ++looks % 2 == 0 ? 3600 : -3600;
 }
 }  // namespace
 
-// In the place of the C library's, for the library that is tested, too.
+// Replaces the C library's function, also for the tested library.
 #define IN_ITS_PLACE extern "C" __attribute__((visibility("default")))
 
 IN_ITS_PLACE int clock_gettime(clockid_t clock, timespec* now) noexcept {
@@ -57,7 +57,7 @@ TEST_F(ClockTest, NothingLooksAtTheWallClock) {
   jumping = true;
   time(nullptr);
   ASSERT_EQ(looks.exchange(0), 1);
-  // Data, at once and after waiting for an event.
+  // Transfers, found at once and after waiting for an event.
   ibv_comp_channel* channel = ibv_create_comp_channel(context_);
   ASSERT_NE(channel, nullptr);
   Side c, d;
@@ -79,8 +79,8 @@ TEST_F(ClockTest, NothingLooksAtTheWallClock) {
     ibv_ack_cq_events(cq, 1);
     ExpectSuccess(c.cq, i);
   }
-  // Waiting for a receive (RNR), and in vain for a peer. That this is the
-  // function that the library calls shows with the other clock.
+  // An RNR wait, and retries without a peer. The monotonic clock's counter
+  // shows that the library calls these functions.
   const int before = monotonic_looks;
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 100), 0);
   EXPECT_GT(monotonic_looks, before);

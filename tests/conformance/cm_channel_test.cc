@@ -1,5 +1,5 @@
-// How event channels count what waits, by the system calls that it takes, and
-// on kernels that have less of them.
+// How event channels count their events, tested by the system calls that they
+// make, also on kernels without some of these calls.
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -14,10 +14,10 @@
 namespace {
 
 std::atomic<int> reads_without_waiting = 0;
-// Before Linux 5.8 descriptors of events do not know RWF_NOWAIT.
+// Before Linux 5.8 eventfds do not support RWF_NOWAIT.
 std::atomic<bool> is_old_kernel = false;
-// Another thread has taken what this one was to read, and has the descriptor
-// not wait meanwhile, as on old kernels: the next read finds nothing.
+// Simulates another thread that took the event and set O_NONBLOCK meanwhile, as
+// on old kernels: the next read finds nothing.
 std::atomic<bool> finds_nothing = false;
 
 }  // namespace
@@ -26,7 +26,7 @@ extern "C" {
 
 int rdma_write_cm_event(rdma_cm_id* id, int event, int status, uint64_t arg);
 
-// In place of the C library's; nothing here calls it.
+// Replaces the C library's function; nothing in this file calls it.
 __attribute__((visibility("default"))) ssize_t preadv2(int fd, const iovec* to,
                                                        int count, off_t offset,
                                                        int flags) {
@@ -47,7 +47,7 @@ __attribute__((visibility("default"))) ssize_t read(int fd, void* to,
   return syscall(SYS_read, fd, to, bytes);
 }
 
-// What some compilers make of read where they know how much `to` holds.
+// Some compilers replace read by this function if they know the size of `to`.
 __attribute__((visibility("default"))) ssize_t __read_chk(int fd, void* to,
                                                           size_t bytes,
                                                           size_t) {
@@ -90,7 +90,7 @@ class CmChannelTest : public CmTest {
   rdma_cm_id* id_ = nullptr;  // synchronous
 };
 
-TEST_F(CmChannelTest, WhatWaitsCostsACallThatWaitsNothing) {
+TEST_F(CmChannelTest, QueuedEventsDoNotSlowAWaitingCall) {
   constexpr int kWaiting = 1000;
   Write(id_, kWaiting);
   reads_without_waiting = 0;
@@ -111,14 +111,14 @@ TEST_F(CmChannelTest, TakingAnEventLeavesErrno) {
   EXPECT_FALSE(finds_nothing);
   ASSERT_NE(event, nullptr);
   EXPECT_EQ(rdma_ack_cm_event(event), 0);
-  // A call that takes its own.
+  // Calls that take their own event.
   is_old_kernel = true;
   errno = kBefore;
   Resolve();
   EXPECT_EQ(errno, kBefore);
 }
 
-TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {
+TEST_F(CmChannelTest, AnOldKernelClearsTheDescriptor) {
   is_old_kernel = true;
   Write(id_, 2);
   Resolve();
@@ -126,15 +126,15 @@ TEST_F(CmChannelTest, AnOldKernelTellsOfNoEventThatIsNotThere) {
   Next(id_->channel, kUser, 0);
   Next(id_->channel, kUser, 1);
   EXPECT_FALSE(IsReadable(id_->channel));
-  // Withdrawn.
+  // Withdrawn events.
   rdma_cm_id* const other = NewId();
   Write(other, 2);
   EXPECT_EQ(rdma_destroy_id(other), 0);
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-// Each was once woken by what is for the other, and kept it.
-TEST_F(CmChannelTest, ACallThatWaitsLeavesOthersWhatIsTheirs) {
+// Two waiting calls once took each other's wake-up.
+TEST_F(CmChannelTest, AWaitingCallLeavesOtherEvents) {
   constexpr int kRounds = 50;
   rdma_cm_id* const listener = NewListener(AF_INET);
   Resolve(listener);
@@ -153,7 +153,7 @@ TEST_F(CmChannelTest, ACallThatWaitsLeavesOthersWhatIsTheirs) {
     reading.join();
     if (HasFailure()) break;
   }
-  // What nobody takes is told of as well.
+  // Events that no call takes keep the descriptor readable.
   Write(id_, 1);
   EXPECT_TRUE(IsReadable(id_->channel));
   rdma_conn_param param = {};

@@ -24,7 +24,7 @@ constexpr size_t kMostOfAccept = 196;
 constexpr size_t kMostOfReject = 148;
 constexpr size_t kMostOfDatagramConnect = 180;
 constexpr size_t kMostOfDatagramAccept = 136;
-// Why a REJ (IBA 12.6.7.2).
+// REJ reasons (IBA 12.6.7.2).
 constexpr int kNoSuchService = 8;
 constexpr int kStaleConnection = 10;
 constexpr int kConsumerReject = 28;
@@ -50,7 +50,7 @@ rdma_conn_param Saying(const std::string& text) {
 
 class ConnectTest : public CmPairTest {
  protected:
-  // The next completion of either queue; a failure of the test if it is none.
+  // Expects the next completion of either queue.
   void ExpectSent(rdma_cm_id* id, void* context) {
     ibv_wc wc = {};
     ASSERT_EQ(rdma_get_send_comp(id, &wc), 1);
@@ -69,7 +69,7 @@ class ConnectTest : public CmPairTest {
     EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
     return attr;
   }
-  // Until the REQ is there, without a queue pair at the server.
+  // Connects until the REQ has arrived; the server has no queue pair yet.
   CmEvent Request(const rdma_conn_param& param) {
     listener_ = NewListener(GetParam());
     client_ = NewClient(GetParam(), listener_);
@@ -122,7 +122,7 @@ TEST_P(ConnectTest, BothEndsKnowTheAddresses) {
   EXPECT_EQ(server_->route.num_paths, 1);
 }
 
-// What one side asks for, the other is told that it has to answer.
+// The initiator depth of one side is the responder resources of the other.
 TEST_P(ConnectTest, ReadLimitsAreTheOtherWayRoundAtThePeer) {
   rdma_conn_param param = {};
   param.responder_resources = 3;
@@ -183,7 +183,7 @@ TEST_P(ConnectTest, CarriesPrivateDataOfEveryLength) {
   Next(RDMA_CM_EVENT_ESTABLISHED);
 }
 
-// Then the call may be made again, with others.
+// The call can be repeated with valid arguments.
 TEST_P(ConnectTest, WrongArgumentsOfAcceptChangeNothing) {
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
@@ -202,8 +202,8 @@ TEST_P(ConnectTest, WrongArgumentsOfAcceptChangeNothing) {
   EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server_);
 }
 
-// Else the peer hears of it.
-TEST_P(ConnectTest, WhatCannotBeAcceptedIsRejected) {
+// Otherwise the peer would time out.
+TEST_P(ConnectTest, AFailedAcceptRejects) {
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
   MakeQp(server_);
@@ -218,7 +218,7 @@ TEST_P(ConnectTest, WhatCannotBeAcceptedIsRejected) {
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-// rdma_connect(3): private data is null if there is none.
+// rdma_connect(3): without private data the pointer is null.
 TEST_P(ConnectTest, NoPrivateDataHasNoLength) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
@@ -255,12 +255,12 @@ TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
   EXPECT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
   CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
   server_ = request->id;
-  // Zeros behind it.
+  // Padded with zeros.
   EXPECT_EQ(PrivateData(request.get()),
             "abc" + std::string(kMostOfConnect - 3, '\0'));
 }
 
-TEST_P(ConnectTest, ARejectionSaysWhy) {
+TEST_P(ConnectTest, ARejectionHasAReason) {
   const std::string why = Text(kMostOfReject, 'r');
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
@@ -273,8 +273,8 @@ TEST_P(ConnectTest, ARejectionSaysWhy) {
   EXPECT_EQ(Query(client_->qp).qp_state, IBV_QPS_ERR);
 }
 
-// Until it is accepted it has the listener's context: an application that takes
-// that for a connection's must not see events of it.
+// Until it is accepted, a request has the listener's context. An application
+// that takes this for a connection's context must not get events for it.
 TEST_P(ConnectTest, ARequestThatIsTakenBackIsNoEvent) {
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
@@ -293,9 +293,9 @@ TEST_P(ConnectTest, ARequestThatIsTakenBackIsNoEvent) {
   EXPECT_EQ(rdma_destroy_id(withdrawn), 0);
 }
 
-// As with the kernel's rdma_cm a request has its place in the backlog until the
-// application has seen it: one that wants two connections of a client may ask
-// for one after the other.
+// As in the kernel's rdma_cm, a request counts against the backlog until the
+// application has taken it. So an application that needs two connections of a
+// client can ask for one after the other.
 TEST_P(ConnectTest, ARequestThatIsSeenLeavesTheBacklog) {
   listener_ = NewId();
   ASSERT_EQ(rdma_bind_addr(listener_, CmAddress::Loopback(GetParam()).get()),
@@ -308,7 +308,7 @@ TEST_P(ConnectTest, ARequestThatIsSeenLeavesTheBacklog) {
     MakeQp(clients[i]);
     rdma_conn_param param = {};
     ASSERT_EQ(rdma_connect(clients[i], &param), 0) << std::strerror(errno);
-    // Before the REQ is sent again.
+    // Before the REQ is retransmitted.
     pollfd events = {channel_->fd, POLLIN, 0};
     ASSERT_EQ(poll(&events, 1, 3000), 1) << i;
     servers[i] = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
@@ -337,9 +337,9 @@ TEST_P(ConnectTest, NobodyListens) {
   EXPECT_EQ(rdma_destroy_id(bound), 0);
 }
 
-// Who connects may be a little earlier than who listens. By how much is a
-// matter of time, which the machine may take from either: so once of many
-// times.
+// A client may connect slightly before the server listens. How much earlier
+// depends on timing, which a busy machine changes, so one success in many
+// attempts is enough.
 TEST_P(ConnectTest, ALateListenerIsFound) {
   for (int i = 0; i < 20 && server_ == nullptr; ++i) {
     listener_ = NewId();
@@ -366,11 +366,11 @@ TEST_P(ConnectTest, ALateListenerIsFound) {
   EXPECT_NE(server_, nullptr);
 }
 
-// A child that exits in the middle of things.
+// Set in a child that exits without destroying anything.
 bool leaves_everything = false;
 
-// A process that connects to `port` and exits: at once, or when it has heard
-// that the peer disconnects. It destroys nothing.
+// A process that connects to `port` and exits, at once or when the peer
+// disconnects. It destroys nothing.
 [[noreturn]] void ConnectAndExit(int family, uint16_t port, bool hears) {
   leaves_everything = true;
   rdma_event_channel* const channel = rdma_create_event_channel();
@@ -404,8 +404,8 @@ bool leaves_everything = false;
   exit(0);
 }
 
-// As if the kernel closed what it has open.
-TEST_P(ConnectTest, AProcessThatExitsIsHeardOf) {
+// The peer is told, as if the kernel closed the connections.
+TEST_P(ConnectTest, AnExitingProcessDisconnects) {
   for (const bool hears : {false, true}) {
     listener_ = NewListener(GetParam());
     const uint16_t port = ntohs(rdma_get_src_port(listener_));
@@ -420,7 +420,7 @@ TEST_P(ConnectTest, AProcessThatExitsIsHeardOf) {
     if (hears) {
       ASSERT_EQ(rdma_disconnect(server_), 0) << std::strerror(errno);
     }
-    // Before a DREQ is sent again, which the port broker would answer.
+    // Before a retransmitted DREQ, which the port broker would answer.
     pollfd events = {channel_->fd, POLLIN, 0};
     EXPECT_EQ(poll(&events, 1, 3000), 1) << hears;
     EXPECT_EQ(Next(RDMA_CM_EVENT_DISCONNECTED)->id, server_);
@@ -446,7 +446,7 @@ TEST_P(ConnectTest, AListenerOnAllAddressesIsFound) {
   EXPECT_EQ(server_->verbs, client_->verbs);
 }
 
-TEST_P(ConnectTest, RequestsThatNobodyHasSeenGoWithTheirListener) {
+TEST_P(ConnectTest, UnseenRequestsEndWithTheirListener) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
   rdma_event_channel* other = rdma_create_event_channel();
@@ -469,14 +469,14 @@ TEST_P(ConnectTest, RequestsThatNobodyHasSeenGoWithTheirListener) {
   rdma_destroy_event_channel(other);
 }
 
-// An application that drives queue pairs of its own.
+// An application that drives its own queue pairs.
 TEST_P(ConnectTest, IdsWithoutQueuePairs) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
-  // Others for each test: they are in timewait afterwards.
+  // Different numbers for each test, because they stay in timewait.
   const uint32_t client_qpn = 0x112200u + static_cast<uint32_t>(GetParam());
   const uint32_t server_qpn = 0x445500u + static_cast<uint32_t>(GetParam());
-  // Only the application knows which one it is for.
+  // Only the application knows the queue pair.
   EXPECT_EQ(rdma_connect(client_, nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
   rdma_conn_param param = {};
@@ -533,7 +533,7 @@ TEST_P(ConnectTest, AQueuePairIsFreeAfterItsTimewait) {
   Next(RDMA_CM_EVENT_ESTABLISHED);
   Next(RDMA_CM_EVENT_ESTABLISHED);
   ASSERT_EQ(rdma_disconnect(client_), 0) << std::strerror(errno);
-  // Both in order at each end; one end may be through before the other begins.
+  // At each end both are in order; one end may finish before the other begins.
   std::map<rdma_cm_id*, std::vector<rdma_cm_event_type>> came;
   for (int i = 0; i < 4; ++i) {
     rdma_cm_event* event = nullptr;
@@ -582,7 +582,7 @@ TEST_P(ConnectTest, ManyAtOnce) {
   }
 }
 
-// Both ends by calls that wait, as rdma_server and rdma_client do it.
+// Both ends use waiting calls, like rdma_server and rdma_client.
 TEST_P(ConnectTest, EndpointsThatWait) {
   CmAddress local = CmAddress::Loopback(GetParam());
   rdma_addrinfo here = {};
@@ -654,8 +654,8 @@ TEST_P(ConnectTest, ASynchronousConnectIsRefused) {
   EXPECT_EQ(rdma_destroy_id(bound), 0);
 }
 
-// A process that listens, and writes its port to `out`; accepts one connection,
-// for a queue pair of this number, and exits when it hears that it has ended.
+// A process that listens, writes its port to `out`, accepts one connection for
+// a queue pair of this number, and exits when the connection ends.
 [[noreturn]] void AcceptFor(int family, uint32_t qpn, int out) {
   leaves_everything = true;
   rdma_event_channel* const channel = rdma_create_event_channel();
@@ -690,9 +690,8 @@ TEST_P(ConnectTest, ASynchronousConnectIsRefused) {
   }
 }
 
-// A peer that has been anew since, and gives its queue pairs the same numbers:
-// the older connection of one is over, and so is what was asked for (IBA
-// 12.9.8.3.1).
+// A peer that was restarted reuses its queue pair numbers. The older connection
+// of such a number ends, and so does the new request (IBA 12.9.8.3.1).
 TEST_P(ConnectTest, AReplyWithAQueuePairInUseIsRefused) {
   const uint32_t base = 0x660000u + static_cast<uint32_t>(GetParam()) * 16;
   pid_t children[2];
@@ -829,7 +828,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
 }  // namespace conformance
 
 #ifdef __SANITIZE_ADDRESS__
-// Asked by LeakSanitizer when a process exits.
+// LeakSanitizer asks this when a process exits.
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
   return conformance::leaves_everything ? 1 : 0;
 }

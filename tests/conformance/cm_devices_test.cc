@@ -1,5 +1,5 @@
-// The RDMA CM on interfaces and addresses that come after a program has looked
-// at the devices for the first time.
+// The RDMA CM with interfaces and addresses that appear after a program has
+// listed devices.
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <poll.h>
@@ -24,7 +24,7 @@ std::atomic<int> netlink_sockets = 0;
 
 }  // namespace
 
-// In place of the C library's.
+// Replaces the C library's function.
 extern "C" __attribute__((visibility("default"))) int socket(int family,
                                                              int type,
                                                              int protocol) {
@@ -58,14 +58,14 @@ class CmDevicesTest : public testing::Test {
   }
   void TearDown() override { Shell("ip link del rxeu_a"); }
 
-  // An id of the device that serves `address`, bound or, with errno, not.
+  // An id bound to `address`, or null with errno.
   static rdma_cm_id* NewId(const char* address) {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
     sockaddr_in local = {};
     local.sin_family = AF_INET;
     EXPECT_EQ(inet_pton(AF_INET, address, &local.sin_addr), 1);
-    // The device may have been looked at a moment ago.
+    // The device may have been read a moment ago.
     bool bound = false;
     for (int i = 0; i < kTries && !bound; ++i) {
       bound = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local)) == 0;
@@ -74,7 +74,7 @@ class CmDevicesTest : public testing::Test {
     EXPECT_TRUE(bound) << address << ": " << std::strerror(errno);
     return id;
   }
-  // The interface of that device; 0: none.
+  // The interface of the device with `address`; 0: none.
   static int Bind(const char* address) {
     rdma_cm_id* const id = NewId(address);
     const int interface =
@@ -86,20 +86,20 @@ class CmDevicesTest : public testing::Test {
   }
 };
 
-// It is listed before loopback, which was the first until then.
+// It is listed before loopback, which was first until then.
 TEST_F(CmDevicesTest, AnInterfaceThatComesLaterIsServed) {
   EXPECT_EQ(Bind("192.0.2.1"), static_cast<int>(if_nametoindex("rxeu_a")));
   EXPECT_EQ(Bind("127.0.0.1"), static_cast<int>(if_nametoindex("lo")));
 }
 
-// As one does that moves from host to host.
+// Like an address that moves from host to host.
 TEST_F(CmDevicesTest, AnAddressThatComesLaterIsServed) {
   const int interface = Bind("192.0.2.1");
   ASSERT_TRUE(Shell("ip addr add 192.0.2.9/24 dev rxeu_a"));
   EXPECT_EQ(Bind("192.0.2.9"), interface);
 }
 
-// To look at one means to read all interfaces.
+// Reading one device means reading all interfaces.
 TEST_F(CmDevicesTest, BindingLooksAtTheDeviceOfTheAddressAlone) {
   constexpr int kMore = 8;
   std::string name = "rxeu_0";
@@ -113,7 +113,7 @@ TEST_F(CmDevicesTest, BindingLooksAtTheDeviceOfTheAddressAlone) {
                       "/32 dev " + name));
     Bind(address.c_str());
   }
-  // What is known of each is 10 ms old then.
+  // Cached state is then older than its limit of 10 ms.
   poll(nullptr, 0, 20);
   netlink_sockets = 0;
   Bind(address.c_str());
@@ -125,7 +125,7 @@ TEST_F(CmDevicesTest, BindingLooksAtTheDeviceOfTheAddressAlone) {
   }
 }
 
-// What the process has open: descriptors and threads.
+// The open descriptors and the threads of the process.
 struct Open {
   static size_t Count(const char* directory) {
     return static_cast<size_t>(
@@ -136,7 +136,7 @@ struct Open {
   size_t threads = Count("/proc/self/task");
 };
 
-// As that of a container that is started again and again.
+// Like the interface of a container that is restarted repeatedly.
 TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
   constexpr int kRounds = 5;
   Open before;
@@ -152,7 +152,7 @@ TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
     attr.qp_type = IBV_QPT_RC;
     EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), 0) << std::strerror(errno);
     rdma_destroy_qp(id);
-    // Either may be the first to go.
+    // Either may end first.
     const bool id_first = i % 2 == 0;
     if (id_first) {
       EXPECT_EQ(rdma_destroy_id(id), 0);
@@ -161,7 +161,7 @@ TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
     if (!id_first) {
       EXPECT_EQ(rdma_destroy_id(id), 0);
     }
-    // The first starts what all have in common.
+    // The first round starts what all rounds share.
     if (i == 0) before = Open();
   }
   Open now;

@@ -1,5 +1,5 @@
-// Synchronous endpoints of extended reliable connections: rdma_create_ep(3)
-// with IBV_QPT_XRC_SEND and IBV_QPT_XRC_RECV, and ends of synchronous ids.
+// Synchronous endpoints with XRC: rdma_create_ep(3) with IBV_QPT_XRC_SEND and
+// IBV_QPT_XRC_RECV; and the end of synchronous ids.
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 class EndpointTest : public CmTest {
  protected:
-  // An endpoint of the loopback address.
+  // An endpoint on the loopback address.
   static rdma_cm_id* NewEndpoint(int flags, ibv_qp_type type, uint16_t port) {
     rdma_addrinfo hints = {};
     hints.ai_flags = flags | RAI_NUMERICHOST;
@@ -30,7 +30,7 @@ class EndpointTest : public CmTest {
     rdma_freeaddrinfo(info);
     return id;
   }
-  // Each end answers the other one.
+  // Each end answers the other's disconnect.
   static void Disconnect(rdma_cm_id* client, rdma_cm_id* server) {
     std::thread answering([&] { EXPECT_EQ(rdma_disconnect(server), 0); });
     EXPECT_EQ(rdma_disconnect(client), 0);
@@ -39,7 +39,7 @@ class EndpointTest : public CmTest {
   }
 };
 
-// As rdma_create_id(3): requests for its service IDs would reach nobody.
+// As rdma_create_id(3): its service IDs could not have a listener.
 TEST_F(EndpointTest, APortSpaceThatIsNoneIsRefused) {
   CmAddress here = CmAddress::Loopback(AF_INET);
   rdma_addrinfo info = {};
@@ -79,7 +79,7 @@ TEST_F(EndpointTest, AListenerShowsTheDomainItWasGiven) {
   EXPECT_EQ(rdma_destroy_id(bound), 0);
 }
 
-// Which kind it is has to be said.
+// The type of an SRQ must be given.
 TEST_F(EndpointTest, AnSrqWithoutATypeIsRefused) {
   rdma_cm_id* const id = NewId();
   ASSERT_EQ(rdma_bind_addr(id, CmAddress::Loopback(AF_INET).get()), 0);
@@ -153,7 +153,7 @@ TEST_F(EndpointTest, XrcConnectionsCarryMessagesToAnSrq) {
   rdma_destroy_ep(listener);
 }
 
-// A request for another kind of connection than the listener's is refused.
+// A request for another connection type than the listener's is refused.
 TEST_F(EndpointTest, KindsOfConnectionDoNotMix) {
   constexpr uint16_t kPort = 7572;
   rdma_cm_id* listener = NewEndpoint(RAI_PASSIVE, IBV_QPT_XRC_RECV, kPort);
@@ -171,7 +171,7 @@ TEST_F(EndpointTest, KindsOfConnectionDoNotMix) {
   rdma_destroy_ep(listener);
 }
 
-// Who disconnects again does not wait for what he has heard.
+// A second disconnect does not wait for an event that was already taken.
 TEST_F(EndpointTest, ASynchronousIdMayDisconnectTwice) {
   constexpr uint16_t kPort = 7573;
   rdma_cm_id* listener = NewEndpoint(RAI_PASSIVE, IBV_QPT_RC, kPort);

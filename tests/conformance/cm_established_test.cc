@@ -1,6 +1,6 @@
-// What a passive end sees of the moment in which its connection is established,
-// while the active end sends at once: RDMA_CM_EVENT_ESTABLISHED and the first
-// message come by different ways.
+// The passive end when its connection is established while the active end sends
+// at once. RDMA_CM_EVENT_ESTABLISHED and the first message take different
+// paths.
 #include <poll.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void Print(const char* what, std::vector<double> us) {
               us.front(), us[us.size() / 2], us[us.size() * 9 / 10]);
 }
 
-// The next completion of `cq`, for which this waits.
+// Waits for the next completion of `cq`.
 ibv_wc Complete(ibv_cq* cq) {
   ibv_wc wc = {};
   wc.status = IBV_WC_GENERAL_ERR;
@@ -47,8 +47,8 @@ ibv_wc Complete(ibv_cq* cq) {
 
 class EstablishedTest : public CmTest {
  protected:
-  // The active end, with a channel of its own: connects without RNR retries,
-  // and sends one message as soon as it is established.
+  // The active end, with its own channel. It connects without RNR retries and
+  // sends one message as soon as it is established.
   struct Active {
     Clock::time_point established;
     ibv_wc_status status = IBV_WC_GENERAL_ERR;
@@ -69,7 +69,8 @@ class EstablishedTest : public CmTest {
     ibv_mr* const mr = rdma_reg_msgs(id, data.data(), data.size());
     ASSERT_NE(mr, nullptr);
     rdma_conn_param param = {};
-    param.rnr_retry_count = 7;  // the message may come before its receive
+    // The message may arrive before its receive is posted.
+    param.rnr_retry_count = 7;
     ASSERT_EQ(rdma_connect(id, &param), 0);
     rdma_cm_event* event = nullptr;
     ASSERT_EQ(rdma_get_cm_event(channel, &event), 0);
@@ -85,8 +86,8 @@ class EstablishedTest : public CmTest {
     rdma_destroy_event_channel(channel);
   }
 
-  // Takes events of the passive end's channel, the peer's disconnecting among
-  // them. Not by Next: it would ask poll(2) first.
+  // Takes events of the passive end's channel, the peer's disconnect included.
+  // Not through Next, which calls poll(2) first.
   CmEvent Take(rdma_cm_event_type type) {
     rdma_cm_event* event = nullptr;
     EXPECT_EQ(rdma_get_cm_event(channel_, &event), 0) << std::strerror(errno);
@@ -100,7 +101,7 @@ class EstablishedTest : public CmTest {
   }
 };
 
-// As tutorials have it: the receives are posted when the event has come.
+// The pattern of tutorials: receives are posted when the event has arrived.
 TEST_F(EstablishedTest, ReceivesMayBePostedWhenItIsEstablished) {
   rdma_cm_id* const listener = NewListener(AF_INET);
   std::vector<double> delays;
@@ -132,8 +133,9 @@ TEST_F(EstablishedTest, ReceivesMayBePostedWhenItIsEstablished) {
   EXPECT_EQ(rdma_destroy_id(listener), 0);
 }
 
-// With receives that were posted before, and a program that polls, the message
-// may be seen first, as with hardware. How often, and for how long?
+// With receives posted before and a polling program, the message may be seen
+// before the event, as with hardware. The test prints how often, and by how
+// much.
 TEST_F(EstablishedTest, TheEventFollowsAMessageThatOvertakesIt) {
   rdma_cm_id* const listener = NewListener(AF_INET);
   std::vector<double> behind;

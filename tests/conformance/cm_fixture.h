@@ -1,5 +1,5 @@
-// Programs through the C interface of librdmacm, on the loopback device: both
-// ends in one process.
+// Programs that use the C interface of librdmacm, on the loopback device, with
+// both ends in one process.
 #ifndef TESTS_CONFORMANCE_CM_FIXTURE_H_
 #define TESTS_CONFORMANCE_CM_FIXTURE_H_
 
@@ -29,7 +29,7 @@ class CmAddress {
   sockaddr_storage storage_ = {};
 };
 
-// An event that is acknowledged when it goes out of scope.
+// An event that its destructor acknowledges.
 class CmEvent {
  public:
   CmEvent() = default;
@@ -53,11 +53,11 @@ class CmEvent {
   rdma_cm_event* event_ = nullptr;
 };
 
-// What the application has said, of an event of a connected id.
+// The private data in an event of a connected id.
 std::string PrivateData(const rdma_cm_event* event);
 
-// rdma_event_str(3) of any number: newer headers have more of them than the
-// enumeration of Debian's can hold.
+// rdma_event_str(3) for any number: newer headers define more events than
+// Debian's enumeration can hold.
 const char* EventName(int type);
 
 class CmTest : public testing::Test {
@@ -66,30 +66,30 @@ class CmTest : public testing::Test {
   void TearDown() override;
 
   bool IsReadable(rdma_event_channel* channel);
-  // The next event, which is of this type; a failure of the test, and an event
-  // of type -1, if it is not, or if none comes.
+  // Takes the next event and checks its type. On another type, or none, the
+  // test fails and the result has type -1.
   CmEvent Next(rdma_event_channel* channel, int type, int status = 0);
   CmEvent Next(int type, int status = 0) {
     return Next(channel_, type, status);
   }
 
   rdma_cm_id* NewId(rdma_port_space ps = RDMA_PS_TCP);
-  // Listens on the loopback address. Port 0: a free one.
+  // Listens on the loopback address. Port 0: any free port.
   rdma_cm_id* NewListener(int family, rdma_port_space ps = RDMA_PS_TCP);
-  // An active id for `listener`, ready for rdma_connect.
+  // An active id that is ready to connect to `listener`.
   rdma_cm_id* NewClient(int family, rdma_cm_id* listener);
-  // With default completion queues and protection domain.
+  // Uses the default completion queues and protection domain.
   void MakeQp(rdma_cm_id* id);
 
   rdma_event_channel* channel_ = nullptr;
 };
 
-// One end of a connection in the state of rdma_connect or rdma_accept, with a
-// queue pair, and another.
+// Both ends of a connection with queue pairs, ready for rdma_connect or
+// rdma_accept.
 class CmPairTest : public CmTest, public testing::WithParamInterface<int> {
  protected:
   void TearDown() override;
-  // Connects both; `param` is what the client says.
+  // Connects both ends; `param` is the client's.
   void Connect(rdma_conn_param param = {});
   void Disconnect();
 

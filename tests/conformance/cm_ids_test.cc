@@ -1,6 +1,6 @@
-// Event channels and ids by themselves: rdma_create_id(3), rdma_bind_addr(3),
-// rdma_resolve_addr(3), rdma_migrate_id(3), rdma_set_option(3),
-// rdma_getaddrinfo(3).
+// Event channels and ids without connections: rdma_create_id(3),
+// rdma_bind_addr(3), rdma_resolve_addr(3), rdma_migrate_id(3),
+// rdma_set_option(3), rdma_getaddrinfo(3).
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -21,7 +21,7 @@ using rxe_user::WatchedThread;
 
 class IdTest : public CmTest {
  protected:
-  // An id with an event that nobody has taken.
+  // An id with an event that is not taken.
   rdma_cm_id* NewResolved(rdma_event_channel* channel) {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), 0);
@@ -46,7 +46,7 @@ TEST_F(IdTest, ChannelIsReadableWhileEventsWait) {
   EXPECT_EQ(rdma_destroy_id(b), 0);
 }
 
-TEST_F(IdTest, NonBlockingChannelSaysThatThereIsNone) {
+TEST_F(IdTest, AnEmptyNonBlockingChannelIsEagain) {
   ASSERT_EQ(fcntl(channel_->fd, F_SETFL, O_NONBLOCK), 0);
   rdma_cm_event* event = nullptr;
   EXPECT_EQ(rdma_get_cm_event(channel_, &event), -1);
@@ -71,7 +71,7 @@ TEST_F(IdTest, GettingAnEventWaitsForOne) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(IdTest, DestroyTakesEventsBackThatNobodyHasSeen) {
+TEST_F(IdTest, DestroyWithdrawsUnseenEvents) {
   rdma_cm_id* a = NewResolved(channel_);
   rdma_cm_id* b = NewResolved(channel_);
   EXPECT_EQ(rdma_destroy_id(a), 0);
@@ -97,7 +97,7 @@ TEST_F(IdTest, DestroyWaitsForAcknowledgement) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-TEST_F(IdTest, WhatIsNoObjectIsRefused) {
+TEST_F(IdTest, InvalidPointersAreRefused) {
   rdma_cm_id garbage = {};
   rdma_cm_id* gone = NewId();
   ASSERT_EQ(rdma_destroy_id(gone), 0);
@@ -162,7 +162,7 @@ TEST_F(IdTest, BindToAnAddressGivesItsDevice) {
         << std::strerror(errno);
     ASSERT_NE(id->verbs, nullptr);
     EXPECT_EQ(id->port_num, 1);
-    // The default one, before there is a queue pair.
+    // The default domain exists before the queue pair.
     ASSERT_NE(id->pd, nullptr);
     EXPECT_EQ(id->pd->context, id->verbs);
     EXPECT_NE(rdma_get_src_port(id), 0);
@@ -236,8 +236,8 @@ TEST_F(IdTest, APortMayBeShared) {
   for (rdma_cm_id* id : ids) EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// Who listens shares the port no more, as in the kernel's rdma_cm.
-TEST_F(IdTest, APortWhereSomebodyListensIsNotShared) {
+// A listener does not share its port, as in the kernel's rdma_cm.
+TEST_F(IdTest, AListeningPortIsNotShared) {
   constexpr uint16_t kPort = 7475;
   int yes = 1;
   const auto new_id = [&] {
@@ -264,7 +264,7 @@ TEST_F(IdTest, APortWhereSomebodyListensIsNotShared) {
   EXPECT_EQ(rdma_destroy_id(second), 0);
 }
 
-// An id that is bound may still say so, until it listens.
+// The option may be set on a bound id until it listens.
 TEST_F(IdTest, HowAnAddressIsSharedMayBeSaidLater) {
   int yes = 1, no = 0;
   const auto set = [](rdma_cm_id* id, int option, int* value) {
@@ -383,8 +383,8 @@ TEST_F(IdTest, ResolvingWithoutARouteFails) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// As in the kernel's rdma_cm: one that no device has is like the unspecified
-// address, whom to reach and where to listen are open.
+// As in the kernel's rdma_cm: a loopback address without a device acts like the
+// unspecified address, for connecting and for listening.
 TEST_F(IdTest, ALoopbackAddressWithoutADeviceMeansAll) {
   rdma_cm_id* listener = NewId();
   ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Of("127.0.0.2").get()), 0)
@@ -425,7 +425,7 @@ TEST_F(IdTest, ALoopbackAddressWithoutADeviceMeansAll) {
   EXPECT_EQ(rdma_destroy_id(listener), 0);
 }
 
-// Debian's /etc/hosts has 127.0.1.1 for the host's own name.
+// Debian's /etc/hosts maps the host's own name to 127.0.1.1.
 TEST_F(IdTest, ALoopbackAddressWithoutADeviceIsReached) {
   constexpr uint16_t kPort = 7471;
   CmAddress there = CmAddress::Of("127.0.1.1", kPort);
@@ -440,7 +440,7 @@ TEST_F(IdTest, ALoopbackAddressWithoutADeviceIsReached) {
   ASSERT_NE(client->verbs, nullptr);
   ASSERT_EQ(rdma_resolve_route(client, 2000), 0);
   Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
-  // The address is the one that was asked for, the path that of the device.
+  // The shown address is the requested one; the path is the device's.
   const auto* const peer =
       reinterpret_cast<const sockaddr_in*>(rdma_get_peer_addr(client));
   EXPECT_EQ(ntohl(peer->sin_addr.s_addr), 0x7f000101u);
@@ -477,7 +477,7 @@ TEST_F(IdTest, CallsThatSucceedLeaveErrno) {
   EXPECT_EQ(errno, kBefore);
   EXPECT_EQ(rdma_destroy_id(id), 0);
   EXPECT_EQ(errno, kBefore);
-  // One that finds a device and its path.
+  // An id that finds its device and path.
   id = NewId();
   EXPECT_EQ(rdma_resolve_addr(id, nullptr,
                               CmAddress::Loopback(AF_INET, 7471).get(), 2000),
@@ -512,7 +512,8 @@ TEST_F(IdTest, ASynchronousIdWaitsInItsCalls) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// A child of fork() has none of it (docs/design/view.md, "fork and exec").
+// A child of fork() has none of its parent's ids (docs/design/view.md, "fork
+// and exec").
 TEST_F(IdTest, AChildOfForkLeavesItsParentsIdsAlone) {
   rdma_event_channel* other = rdma_create_event_channel();
   rdma_cm_id* reported = NewResolved(other);
@@ -521,7 +522,7 @@ TEST_F(IdTest, AChildOfForkLeavesItsParentsIdsAlone) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    alarm(20);  // rather than hang
+    alarm(20);  // avoids a hang
     rdma_cm_event* none = nullptr;
     if (rdma_get_cm_event(channel_, &none) != -1) _exit(1);
     if (rdma_resolve_route(reported, 2000) != -1) _exit(2);
@@ -555,7 +556,7 @@ TEST_F(IdTest, EventsMoveWithTheirId) {
   EXPECT_EQ(Next(other, RDMA_CM_EVENT_ADDR_RESOLVED)->id, moves);
   EXPECT_EQ(Next(RDMA_CM_EVENT_ADDR_RESOLVED)->id, stays);
   EXPECT_FALSE(IsReadable(channel_));
-  // To itself, so that calls wait, and back.
+  // To a channel of its own, which makes calls wait, and back.
   ASSERT_EQ(rdma_migrate_id(moves, nullptr), 0);
   EXPECT_EQ(rdma_migrate_id(moves, nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -569,7 +570,7 @@ TEST_F(IdTest, EventsMoveWithTheirId) {
   rdma_destroy_event_channel(other);
 }
 
-TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
+TEST_F(IdTest, QueuePairsGetDefaultObjects) {
   rdma_cm_id* id = NewResolved(channel_);
   Next(RDMA_CM_EVENT_ADDR_RESOLVED);
   MakeQp(id);
@@ -579,7 +580,8 @@ TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
   EXPECT_NE(id->recv_cq_channel, nullptr);
   EXPECT_EQ(id->send_cq->cq_context, id);
   EXPECT_EQ(id->qp->state, IBV_QPS_INIT);
-  // Room for what the SGE of a request would take, though none was asked for.
+  // Inline data up to the size of a request's SGE is allowed although none was
+  // requested.
   ibv_qp_attr attr;
   ibv_qp_init_attr init;
   ASSERT_EQ(ibv_query_qp(id->qp, &attr, IBV_QP_CAP, &init), 0);
@@ -604,7 +606,7 @@ TEST_F(IdTest, QueuePairsGetWhatTheApplicationLeavesOut) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// What fails may be tried again with the same structure and less.
+// After a failure the same structure works with smaller values.
 TEST_F(IdTest, AFailedQueuePairLeavesNothingInItsAttributes) {
   rdma_cm_id* id = NewResolved(channel_);
   Next(RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -676,7 +678,7 @@ TEST(AddrinfoTest, FollowsTheHints) {
   hints.ai_qp_type = IBV_QPT_RC;
   EXPECT_EQ(rdma_getaddrinfo(nullptr, "7471", &hints, &info), EAI_SOCKTYPE);
   hints = {};
-  // Flags of a newer header are ignored, as in rdma-core.
+  // Flags of newer headers are ignored, as in rdma-core.
   hints.ai_flags = 1 << 20;
   ASSERT_EQ(rdma_getaddrinfo("127.0.0.1", "7471", &hints, &info), 0);
   rdma_freeaddrinfo(info);
@@ -685,7 +687,7 @@ TEST(AddrinfoTest, FollowsTheHints) {
   EXPECT_EQ(rdma_getaddrinfo(nullptr, nullptr, nullptr, &info), -1);
   EXPECT_EQ(errno, EINVAL);
 
-  // From addresses alone.
+  // From hints with addresses only.
   hints = {};
   CmAddress source = CmAddress::Loopback(AF_INET6);
   hints.ai_src_addr = source.get();
@@ -697,8 +699,8 @@ TEST(AddrinfoTest, FollowsTheHints) {
   rdma_freeaddrinfo(info);
 }
 
-// What has only said how to ask the resolver is in no answer.
-TEST(AddrinfoTest, AnAnswerToNamesSaysWhichEndItIsFor) {
+// Flags that only controlled the resolver are not in the result.
+TEST(AddrinfoTest, ResultsOfNamesHaveThePassiveFlag) {
   for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {
     rdma_addrinfo hints = {};
     rdma_addrinfo* info = nullptr;
@@ -709,7 +711,7 @@ TEST(AddrinfoTest, AnAnswerToNamesSaysWhichEndItIsFor) {
   }
 }
 
-// A node is a GID with RAI_NUMERICHOST only: a name has addresses of IP.
+// A node is a GID only with RAI_NUMERICHOST: a name resolves to IP addresses.
 TEST(AddrinfoTest, ANameIsNoGid) {
   rdma_addrinfo hints = {};
   rdma_addrinfo* info = nullptr;
@@ -722,8 +724,8 @@ TEST(AddrinfoTest, ANameIsNoGid) {
   rdma_freeaddrinfo(info);
 }
 
-// Ethernet needs none for a connection, and an endpoint of the answer finds its
-// way by rdma_resolve_route(3).
+// A connection on Ethernet needs no route, and an endpoint of the result finds
+// its path by rdma_resolve_route(3).
 TEST(AddrinfoTest, ARouteOfTheHintsIsNoneOfTheAnswer) {
   CmAddress destination = CmAddress::Loopback(AF_INET, 7471);
   ibv_path_record route = {};
@@ -745,7 +747,7 @@ TEST(AddrinfoTest, ARouteOfTheHintsIsNoneOfTheAnswer) {
   rdma_freeaddrinfo(info);
 }
 
-// perftest names the family of its -R --ipv6-addr in this way.
+// perftest sets the family for -R --ipv6-addr this way.
 TEST(AddrinfoTest, TheFamilyOfTheHintsCountsWithoutRaiFamily) {
   for (const int flags : {0, static_cast<int>(RAI_PASSIVE)}) {
     for (const int family : {AF_INET, AF_INET6}) {
@@ -761,7 +763,7 @@ TEST(AddrinfoTest, TheFamilyOfTheHintsCountsWithoutRaiFamily) {
       ASSERT_NE(found, nullptr);
       EXPECT_EQ(found->sa_family, family);
       rdma_freeaddrinfo(info);
-      // A number of the other family is none of this one.
+      // A numeric address of the other family does not match.
       const char* const other = family == AF_INET ? "::1" : "127.0.0.1";
       hints.ai_flags = flags | RAI_NUMERICHOST;
       EXPECT_NE(rdma_getaddrinfo(other, "7471", &hints, &info), 0);

@@ -15,7 +15,7 @@ constexpr char kGroup[] = "239.7.7.7";
 constexpr size_t kBytes = 64;
 constexpr size_t kGrh = 40;
 
-// A datagram id of the loopback address, with a queue pair and memory.
+// A datagram id on the loopback address, with a queue pair and memory.
 class Member {
  public:
   explicit Member(rdma_cm_id* id) : id_(id) {
@@ -41,7 +41,7 @@ class Member {
   void PostRecv() {
     ASSERT_EQ(rdma_post_recv(id_, nullptr, buffer_, sizeof(buffer_), mr_), 0);
   }
-  // Nothing comes that would come at once.
+  // For messages that would have arrived by now.
   bool HasReceived() {
     ibv_wc wc;
     return ibv_poll_cq(id_->recv_cq, 1, &wc) == 1;
@@ -84,11 +84,11 @@ class CmMulticastTest : public CmTest {
   }
 };
 
-TEST_F(CmMulticastTest, MembersHearUntilTheyLeave) {
+TEST_F(CmMulticastTest, MembersReceiveUntilTheyLeave) {
   Member sender(NewId(RDMA_PS_UDP));
   Member receiver(NewId(RDMA_PS_UDP));
   const rdma_ud_param group = Join(receiver, &sender);
-  // As the kernel maps it for RoCEv2.
+  // The mapping of the kernel for RoCEv2.
   const uint8_t gid[16] = {0, 0, 0,   0,   0,   0, 0, 0,
                            0, 0, 255, 255, 239, 7, 7, 7};
   EXPECT_EQ(std::memcmp(group.ah_attr.grh.dgid.raw, gid, sizeof(gid)), 0);
@@ -106,7 +106,7 @@ TEST_F(CmMulticastTest, MembersHearUntilTheyLeave) {
       << std::strerror(errno);
   EXPECT_EQ(rdma_leave_multicast(receiver.id(), address.get()), -1);
   EXPECT_EQ(errno, EADDRNOTAVAIL);
-  // A third one shows that what was sent has come by.
+  // A third member shows that the message was delivered.
   Member witness(NewId(RDMA_PS_UDP));
   Join(witness);
   receiver.PostRecv();
@@ -130,7 +130,7 @@ TEST_F(CmMulticastTest, AGroupThatWasJoinedTwiceIsLeftTwice) {
   EXPECT_EQ(rdma_leave_multicast(receiver.id(), address.get()), -1);
 }
 
-TEST_F(CmMulticastTest, WhoLeavesAtOnceHearsNothingOfIt) {
+TEST_F(CmMulticastTest, LeavingAtOnceDropsTheEvent) {
   Member member(NewId(RDMA_PS_UDP));
   CmAddress address = CmAddress::Of(kGroup);
   ASSERT_EQ(rdma_join_multicast(member.id(), address.get(), nullptr), 0);
@@ -139,7 +139,7 @@ TEST_F(CmMulticastTest, WhoLeavesAtOnceHearsNothingOfIt) {
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-TEST_F(CmMulticastTest, WhoOnlySendsDoesNotHear) {
+TEST_F(CmMulticastTest, SendOnlyMembersDoNotReceive) {
   Member sender(NewId(RDMA_PS_UDP));
   Member only_sends(NewId(RDMA_PS_UDP));
   Member witness(NewId(RDMA_PS_UDP));
@@ -186,7 +186,7 @@ TEST_F(CmMulticastTest, ResolvingAGroupBindsToTheSource) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(CmMulticastTest, WhatIsNoGroupOrNoDatagramIdIsRefused) {
+TEST_F(CmMulticastTest, OtherAddressesAndIdsAreRefused) {
   Member member(NewId(RDMA_PS_UDP));
   CmAddress group = CmAddress::Of(kGroup);
   CmAddress host = CmAddress::Loopback(AF_INET);

@@ -1,5 +1,5 @@
-// rdma_resolve_addr(3) and hosts on the link, or gateways, that answer ARP and
-// NDP, or do not.
+// rdma_resolve_addr(3) with hosts on the link, or gateways, that answer ARP and
+// NDP or do not.
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <rdma/rsocket.h>
@@ -27,7 +27,7 @@ bool Shell(const std::string& commands) {
 
 class SocketAddress {
  public:
-  // Of either family; link-local ones are on rxeu_a.
+  // An address of either family; link-local ones are on rxeu_a.
   explicit SocketAddress(const std::string& text, uint16_t port = 7471) {
     auto& in = reinterpret_cast<sockaddr_in&>(storage_);
     auto& in6 = reinterpret_cast<sockaddr_in6&>(storage_);
@@ -47,7 +47,7 @@ class SocketAddress {
   sockaddr_storage storage_ = {};
 };
 
-// On the link of rxeu_a is nobody until a test puts somebody there.
+// The link of rxeu_a has no hosts until a test adds one.
 class CmNeighborTest : public CmTest {
  protected:
   void SetUp() override {
@@ -73,7 +73,7 @@ class CmNeighborTest : public CmTest {
     CmTest::TearDown();
   }
 
-  // How the kernel asks before it gives up.
+  // Sets how often and how long the kernel sends ARP and NDP requests.
   static void Ask(int milliseconds, int times) {
     for (const char* table : {"arp_cache", "ndisc_cache"}) {
       if (*table == 'n' && !rxe_user::HaveIpv6()) continue;
@@ -98,7 +98,7 @@ class CmNeighborTest : public CmTest {
   }
 };
 
-TEST_F(CmNeighborTest, WhoDoesNotAnswerIsUnreachable) {
+TEST_F(CmNeighborTest, ASilentHostIsUnreachable) {
   Ask(10, 2);
   for (const rdma_port_space ps : {RDMA_PS_TCP, RDMA_PS_UDP}) {
     rdma_cm_id* const id = NewId(ps);
@@ -108,7 +108,7 @@ TEST_F(CmNeighborTest, WhoDoesNotAnswerIsUnreachable) {
       EXPECT_EQ(rdma_resolve_route(id, 2000), -1);
       EXPECT_EQ(errno, EINVAL);
     }
-    // It may go elsewhere then.
+    // The id may then connect elsewhere.
     ASSERT_EQ(Resolve(id, "127.0.0.1"), 0) << std::strerror(errno);
     Next(RDMA_CM_EVENT_ADDR_RESOLVED);
     EXPECT_EQ(rdma_destroy_id(id), 0);
@@ -137,7 +137,7 @@ TEST_F(CmNeighborTest, ItIsResolvedWhenTheNeighborIsKnown) {
     if (std::strchr(c.to, ':') != nullptr && !rxe_user::HaveIpv6()) continue;
     SCOPED_TRACE(c.to);
     rdma_cm_id* const id = NewId();
-    // It asks for as long as the kernel does.
+    // A negative time-out waits as long as the kernel does.
     ASSERT_EQ(Resolve(id, c.to, -1), 0) << std::strerror(errno);
     EXPECT_EQ(Resolve(id, c.to), -1);
     EXPECT_EQ(errno, EINVAL);
@@ -152,8 +152,8 @@ TEST_F(CmNeighborTest, ItIsResolvedWhenTheNeighborIsKnown) {
   }
 }
 
-// As often as hosts that are spoken with are.
-TEST_F(CmNeighborTest, WhoIsKnownIsNotAskedFor) {
+// Neighbor states of hosts with traffic.
+TEST_F(CmNeighborTest, AKnownNeighborIsNotResolvedAgain) {
   for (const char* state : {"stale", "permanent", "noarp"}) {
     AddNeighbor("192.0.2.2", state);
     rdma_cm_id* const id = NewId();
@@ -164,8 +164,8 @@ TEST_F(CmNeighborTest, WhoIsKnownIsNotAskedFor) {
   }
 }
 
-// This host, and a group.
-TEST_F(CmNeighborTest, WhoNeedsNoAnswerIsNotAskedFor) {
+// Addresses of this host, and a group.
+TEST_F(CmNeighborTest, LocalAddressesAndGroupsNeedNoResolution) {
   for (const char* address : {"192.0.2.1", "127.0.0.1", "0.0.0.0"}) {
     rdma_cm_id* const id = NewId();
     ASSERT_EQ(Resolve(id, address), 0) << std::strerror(errno);
@@ -196,7 +196,7 @@ TEST_F(CmNeighborTest, SynchronousIdsWait) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-TEST_F(CmNeighborTest, SoDoesWhoConnectsAnEndpointOrASocket) {
+TEST_F(CmNeighborTest, EndpointsAndSocketsAreUnreachableToo) {
   Ask(10, 2);
   rdma_addrinfo hints = {};
   hints.ai_port_space = RDMA_PS_TCP;
@@ -215,7 +215,7 @@ TEST_F(CmNeighborTest, SoDoesWhoConnectsAnEndpointOrASocket) {
   rclose(socket);
 }
 
-TEST_F(CmNeighborTest, WhoWaitsCanBeDestroyedAndMoved) {
+TEST_F(CmNeighborTest, AWaitingIdCanBeDestroyedAndMoved) {
   rdma_event_channel* const other = rdma_create_event_channel();
   rdma_cm_id* const given_up = NewId();
   rdma_cm_id* const moved = NewId();
@@ -230,10 +230,10 @@ TEST_F(CmNeighborTest, WhoWaitsCanBeDestroyedAndMoved) {
   rdma_destroy_event_channel(other);
 }
 
-// Many ids, several neighbors: each hears of its own.
+// Many ids and several neighbors: each id gets its own result.
 TEST_F(CmNeighborTest, ManyWaitAtOnce) {
   constexpr int kNeighbors = 8;
-  constexpr int kIds = 8;  // of each
+  constexpr int kIds = 8;  // of each neighbor
   const auto address = [](int i) {
     return "192.0.2." + std::to_string(10 + i);
   };
@@ -256,7 +256,7 @@ TEST_F(CmNeighborTest, ManyWaitAtOnce) {
   }
 }
 
-// In a namespace of its own.
+// The host is in its own namespace.
 TEST_F(CmNeighborTest, AHostThatIsThereIsFound) {
   std::binary_semaphore entered(0);
   std::binary_semaphore moved(0);
@@ -276,7 +276,7 @@ TEST_F(CmNeighborTest, AHostThatIsThereIsFound) {
       ok = Shell("ip addr add fd00:db8::2/64 dev rxeu_b nodad");
     }
     set_up.release();
-    done.acquire();  // the namespace is as long as the thread
+    done.acquire();  // the namespace lives as long as the thread
   });
   entered.acquire();
   ok = ok && Shell("ip link set rxeu_b netns " + std::to_string(thread));

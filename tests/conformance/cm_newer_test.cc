@@ -1,6 +1,6 @@
-// What librdmacm has that is newer than Debian's header, and what applications
-// say in place of the host: rdma_resolve_addrinfo(3), rdma_write_cm_event(3),
-// addresses of AF_IB, RDMA_OPTION_IB_PATH, enhanced connection establishment.
+// Functions that are newer than Debian's header, and values that applications
+// supply themselves: rdma_resolve_addrinfo(3), rdma_write_cm_event(3), AF_IB
+// addresses, RDMA_OPTION_IB_PATH, enhanced connection establishment.
 #include <arpa/inet.h>
 #include <infiniband/ib.h>
 #include <netdb.h>
@@ -49,7 +49,7 @@ TEST_F(NewerTest, ApplicationsWriteEventsOfTheirOwn) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// A call that waits, waits for what it has asked for.
+// A synchronous call waits for its own event.
 TEST_F(NewerTest, SynchronousCallsLeaveOtherEvents) {
   rdma_cm_id* id = nullptr;
   ASSERT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
@@ -81,7 +81,7 @@ TEST_F(NewerTest, AddressesAreResolvedByAnEvent) {
   ASSERT_EQ(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), 0)
       << std::strerror(errno);
   Next(kAddrinfoResolved);
-  // Until it has been taken it is the result of this one.
+  // The result of the first call must be taken first.
   EXPECT_EQ(rdma_resolve_addrinfo(id, "127.0.0.1", "7471", &hints), -1);
   EXPECT_EQ(errno, EBUSY);
   ASSERT_EQ(rdma_query_addrinfo(id, &info), 0) << std::strerror(errno);
@@ -143,7 +143,7 @@ TEST_F(NewerTest, ASynchronousIdWaitsForAddresses) {
 }
 
 // rdma_getaddrinfo with hints of all kinds.
-TEST_F(NewerTest, HintsSayWhatAddressesAreFor) {
+TEST_F(NewerTest, HintsSelectAddresses) {
   rdma_addrinfo hints = {};
   rdma_addrinfo* info = nullptr;
   hints.ai_flags = RAI_NUMERICHOST | RAI_FAMILY;
@@ -216,7 +216,7 @@ TEST_F(NewerTest, GidsAreAddresses) {
       EXPECT_EQ(rdma_destroy_id(id), 0);
     }
   }
-  // Of another port space, or of none.
+  // Service IDs of another port space, or of none.
   rdma_cm_id* id = NewId();
   for (const uint64_t service :
        {uint64_t{RDMA_IB_IP_PS_UDP + 1}, uint64_t{1} << 60}) {
@@ -307,7 +307,7 @@ TEST_F(NewerTest, OptionsReachTheQueuePairs) {
   ASSERT_EQ(rdma_connect(client, &param), 0);
   rdma_cm_id* server = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
   MakeQp(server);
-  // More than the peer asks for is not promised.
+  // More than the peer supports is reduced.
   rdma_conn_param most = {};
   most.responder_resources = RDMA_MAX_RESP_RES;
   most.initiator_depth = RDMA_MAX_INIT_DEPTH;
@@ -336,7 +336,7 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// An interface with an address, in the namespace that the test has.
+// An interface with an address, in the namespace of the test.
 class InterfaceTest : public NewerTest {
  protected:
   void SetUp() override {
@@ -353,7 +353,7 @@ class InterfaceTest : public NewerTest {
     Ip("link delete cmnew0 2>/dev/null");
     if (channel_ != nullptr) NewerTest::TearDown();
   }
-  // Whose calls wait.
+  // An id whose calls wait.
   static rdma_cm_id* NewSynchronous() {
     rdma_cm_id* id = nullptr;
     EXPECT_EQ(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP), 0);
@@ -365,8 +365,7 @@ class InterfaceTest : public NewerTest {
   }
 };
 
-// What happens to the interface meanwhile is not how the call has gone, but
-// that it is no more.
+// Events of the interface do not end a waiting call, except its removal.
 TEST_F(InterfaceTest, SynchronousCallsWaitForTheirOwnEvent) {
   rdma_cm_id* listener = NewSynchronous();
   ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Of("192.0.2.91").get()), 0)
@@ -408,7 +407,7 @@ TEST_F(InterfaceTest, SynchronousCallsWaitForTheirOwnEvent) {
 }
 
 // ADDR_CHANGE and DEVICE_REMOVAL.
-TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
+TEST_F(InterfaceTest, IdsGetEventsOfTheirInterface) {
   rdma_cm_id* other = NewId();
   ASSERT_EQ(rdma_bind_addr(other, CmAddress::Loopback(AF_INET).get()), 0);
   rdma_cm_id* id = NewId();
@@ -423,8 +422,8 @@ TEST_F(InterfaceTest, IdsHearOfTheirInterface) {
   EXPECT_EQ(rdma_destroy_id(other), 0);
 }
 
-// What a child of fork() hears of an interface is its own.
-TEST_F(InterfaceTest, AChildOfForkTellsItsParentNothing) {
+// Interface events of a child of fork() stay in the child.
+TEST_F(InterfaceTest, EventsOfAChildOfForkStayInTheChild) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer ends such a child that starts threads";
 #endif
@@ -462,7 +461,7 @@ TEST_F(InterfaceTest, AChildOfForkTellsItsParentNothing) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// What applications say of queue pairs of their own.
+// Options of queue pairs that applications created.
 TEST_F(NewerTest, EnhancedConnectionEstablishmentIsCarried) {
   rdma_cm_id* listener = NewListener(AF_INET);
   rdma_cm_id* client = NewClient(AF_INET, listener);
@@ -472,7 +471,7 @@ TEST_F(NewerTest, EnhancedConnectionEstablishmentIsCarried) {
   param.qp_num = 0x77;
   ASSERT_EQ(rdma_connect(client, &param), 0) << std::strerror(errno);
   rdma_cm_id* server = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
-  // Whatever is in it before.
+  // Overwrites old contents.
   ibv_ece seen = {.vendor_id = 1, .options = 2, .comp_mask = 3};
   ASSERT_EQ(rdma_get_remote_ece(server, &seen), 0);
   EXPECT_EQ(seen.comp_mask, 0u);

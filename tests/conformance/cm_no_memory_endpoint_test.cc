@@ -1,5 +1,5 @@
-// Calls that wait, of synchronous ids, are refused memory at each place: they
-// say ENOMEM, and made again they go on where they were.
+// Waiting calls on synchronous ids without memory, at each allocation: they
+// return ENOMEM, and the repeated call resumes.
 #include <string>
 #include <thread>
 

@@ -1,6 +1,6 @@
-// The thread of the connection manager is refused memory at each place where it
-// asks for some: what comes from peers is heard all the same, once, when there
-// is memory again, or when the peer asks again.
+// The connection manager's thread without memory, at each allocation. Every
+// message of a peer is delivered exactly once, when there is memory again or
+// when the peer retransmits.
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -12,7 +12,7 @@
 namespace conformance {
 namespace {
 
-// As `ps -L` shows it.
+// The name that `ps -L` shows.
 constexpr char kThread[] = "rxe-user-ctl";
 
 class CmNoMemoryEventsTest : public CmNoMemoryTest {
@@ -21,7 +21,8 @@ class CmNoMemoryEventsTest : public CmNoMemoryTest {
     StopRefusing();
     CmNoMemoryTest::TearDown();
   }
-  // Until the thread was refused so often since RefuseThreads.
+  // Waits until this many allocations of the thread have failed since
+  // RefuseThreads.
   static void AwaitRefused(int times) {
     while (RefusedOfThreads() < times) std::this_thread::yield();
   }
@@ -34,8 +35,8 @@ class CmNoMemoryEventsTest : public CmNoMemoryTest {
   }
 };
 
-// Those that are dropped come again after 5 s, all together.
-TEST_F(CmNoMemoryEventsTest, EachRequestIsHeardOnce) {
+// Dropped requests are retransmitted after 5 s, all together.
+TEST_F(CmNoMemoryEventsTest, EachRequestIsReportedOnce) {
   constexpr int kRequests = 60;
   rdma_cm_id* const listener = NewId();
   ASSERT_EQ(rdma_bind_addr(listener, CmAddress::Loopback(AF_INET).get()), 0);
@@ -100,8 +101,7 @@ TEST_F(CmNoMemoryEventsTest, AConnectionsEventsComeOnce) {
   Destroy(listener);
 }
 
-// Nor does it end while there is none, and whoever destroys an id whose event
-// waits for memory does not wait for that.
+// Destroying an id does not wait for its event, which waits for memory.
 TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
   rdma_cm_id* const listener = NewListener(AF_INET);
   rdma_cm_id* const client = Connecting(listener, 0x8000);
@@ -113,13 +113,13 @@ TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
   AwaitRefused(3);
   EXPECT_FALSE(IsReadable(channel_));
   Destroy(client);
-  // The peer hears of that when there is memory.
+  // The peer is told when there is memory.
   AwaitRefused(6);
   StopRefusing();
   EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, server);
   Destroy(server);
 
-  // Nor does who destroys a listener wait for a request that was dropped.
+  // Destroying a listener does not wait for a dropped request.
   RefuseThreads(kThread, 0, /*for_long=*/true);
   rdma_cm_id* const other = NewClient(AF_INET, listener);
   param.qp_num = 0x8002;
@@ -132,7 +132,7 @@ TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-// Nor is lost what the kernel says of interfaces, and of addresses that come.
+// Interface and address changes from the kernel are not lost.
 TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
   const auto shell = [](const std::string& commands) {
     return std::system(("{ " + commands + "; } 2>/dev/null").c_str()) == 0;
@@ -159,7 +159,7 @@ TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
     while (rdma_bind_addr(id, CmAddress::Of("192.0.2.1").get()) != 0) {
       std::this_thread::yield();
     }
-    // The listener hears there.
+    // The listener gets the request there.
     rdma_cm_id* const client = NewId();
     EXPECT_EQ(rdma_resolve_addr(client, nullptr,
                                 CmAddress::Of("192.0.2.1", 7471).get(), 2000),

@@ -1,4 +1,4 @@
-// Calls of librdmacm that are refused memory.
+// librdmacm calls whose allocations fail.
 #ifndef TESTS_CONFORMANCE_CM_NO_MEMORY_FIXTURE_H_
 #define TESTS_CONFORMANCE_CM_NO_MEMORY_FIXTURE_H_
 
@@ -12,7 +12,7 @@
 
 namespace conformance {
 
-// Statuses of events: why a peer does not want to.
+// Statuses of rejection events.
 inline constexpr int kConsumerReject = 28;
 inline constexpr int kInvalidServiceId = 8;
 inline constexpr int kServiceRejected = 2;  // SIDR
@@ -22,7 +22,7 @@ class CmNoMemoryTest : public CmTest {
   void SetUp() override {
     if (!MallocCanBeRefused()) GTEST_SKIP() << "malloc is the sanitizer's";
     CmTest::SetUp();
-    // The process has its devices, sockets and threads from here on.
+    // Opens the devices, sockets and threads of the process.
     rdma_cm_id* const first = NewListener(AF_INET);
     EXPECT_EQ(rdma_destroy_id(first), 0);
   }
@@ -30,8 +30,8 @@ class CmNoMemoryTest : public CmTest {
     if (MallocCanBeRefused()) CmTest::TearDown();
   }
 
-  // Of a call that returns 0, or -1 with errno. Returns how often it was
-  // refused.
+  // For a call that returns 0, or -1 with errno. Returns how many allocations
+  // failed.
   template <typename Call>
   int Do(const char* what, Call call) {
     int done = 0;
@@ -41,7 +41,7 @@ class CmNoMemoryTest : public CmTest {
         &refused_);
     return refused_ - before;
   }
-  // Of one that needs none.
+  // For a call that must not allocate.
   template <typename Call>
   void DoWithNone(const char* what, Call call) {
     mallocs_left = 0;
@@ -64,7 +64,7 @@ class CmNoMemoryTest : public CmTest {
     EXPECT_EQ(event->status, 0);
     return CmEvent(event);
   }
-  // Of a request: its id.
+  // Returns the id of a request.
   rdma_cm_id* GetRequest() { return Get(RDMA_CM_EVENT_CONNECT_REQUEST)->id; }
   void CreateQp(rdma_cm_id* id) {
     ibv_qp_init_attr attr = {};

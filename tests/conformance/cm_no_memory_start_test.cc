@@ -1,5 +1,5 @@
-// The first calls of a process are refused memory at each place: they start the
-// threads, sockets and devices of the connection manager.
+// The first calls of a process without memory, at each allocation: they start
+// the threads, sockets and devices of the connection manager.
 #include "tests/conformance/cm_no_memory_fixture.h"
 
 namespace conformance {

@@ -1,6 +1,5 @@
-// Calls of the RDMA CM are refused memory at each place where they ask for
-// some: they say ENOMEM, can be made again, and leave nothing behind. Ending
-// and destroying need none.
+// RDMA CM calls without memory, at each allocation: they return ENOMEM, can be
+// repeated, and leave nothing behind. Ending and destroying do not allocate.
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
@@ -40,7 +39,7 @@ TEST_F(CmNoMemoryTest, Connections) {
   EXPECT_FALSE(IsReadable(channel_));
 }
 
-// Of queue pairs of its own an application takes care itself.
+// The application manages its own queue pairs.
 TEST_F(CmNoMemoryTest, ConnectionsWithoutQueuePairs) {
   rdma_cm_id* const listener = Listen(RDMA_PS_TCP, 1);
   rdma_cm_id* const client = Resolved(listener);
@@ -53,7 +52,7 @@ TEST_F(CmNoMemoryTest, ConnectionsWithoutQueuePairs) {
   EXPECT_EQ(Get(RDMA_CM_EVENT_CONNECT_RESPONSE)->id, client);
   DoWithNone("rdma_establish", [&] { return rdma_establish(client); });
   EXPECT_EQ(Get(RDMA_CM_EVENT_ESTABLISHED)->id, server);
-  // As good as disconnecting.
+  // Destroying also disconnects.
   Destroy(client);
   EXPECT_EQ(Get(RDMA_CM_EVENT_DISCONNECTED)->id, server);
   for (rdma_cm_id* id : {server, listener}) Destroy(id);
@@ -62,7 +61,7 @@ TEST_F(CmNoMemoryTest, ConnectionsWithoutQueuePairs) {
 
 TEST_F(CmNoMemoryTest, RefusedConnections) {
   rdma_cm_id* const listener = Listen(RDMA_PS_TCP, 1);
-  // A queue pair whose connecting failed is in no connection.
+  // After a failed connect the queue pair can be used again.
   for (int i = 0; i < 3; ++i) {
     rdma_cm_id* const client = Resolved(listener);
     rdma_conn_param param = {};
@@ -115,14 +114,14 @@ TEST_F(CmNoMemoryTest, Multicast) {
     EXPECT_FALSE(IsReadable(channel_));
     DoWithNone("rdma_leave_multicast",
                [&] { return rdma_leave_multicast(id, group.get()); });
-    // It was joined once.
+    // The group was joined once.
     EXPECT_EQ(rdma_leave_multicast(id, group.get()), -1);
     EXPECT_EQ(errno, EADDRNOTAVAIL);
   }
   Destroy(id);
 }
 
-// What comes to an address is read, though it could not be opened at first.
+// Datagrams to an address are received although opening it failed at first.
 TEST_F(CmNoMemoryTest, NewAddresses) {
   rdma_cm_id* const listener = Create();
   EXPECT_GT(Do("rdma_bind_addr",
@@ -158,7 +157,7 @@ TEST_F(CmNoMemoryTest, ChannelsAddressesAndDevices) {
   rdma_addrinfo* found = nullptr;
   Do("rdma_getaddrinfo", [&] {
     const int result = rdma_getaddrinfo("127.0.0.1", "7471", &hints, &found);
-    // With errno, unlike errors of the resolver.
+    // ENOMEM is in errno, unlike errors of the resolver.
     EXPECT_TRUE(result == 0 || result == -1) << result;
     return result;
   });

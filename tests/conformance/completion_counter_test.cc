@@ -1,6 +1,6 @@
-// Completion counters, by what rdma-core 65's manual pages say of
-// ibv_create_comp_cntr(3), ibv_qp_attach_comp_cntr(3) and
-// ibv_query_comp_cntr_caps(3); Debian's header does not have them yet.
+// Completion counters as in the manual pages ibv_create_comp_cntr(3),
+// ibv_qp_attach_comp_cntr(3) and ibv_query_comp_cntr_caps(3) of rdma-core 65.
+// Debian's header does not have them yet.
 #include <sched.h>
 
 #include <cerrno>
@@ -61,7 +61,7 @@ class CompletionCounterTest : public PairTest {
     EXPECT_EQ(rxe_user_read_err_comp_cntr(counter, &value), 0);
     return value;
   }
-  // Nobody polls: the device counts by itself.
+  // Without polling: the device counts by itself.
   static void Await(Counter* counter, uint64_t wanted) {
     const int64_t end = NowMs() + kTimeoutMs;
     while (Count(counter) < wanted && NowMs() < end) sched_yield();
@@ -77,7 +77,7 @@ TEST_F(CompletionCounterTest, ProgramsSetThemAndAddToThem) {
   EXPECT_EQ(caps.max_value, UINT64_MAX);
   EXPECT_GE(caps.max_counters, 512u);
   EXPECT_EQ(caps.supported_qp_attach_ops, 0x3fu);
-  // Of programs with an older and with a newer header.
+  // Programs with an older and with a newer header.
   caps.max_counters = 7;
   EXPECT_EQ(rxe_user_query_comp_cntr_caps_of_size(context_, &caps,
                                                   sizeof(caps.max_value)),
@@ -164,7 +164,7 @@ TEST_F(CompletionCounterTest, EachKindOfCompletion) {
 
   const uint64_t remote = b_.address(4096);
   for (int i = 0; i < 4; ++i) ASSERT_EQ(Receive(b_, i, 0, 64), 0);
-  // Unsignaled ones count as well.
+  // Unsignaled requests are counted too.
   for (int i = 0; i < 3; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_SEND, i, 0, 64, 0), 0);
   }
@@ -203,7 +203,7 @@ TEST_F(CompletionCounterTest, BytesOfSeveralQueuePairs) {
   Await(bytes, 100 + 100 + 5000 + 70000);
 }
 
-TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
+TEST_F(CompletionCounterTest, FailuresAreCountedSeparately) {
   MakeSide(&a_);
   MakeSide(&b_);
   Counter* const requests = Make();
@@ -214,7 +214,7 @@ TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 3, 0, 64), 0);
-  // The R_Key is wrong; what follows is flushed.
+  // The R_Key is wrong; later requests are flushed.
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 4, 0, 64, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey ^ 0x5a),
             0);
@@ -230,10 +230,10 @@ TEST_F(CompletionCounterTest, WhatFailsIsCountedApart) {
   EXPECT_EQ(Errors(receives), 1u);
 }
 
-// Who counts need not poll: an unsignaled request that a counter has told of is
-// no longer outstanding. One that has a completion is, until that is retrieved,
-// and with it what follows.
-TEST_F(CompletionCounterTest, WhatIsCountedGivesUpItsPlace) {
+// A program that counts need not poll: an unsignaled request is no longer
+// outstanding when it was counted. A signaled request stays outstanding until
+// its completion is polled, and so do later requests.
+TEST_F(CompletionCounterTest, CountedRequestsFreeTheirSlots) {
   QpOptions options;
   options.cap = {8, 8, 1, 1, 0};
   MakeSide(&a_, options);
@@ -257,7 +257,7 @@ TEST_F(CompletionCounterTest, WhatIsCountedGivesUpItsPlace) {
   ExpectSuccess(a_.cq, 1);
   for (int i = 0; i < 8; ++i) ASSERT_EQ(write(i, 0), 0);
   Await(writes, written += 8);
-  // A READ is not counted, but what is counted came after it.
+  // A READ is not counted, but counted requests follow it.
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 2, 0, 8, 0, b_.address(), b_.mr->rkey),
             0);
   ASSERT_EQ(write(3, 0), 0);
@@ -275,7 +275,7 @@ TEST_F(CompletionCounterTest, ThatOfAnotherContext) {
   Counter* const counter = rxe_user_create_comp_cntr(other, &attr);
   ASSERT_NE(counter, nullptr);
   EXPECT_EQ(Attach(a_.qp, counter, kSend), EINVAL);
-  // It outlives its context.
+  // A counter outlives its context.
   EXPECT_EQ(ibv_close_device(other), 0);
   EXPECT_EQ(rxe_user_inc_comp_cntr(counter, 7), 0);
   EXPECT_EQ(Count(counter), 7u);

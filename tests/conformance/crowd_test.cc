@@ -1,6 +1,6 @@
-// 64 threads on however few cores there are, which make, connect, use and
-// destroy queue pairs and shared receive queues at once, while their peers
-// still send: nobody hangs, everybody gets on. A moment, or
+// 64 threads on any number of cores create, connect, use and destroy queue
+// pairs and shared receive queues at once, while their peers still send. No
+// thread may hang, and all must make progress. Runs for a moment, or for
 // RXE_USER_TEST_CROWD_SECONDS:
 //
 //   bazel test //tests/conformance:crowd_test --test_timeout=600
@@ -23,29 +23,29 @@
 namespace conformance {
 namespace {
 
-constexpr int kPairs = 32;  // of threads: one that sends, one that receives
-constexpr size_t kQps = 2;  // of a pair, at one shared receive queue
+constexpr int kPairs = 32;         // of threads: a sender and a receiver
+constexpr size_t kQps = 2;         // of a pair, on one shared receive queue
 constexpr uint64_t kAtLeast = 16;  // messages for each queue pair in a round
 constexpr uint64_t kOutstanding = 8;
 constexpr size_t kReceives = 16;
 constexpr size_t kSlot = 4096;  // bytes
-constexpr int kRounds = 3;      // that each pair makes, and then goes on
+constexpr int kRounds = 3;      // that each pair must complete; it may continue
 
-// How a round ends, in turns.
+// How a round ends; the pairs take turns.
 enum class End { kReceiverDestroys, kReceiverToError, kSenderDestroys, kCount };
 
-// Two threads and what they tell each other. What one writes before it arrives
-// at `meet` the other may read afterwards.
+// Two threads and their shared data. After both have arrived at `meet`, each
+// may read what the other wrote before.
 struct Pair {
   int number = 0;
   std::barrier<> meet{2};
   std::array<uint32_t, kQps> sending{}, receiving{};  // queue pair numbers
-  std::atomic<bool> ending{false};  // the receiver no longer receives
+  std::atomic<bool> ending{false};  // the receiver has stopped
   bool stop = false;
   uint32_t rounds = 0;
-  int64_t longest_ms = 0;  // of the rounds
+  int64_t longest_ms = 0;  // of all rounds
 
-  // Some pairs have only rounds that wait for no time-out.
+  // Some pairs only have rounds that wait for no time-out.
   End end() const {
     if (number % 4 == 3) return End::kSenderDestroys;
     return static_cast<End>(rounds % static_cast<uint32_t>(End::kCount));
@@ -59,8 +59,8 @@ struct Pair {
   }
 };
 
-// What a thread has for a round: queue pairs with one completion queue, which
-// half of the threads wait for and the others poll.
+// The objects of a thread in a round: queue pairs with one completion queue.
+// Half of the threads wait for events, the others poll.
 struct Ends {
   ibv_comp_channel* channel = nullptr;
   ibv_srq* srq = nullptr;  // the receiver's
@@ -128,7 +128,7 @@ class CrowdTest : public PairTest {
     return ibv_post_srq_recv(end.srq, &wr, &bad);
   }
 
-  // The next completion, in the way of this thread.
+  // Gets the next completion by waiting or polling, as this thread does.
   ibv_wc Await(Ends& end) {
     if (end.channel == nullptr) return Next(end.side.cq);
     while (true) {
@@ -164,8 +164,8 @@ class CrowdTest : public PairTest {
     ASSERT_EQ(ibv_post_send(end.qps[q], &wr, &bad), 0);
   }
 
-  // Sends by all queue pairs, until it has sent enough if it is the one who
-  // ends the round, and until each has failed if its peer is.
+  // Sends on all queue pairs: until enough was sent if this thread ends the
+  // round, otherwise until each queue pair has failed.
   void Send(Pair& pair, Ends& end) {
     struct {
       uint64_t posted = 0, done = 0;

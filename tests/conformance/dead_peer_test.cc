@@ -1,6 +1,6 @@
-// Queue pairs whose peers are gone, killed, stopped or destroyed, beside one
-// with a peer that answers, at the same address: that one goes on. How fast is
-// a matter of the simulated network (transport/sim/dead_peer_test.cc).
+// Queue pairs with dead peers (killed, stopped or destroyed) beside one with a
+// live peer at the same address. That one must continue. Its speed depends on
+// the simulated network (transport/sim/dead_peer_test.cc).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,11 +25,11 @@ constexpr int kPairs = 8;
 constexpr int kMessages = 8;  // to each dead peer
 constexpr uint32_t kBytes = 4096;
 constexpr size_t kPeerMemory = 64 * 1024;
-// In the environment of the process that has the other peers: its end of the
-// connection with the test.
+// In the environment of the process with the other ends: its socket to the
+// test.
 constexpr char kPeerSocket[] = "RXE_USER_TEST_PEER_SOCKET";
 
-// What both ends tell each other.
+// What both ends send each other.
 struct Introduction {
   std::array<uint32_t, kPairs> qpn;
   std::array<uint64_t, kPairs> address;
@@ -42,7 +42,7 @@ ConnectOptions WithTimeout(uint8_t timeout) {
   return options;
 }
 
-// Sides that speak with another process.
+// Sides that communicate with another process.
 class ManySides : public PairTest {
  protected:
   void MakeSides() {
@@ -79,7 +79,7 @@ class ManySides : public PairTest {
   Introduction theirs_ = {};
 };
 
-// --- The other process: this program, which then has one test more.
+// --- The other process: this program with one more test.
 
 class PeerProcess : public ManySides {
  public:
@@ -94,8 +94,8 @@ class PeerProcess : public ManySides {
     Hear(socket);
     ConnectSides(14);
     Tell(socket);
-    // Asked to, destroys its queue pairs and says so; goes on until the test
-    // has closed its end.
+    // Destroys its queue pairs on request and confirms. Runs until the test
+    // closes its socket.
     char byte;
     while (recv(socket, &byte, 1, 0) == 1) {
       for (Side& side : sides_) DestroyQp(&side);
@@ -144,7 +144,7 @@ class DeadPeerTest
   void StartPeer() {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    // Of the test runner it knows nothing: it is no test to report.
+    // Without the variables of the test runner: it must not report results.
     std::vector<std::string> texts = {std::string(kPeerSocket) + "=" +
                                       std::to_string(ends[1])};
     for (char** each = environ; *each != nullptr; ++each) {
@@ -199,7 +199,7 @@ class DeadPeerTest
     }
   }
 
-  // READs, WRITEs and SENDs in turn, by pairs.
+  // Posts READs, WRITEs and SENDs by turns, depending on the pair.
   void Post(int pair, uint64_t wr_id) {
     static constexpr ibv_wr_opcode kOpcodes[] = {
         IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND};
@@ -209,7 +209,7 @@ class DeadPeerTest
         0);
   }
 
-  // The healthy pair's messages, one after the other.
+  // The messages of the live pair, one after the other.
   void ExpectTraffic() {
     uint64_t wr_id = 0;
     for (const uint32_t bytes : {64u, 65'536u, 1u << 20}) {
@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeadPeerTest,
                                           testing::Values(0, 14, 18)),
                          NameOf);
 
-TEST_P(DeadPeerTest, HarmsNobodyElse) {
+TEST_P(DeadPeerTest, DoesNotAffectOtherPairs) {
   for (int i = 0; i < kPairs; ++i) {
     Post(i, 1);
     ExpectSuccess(sides_[i].cq, 1);
@@ -260,13 +260,13 @@ TEST_P(DeadPeerTest, HarmsNobodyElse) {
   }
   const int64_t begin = NowMs();
   ExpectTraffic();
-  // A message that waits for a dead peer's time-outs takes as long by itself.
+  // A message that waited for a dead peer's time-outs would take this long.
   EXPECT_LT(NowMs() - begin, kTimeoutMs);
   if (std::get<0>(GetParam()) != Death::kStopped ||
-      std::get<1>(GetParam()) == 14) {  // which has given up, perhaps
+      std::get<1>(GetParam()) == 14) {  // may have given up
     return;
   }
-  // It comes back: what was posted is done, and nobody else notices.
+  // The peer continues: posted requests complete, and no other pair notices.
   ASSERT_EQ(kill(peer_, SIGCONT), 0);
   ExpectTraffic();
   for (int i = 0; i < kPairs; ++i) {

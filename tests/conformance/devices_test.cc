@@ -1,6 +1,5 @@
-// Devices and contexts whose interfaces come, go and change: what programs see
-// that have opened one and have no queue pair yet, and what stays of what they
-// hold.
+// Devices and contexts whose interfaces are added, removed and changed: what a
+// program without a queue pair sees, and what remains of its objects.
 #include <arpa/inet.h>
 #include <net/if.h>
 
@@ -23,7 +22,7 @@ bool Shell(const std::string& commands) {
   return std::system(("{ " + commands + "; } 2>/dev/null").c_str()) == 0;
 }
 
-// A pair of interfaces that are up and have no address yet.
+// Two interfaces that are up and have no address yet.
 class DevicesTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -125,7 +124,7 @@ class DevicesTest : public testing::Test {
     qp_ = ibv_create_qp(pd_, &init);
     ASSERT_NE(qp_, nullptr) << std::strerror(errno);
   }
-  // Connected to itself.
+  // Connects a queue pair to itself.
   void ToRtr(const char* address) {
     const int index = IndexOf(context_, address);
     ASSERT_GE(index, 0);
@@ -159,7 +158,8 @@ class DevicesTest : public testing::Test {
   ibv_qp* qp_ = nullptr;
 };
 
-// A device of an old list is opened as it is now, whoever has it open, too.
+// Opening a device of an old list gives its current state, even if it is open
+// elsewhere.
 TEST_F(DevicesTest, ADeviceThatWasListedBefore) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ibv_device* const device = Find("rxeu_a").device;
@@ -173,8 +173,8 @@ TEST_F(DevicesTest, ADeviceThatWasListedBefore) {
   EXPECT_EQ(ibv_close_device(second), 0);
 }
 
-// Queries are of the present, not of when the device was opened.
-TEST_F(DevicesTest, PortAndGidsAreThoseOfNowWithoutAQueuePair) {
+// Queries return the current state, not that of opening the device.
+TEST_F(DevicesTest, PortAndGidsAreCurrentWithoutAQueuePair) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
   ASSERT_TRUE(Has(context_, "192.0.2.1"));
@@ -186,8 +186,8 @@ TEST_F(DevicesTest, PortAndGidsAreThoseOfNowWithoutAQueuePair) {
   EXPECT_TRUE(Await([this] { return PortState(context_) == IBV_PORT_ACTIVE; }));
 }
 
-// Nor is lost what came before somebody watched.
-TEST_F(DevicesTest, WhatCameBeforeTheFirstQueuePairIsSeen) {
+// Changes before the first queue pair are not lost.
+TEST_F(DevicesTest, ChangesBeforeTheFirstQueuePairAreSeen) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
   ASSERT_TRUE(AddAddress("192.0.2.2", "rxeu_a"));
@@ -195,7 +195,7 @@ TEST_F(DevicesTest, WhatCameBeforeTheFirstQueuePairIsSeen) {
   EXPECT_TRUE(Has(context_, "192.0.2.2"));
 }
 
-// An interface that is gone for good, and one whose last address is.
+// A deleted interface, and one whose last address was removed.
 TEST_F(DevicesTest, GidsGoWithTheirAddresses) {
   for (const char* how :
        {"ip addr del 192.0.2.1/24 dev rxeu_a", "ip link del rxeu_a"}) {
@@ -213,7 +213,7 @@ TEST_F(DevicesTest, GidsGoWithTheirAddresses) {
   }
 }
 
-// The addresses that a queue pair needs are those of now, too.
+// A queue pair also uses current addresses.
 TEST_F(DevicesTest, AQueuePairOnAnInterfaceWithANewAddress) {
   ASSERT_TRUE(AddAddress("192.0.2.1", "rxeu_a"));
   ASSERT_NO_FATAL_FAILURE(Open("rxeu_a"));
@@ -223,8 +223,8 @@ TEST_F(DevicesTest, AQueuePairOnAnInterfaceWithANewAddress) {
   ToRtr("192.0.2.2");
 }
 
-// Interfaces are listed by their index: one that gets its address late may come
-// before one that is open.
+// Interfaces are listed by index, so one that gets its address late may come
+// before an open one.
 TEST_F(DevicesTest, AnOpenDeviceIsNotRenamedByOneThatComesLater) {
   const char* late = "rxeu_a";
   const char* early = "rxeu_b";
@@ -243,19 +243,19 @@ TEST_F(DevicesTest, AnOpenDeviceIsNotRenamedByOneThatComesLater) {
     EXPECT_NE(listed.name, other.name);
     EXPECT_NE(listed.node, other.node);
   }
-  // What was listed before is what is opened.
+  // The device that was listed before is the one that is opened.
   ibv_context* const again = ibv_open_device(before.device);
   ASSERT_NE(again, nullptr);
   EXPECT_TRUE(Has(again, "192.0.2.1"));
   EXPECT_EQ(ibv_close_device(again), 0);
-  // And what is open follows its interface.
+  // An open device follows its interface.
   ASSERT_TRUE(AddAddress("192.0.2.2", early));
   EXPECT_TRUE(Await([this] { return Has(context_, "192.0.2.2"); }));
   EXPECT_EQ(PortState(context_), IBV_PORT_ACTIVE);
   EXPECT_EQ(ibv_get_device_name(context_->device), before.name);
 }
 
-// What the process has open: descriptors and threads.
+// The open descriptors and the threads of the process.
 struct OpenThings {
   static size_t Count(const char* directory) {
     return static_cast<size_t>(
@@ -266,8 +266,8 @@ struct OpenThings {
   size_t threads = Count("/proc/self/task");
 };
 
-// As that of a container that is started again and again, while the program
-// leaves behind what it has made in the contexts that it closes.
+// Like the interface of a container that is restarted repeatedly, with a
+// program that closes contexts without destroying its objects.
 TEST_F(DevicesTest, OfContextsThatAreClosedNothingStaysOpen) {
   constexpr int kRounds = 6;
   OpenThings before;
@@ -294,7 +294,7 @@ TEST_F(DevicesTest, OfContextsThatAreClosedNothingStaysOpen) {
     pd_ = nullptr;
     context_ = nullptr;
     ASSERT_TRUE(Shell("ip link del rxeu_c"));
-    // The first starts what all have in common.
+    // The first round starts what all rounds share.
     if (i == 0) before = OpenThings();
   }
   const OpenThings now;

@@ -1,4 +1,4 @@
-// What goes wrong, and how that is told: errno, bad_wr, completion status.
+// Failures and how they are reported: errno, bad_wr, completion status.
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace {
 
 class ErrorTest : public PairTest {
  protected:
-  // A new connection, since an error ends one.
+  // Makes a new connection, because an error ends one.
   void Again(const ConnectOptions& options = {}) {
     DestroySide(&a_);
     DestroySide(&b_);
@@ -19,8 +19,8 @@ class ErrorTest : public PairTest {
     MakeSide(&b_);
     Connect(&a_, &b_, options);
   }
-  // Pages far below where the system puts what other threads map: once
-  // unmapped they stay so.
+  // Maps pages far below the addresses that the system chooses, so that they
+  // stay unmapped once they are unmapped.
   static void* MapLow(size_t bytes) {
     const auto low = reinterpret_cast<void*>(uintptr_t{0x20000000});
     void* const memory = mmap(low, bytes, PROT_READ | PROT_WRITE,
@@ -109,8 +109,8 @@ TEST_F(ErrorTest, QueuePairGrantsNoRight) {
       << ibv_wc_status_str(wc.status);
 }
 
-// The member `state` is what the program has last set or asked for, not what
-// has become of the queue pair since: UCX looks at it.
+// The member `state` is the state of the last modify or query, not the current
+// one: UCX reads it.
 TEST_F(ErrorTest, TheStateIsShownWhenItIsAskedFor) {
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey + 1),
@@ -143,8 +143,8 @@ TEST_F(ErrorTest, MisalignedAtomic) {
       << ibv_wc_status_str(wc.status);
 }
 
-// Only windows of type 2 are invalidated from afar. The message has come and is
-// neither confirmed nor refused; its receive tells that the invalidation failed
+// Only windows of type 2 can be invalidated remotely. The message is neither
+// acknowledged nor refused; its receive reports that the invalidation failed
 // (IBA vol. 1, 9.9.3, class J).
 TEST_F(ErrorTest, InvalidatingARegion) {
   const auto invalidate = [this](uint32_t rkey) {
@@ -167,7 +167,7 @@ TEST_F(ErrorTest, InvalidatingARegion) {
     EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
   };
   invalidate(b_.mr->rkey);
-  // The region is what it was.
+  // The region still works.
   Side c;
   MakeSide(&c);
   DestroyQp(&a_);
@@ -179,11 +179,11 @@ TEST_F(ErrorTest, InvalidatingARegion) {
   ExpectSuccess(c.cq, 4);
   DestroySide(&c);
   Again();
-  invalidate(b_.mr->rkey + 1);  // nobody's
+  invalidate(b_.mr->rkey + 1);  // of no region
 }
 
-// What the immediate data was for is told as well, if it came with what was
-// refused (IBA vol. 1, 11.6.2, "local access error").
+// The receive that the immediate data takes is completed with an error if it
+// arrived with the refused packet (IBA vol. 1, 11.6.2, "local access error").
 TEST_F(ErrorTest, WriteWithImmediateThatIsRefused) {
   for (const uint32_t length : {8u, 5000u}) {
     Again();
@@ -223,7 +223,7 @@ TEST_F(ErrorTest, UnknownLocalKey) {
   wr.opcode = IBV_WR_SEND;
   ibv_send_wr* bad;
   ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
-  ExpectStatus(a_.cq, 1, IBV_WC_LOC_PROT_ERR);  // unsignaled, yet told
+  ExpectStatus(a_.cq, 1, IBV_WC_LOC_PROT_ERR);  // reported although unsignaled
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_ERR);
 }
 
@@ -278,7 +278,7 @@ TEST_F(ErrorTest, PeerIsGone) {
   EXPECT_TRUE(receive);
 }
 
-// --- Memory that has gone.
+// --- Unmapped memory.
 
 TEST_F(ErrorTest, RemoteMemoryUnmapped) {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
@@ -354,7 +354,7 @@ TEST_F(ErrorTest, SendQueueOverflowNamesTheFirstThatFailed) {
   QpOptions options;
   options.cap.max_send_wr = 4;
   MakeSide(&a_, options);
-  // Connected to nobody who answers: everything stays queued.
+  // Connected to a peer that does not answer: everything stays queued.
   ASSERT_EQ(ToRts(a_.qp, 0xabcdef), 0);
   ibv_qp_attr attr;
   ibv_qp_init_attr init;
@@ -431,8 +431,8 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
               wr.sg_list->length = 5000;
             }),
             EINVAL);
-  // Nothing was posted, neither those nor what came behind them.
-  // The first that completes and arrives is this one.
+  // Nothing was posted, neither those requests nor later ones of the list. This
+  // one completes and arrives first.
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 77, 0, 24), 0);
   ExpectSuccess(a_.cq, 77);
@@ -440,8 +440,7 @@ TEST_F(ErrorTest, NonsenseInWorkRequests) {
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
 }
 
-// Programs that post a list look at what they gave for it: there is a bad one
-// only if there was a failure.
+// Programs read bad_wr after posting a list: it must only change on failure.
 TEST_F(ErrorTest, SuccessLeavesTheBadRequestAsItWas) {
   ibv_send_wr sends[3] = {};
   ibv_recv_wr receives[3] = {};
@@ -468,7 +467,7 @@ TEST_F(ErrorTest, SuccessLeavesTheBadRequestAsItWas) {
       ExpectSuccess(b_.cq, i);
     }
   }
-  // A failure is told of in the middle of a list, too.
+  // A failure in the middle of a list is reported, too.
   sends[1].num_sge = -1;
   ibv_send_wr* bad = &none;
   EXPECT_EQ(ibv_post_send(a_.qp, sends, &bad), EINVAL);
@@ -489,7 +488,7 @@ TEST_F(ErrorTest, InlineDataThatIsNotThere) {
   EXPECT_EQ(ibv_post_send(a_.qp, &request, &bad), EFAULT);
   EXPECT_EQ(bad, &request);
   EXPECT_EQ(munmap(page, 4096), 0);
-  // The queue pair has not noticed.
+  // The queue pair is not affected.
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 8, IBV_SEND_INLINE | IBV_SEND_SIGNALED),
             0);
@@ -514,12 +513,12 @@ TEST_F(ErrorTest, StatesDecideWhatMayBePosted) {
   ExpectStatus(c.cq, 2, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(Receive(c, 3, 0, 8), 0);
   ExpectStatus(c.cq, 3, IBV_WC_WR_FLUSH_ERR);
-  // What nobody polled does not outlive the reset.
+  // Unpolled completions are removed by the reset.
   EXPECT_EQ(Receive(c, 4, 0, 8), 0);
   attr.qp_state = IBV_QPS_RESET;
   ASSERT_EQ(ibv_modify_qp(c.qp, &attr, IBV_QP_STATE), 0);
   ExpectNothing(c.cq);
-  // And it can be used afresh.
+  // The queue pair can be used again.
   DestroyQp(&b_);
   DestroyQp(&a_);
   ASSERT_EQ(ToRts(c.qp, c.qp->qp_num), 0);
@@ -571,7 +570,7 @@ TEST_F(ErrorTest, RtrWantsAGrh) {
   DestroySide(&c);
 }
 
-TEST_F(ErrorTest, QueryTellsWhatWasSet) {
+TEST_F(ErrorTest, QueryReturnsTheAttributesSet) {
   ibv_qp_attr attr;
   ibv_qp_init_attr init;
   ASSERT_EQ(ibv_query_qp(a_.qp, &attr, 0, &init), 0);

@@ -1,4 +1,4 @@
-// Completion channels, asynchronous events, and what waits for their
+// Completion channels, asynchronous events, and calls that wait for their
 // acknowledgement.
 #include <fcntl.h>
 #include <poll.h>
@@ -18,8 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Whether an event is there within `ms`. Events are there as soon as the
-// completion is that brings them, so 0 does when that has been seen.
+// Whether an event arrives within `ms`. An event is there as soon as its
+// completion is, so 0 suffices after the completion was seen.
 bool Readable(int fd, int ms) {
   pollfd p = {fd, POLLIN, 0};
   return poll(&p, 1, ms) == 1 && (p.revents & POLLIN) != 0;
@@ -55,7 +55,7 @@ class EventTest : public PairTest {
     ibv_ack_cq_events(cq, 1);
   }
 
-  // The next asynchronous event, acknowledged; waits.
+  // Waits for the next asynchronous event and acknowledges it.
   ibv_async_event NextAsync() {
     ibv_async_event event = {};
     EXPECT_TRUE(Readable(context_->async_fd, kTimeoutMs));
@@ -87,10 +87,11 @@ TEST_F(EventTest, OneEventForEachArming) {
   EXPECT_FALSE(Readable(channel_->fd, 0));
 }
 
-TEST_F(EventTest, ArmingSpeaksOfWhatComesAfter) {
+TEST_F(EventTest, ArmingIsForLaterCompletions) {
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
-  ExpectSuccess(a_.cq, 1);  // b's is there: it comes before the acknowledgement
+  // B's event is there: it precedes the acknowledgement.
+  ExpectSuccess(a_.cq, 1);
   ASSERT_EQ(Receive(b_, 2, 0, 64), 0);
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   EXPECT_FALSE(Readable(channel_->fd, 0));
@@ -139,7 +140,7 @@ TEST_F(EventTest, NonBlockingChannel) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// The application waits in its own poll(): the helper wakes it.
+// The application waits in its own poll(); the helper thread makes progress.
 TEST_F(EventTest, PollOnTheDescriptor) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
@@ -150,7 +151,7 @@ TEST_F(EventTest, PollOnTheDescriptor) {
   ExpectSuccess(a_.cq, 1);
 }
 
-// It blocks in ibv_get_cq_event, which makes the progress itself.
+// The thread blocks in ibv_get_cq_event and makes progress itself.
 TEST_F(EventTest, BlockingGetWaits) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
@@ -188,7 +189,7 @@ TEST_F(EventTest, ASignalInterrupts) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-// As read() would: signal() installs handlers that restart.
+// As with read(): signal() installs handlers with SA_RESTART.
 TEST_F(EventTest, ASignalThatRestartsDoesNotInterrupt) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the sanitizer installs handlers of its own";
@@ -214,7 +215,7 @@ TEST_F(EventTest, ASignalThatRestartsDoesNotInterrupt) {
   ExpectSuccess(b_.cq, 1);
 }
 
-// A thread that waits may be cancelled, and what it waits on may be closed.
+// A waiting thread may be cancelled, and its channel may be destroyed.
 TEST_F(EventTest, CancelledWaiters) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the sanitizer does not see atomics while a cancelled thread "
@@ -235,7 +236,7 @@ TEST_F(EventTest, CancelledWaiters) {
   ASSERT_EQ(pthread_cancel(async.native_handle()), 0);
   waiter.join();
   async.join();
-  // Nothing is lost or locked.
+  // Nothing is lost and no lock is held.
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
@@ -250,7 +251,7 @@ TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   ibv_cq* cq;
   void* cq_context;
   ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
-  EXPECT_EQ(ibv_destroy_cq(b_.cq), EBUSY);  // the queue pair uses it
+  EXPECT_EQ(ibv_destroy_cq(b_.cq), EBUSY);  // a queue pair uses it
   DestroyQp(&b_);
   rxe_user::WatchedThread destroyer(
       [&] { EXPECT_EQ(ibv_destroy_cq(b_.cq), 0); });
@@ -260,7 +261,7 @@ TEST_F(EventTest, DestroyingACqWaitsForAcks) {
   b_.cq = nullptr;
 }
 
-TEST_F(EventTest, EventsThatNobodyTookDoNotHoldUpDestroying) {
+TEST_F(EventTest, UntakenEventsDoNotDelayDestroying) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
@@ -304,7 +305,7 @@ TEST_F(EventTest, OverrunEndsTheQueuePairs) {
   EXPECT_EQ(event.element.cq, d.cq);
   EXPECT_EQ(StateOf(d.qp), IBV_QPS_ERR);
   EXPECT_EQ(StateOf(idle), IBV_QPS_ERR);
-  // Each of its queue pairs is told of as well.
+  // Each of its queue pairs is reported, too.
   std::set<ibv_qp*> told;
   for (int i = 0; i < 2; ++i) {
     const ibv_async_event fatal = NextAsync();
@@ -312,7 +313,7 @@ TEST_F(EventTest, OverrunEndsTheQueuePairs) {
     told.insert(fatal.element.qp);
   }
   EXPECT_EQ(told, (std::set<ibv_qp*>{d.qp, idle}));
-  // What was there is still there; nothing was overwritten.
+  // Nothing in the ring was overwritten.
   for (int i = 0; i < capacity; ++i) {
     ExpectSuccess(d.cq, static_cast<uint64_t>(i));
   }
@@ -324,9 +325,8 @@ TEST_F(EventTest, OverrunEndsTheQueuePairs) {
   DestroySide(&other);
 }
 
-// perftest with events asks for a send CQ of one entry and takes one completion
-// for each event, be it of the send CQ or of the receive CQ: it may fall behind
-// by a completion.
+// perftest with events creates a send CQ of one entry and takes one completion
+// for each event, of either CQ. It may therefore fall behind by a completion.
 TEST_F(EventTest, ACqHasSomeInReserve) {
   Side c, d;
   MakeSide(&c, {}, /*cqe=*/1);
@@ -427,8 +427,8 @@ TEST_F(EventTest, RequestErrorAtTheResponder) {
   DestroySide(&d);
 }
 
-// "Communication was established": the first packet in RTR, before the
-// application has taken the queue pair to RTS.
+// "Communication established": the first packet in RTR, before the application
+// has moved the queue pair to RTS.
 TEST_F(EventTest, CommunicationEstablished) {
   Side c, d;
   MakeSide(&c);

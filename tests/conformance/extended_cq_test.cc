@@ -21,7 +21,7 @@ class ExtendedCqTest : public PairTest {
     return ibv_create_cq_ex(context_, &attr);
   }
 
-  // Sides whose completions all go to `cq`.
+  // Creates two sides whose completions go to `cq`.
   void MakePairOn(ibv_cq_ex* cq) {
     for (Side* side : {&a_, &b_}) {
       MakeSide(side);
@@ -109,8 +109,8 @@ TEST_F(ExtendedCqTest, ReadsEveryField) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-// Both clocks of a completion tell the same, however often and when they are
-// read.
+// The two clocks of a completion stay consistent, however often and whenever
+// they are read.
 TEST_F(ExtendedCqTest, WallClockKeepsOrderAndDistances) {
   ibv_cq_ex* cq =
       Create(uint64_t{IBV_WC_EX_WITH_COMPLETION_TIMESTAMP} |
@@ -129,7 +129,7 @@ TEST_F(ExtendedCqTest, WallClockKeepsOrderAndDistances) {
     }
     ibv_end_poll(cq);
   }
-  // More only if somebody sets the clock meanwhile.
+  // A larger difference only occurs if the clock is set meanwhile.
   EXPECT_EQ(between.size(), 1u);
   DestroyQp(&a_);
   DestroyQp(&b_);
@@ -177,7 +177,7 @@ TEST_F(ExtendedCqTest, OverrunMayBeIgnored) {
   }
   AwaitUnpolled(a_, &b_.memory[8 * (posts - 1)]);
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
-  // The newest are there.
+  // The newest completions are there.
   ASSERT_EQ(StartWithin(cq, kTimeoutMs), 0);
   EXPECT_GE(cq->wr_id, posts - capacity);
   ibv_end_poll(cq);
@@ -186,7 +186,7 @@ TEST_F(ExtendedCqTest, OverrunMayBeIgnored) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-TEST_F(ExtendedCqTest, RefusesWhatItHasNot) {
+TEST_F(ExtendedCqTest, RefusesUnsupportedFlags) {
   errno = 0;
   EXPECT_EQ(Create(IBV_WC_EX_WITH_CVLAN), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);

@@ -173,7 +173,7 @@ int PairTest::ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options) {
   int to_rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                IBV_QP_RQ_PSN;
   int to_rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  // Of XRC, each type overlooks what only the other one takes.
+  // XRC ignores attributes that only the other half has.
   if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_SEND ||
       qp->qp_type == IBV_QPT_XRC_RECV) {
     to_rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -263,12 +263,12 @@ void PairTest::ExpectNothing(ibv_cq* cq) {
 }
 
 void PairTest::AwaitUnpolled(Side& side, const uint8_t* last) {
-  // All of it has been sent when the last has arrived ...
+  // When the last byte has arrived, everything was sent ...
   const volatile uint8_t* byte = last;
   const int64_t limit = NowMs() + kTimeoutMs;
   while (*byte == 0 && NowMs() < limit) std::this_thread::yield();
   ASSERT_NE(*byte, 0);
-  // ... and is complete when the send queue has drained.
+  // ... and it is complete when the send queue has drained.
   ibv_qp_attr attr = {};
   attr.qp_state = IBV_QPS_SQD;
   attr.en_sqd_async_notify = 1;

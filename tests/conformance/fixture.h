@@ -1,5 +1,5 @@
-// Programs through the public C interface, on the loopback device: both ends in
-// one process, in one thread unless a test says otherwise.
+// Programs that use the public C interface on the loopback device. Both ends
+// are in one process, and in one thread unless a test says otherwise.
 #ifndef TESTS_CONFORMANCE_FIXTURE_H_
 #define TESTS_CONFORMANCE_FIXTURE_H_
 
@@ -13,7 +13,7 @@
 
 namespace conformance {
 
-// How long anything may take before the test gives up; the machine may be slow.
+// Time limit for any step; the machine may be slow.
 inline constexpr int kTimeoutMs = 20'000;
 
 // One side of a connection: its queues and a registered buffer.
@@ -36,7 +36,7 @@ struct QpOptions {
   ibv_qp_cap cap = {64, 64, 4, 4, 128};
   bool signal_all = false;
   ibv_srq* srq = nullptr;
-  uint64_t send_ops = 0;  // not 0: created by ibv_create_qp_ex
+  uint64_t send_ops = 0;        // not 0: uses ibv_create_qp_ex
   uint16_t max_tso_header = 0;  // the same
   uint32_t create_flags = 0;    // the same
 };
@@ -67,7 +67,7 @@ class DeviceTest : public testing::Test {
   ibv_gid gid_ = {};
 };
 
-// Two queue pairs, `a_` and `b_`, in the state RTS and connected to each other.
+// Two queue pairs, `a_` and `b_`, connected to each other and in RTS.
 class PairTest : public DeviceTest {
  protected:
   static constexpr size_t kMemory = 1 << 20;
@@ -75,29 +75,28 @@ class PairTest : public DeviceTest {
   void SetUp() override;
   void TearDown() override;
 
-  // What SetUp uses; call them again for more.
+  // Called by SetUp; may be called again for more sides.
   void MakeSide(Side* side, const QpOptions& options = {}, int cqe = 256,
                 ibv_comp_channel* channel = nullptr, size_t memory = kMemory,
                 int access = kAllAccess);
   void DestroySide(Side* side);
   void DestroyQp(Side* side);
   void ToInit(ibv_qp* qp, const ConnectOptions& options = {});
-  // From RESET, by the attributes that the type has. Returns what the last
-  // ibv_modify_qp gave.
+  // Moves a queue pair from RESET to RTS with the attributes of its type.
+  // Returns the result of the last ibv_modify_qp.
   int ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options = {});
   void Connect(Side* a, Side* b, const ConnectOptions& options = {});
   ibv_qp_attr RtrAttributes(uint32_t peer, const ConnectOptions& options = {});
 
-  // The next completion of `cq`, by polling; a failure of the test if none
-  // comes.
+  // Polls the next completion of `cq`; the test fails if none arrives.
   ibv_wc Next(ibv_cq* cq);
-  // Whatever comes within `ms`.
+  // The completion that arrives within `ms`, if any.
   std::optional<ibv_wc> Within(ibv_cq* cq, int ms);
-  // The next completion is a success of `wr_id`.
+  // Expects that the next completion is a success with `wr_id`.
   ibv_wc ExpectSuccess(ibv_cq* cq, uint64_t wr_id);
   void ExpectStatus(ibv_cq* cq, uint64_t wr_id, ibv_wc_status status);
 
-  // Posts one request with one SGE (none when length is 0).
+  // Posts one request with one SGE (none if length is 0).
   int Send(Side& side, ibv_wr_opcode opcode, uint64_t wr_id, size_t offset,
            uint32_t length, unsigned flags = IBV_SEND_SIGNALED,
            uint64_t remote_addr = 0, uint32_t rkey = 0);
@@ -105,19 +104,20 @@ class PairTest : public DeviceTest {
 
   ibv_qp_state StateOf(ibv_qp* qp);
 
-  // Nothing has completed on `cq` that was not polled. For what would have come
-  // before something else that has.
+  // Expects that `cq` is empty. Only for completions that would precede one
+  // already seen.
   void ExpectNothing(ibv_cq* cq);
   // Waits until everything posted to `side` is complete, without polling its
-  // CQ: the last of it is a WRITE of something else than 0 to `*last`, which
-  // was 0. Requires that no other asynchronous event comes.
+  // CQ. The last request must be a WRITE of a non-zero value to `*last`, which
+  // was 0. No other asynchronous event may arrive.
   void AwaitUnpolled(Side& side, const uint8_t* last);
 
-  bool make_pair_ = true;  // to be cleared before SetUp by tests of their own
+  // Tests clear it before SetUp to make their own pairs.
+  bool make_pair_ = true;
   Side a_, b_;
 };
 
-// Content that differs from byte to byte and from seed to seed.
+// Content that differs in each byte and for each seed.
 void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
 bool HasPattern(const uint8_t* bytes, size_t size, uint32_t seed);
 

@@ -1,4 +1,4 @@
-// Handles that are none, and objects that are given back in the wrong order.
+// Invalid handles, and objects that are destroyed in the wrong order.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,8 +17,8 @@ T* Garbage(uintptr_t number) {
   return reinterpret_cast<T*>(number);
 }
 
-// Nothing outside of what is passed is read (AddressSanitizer). What stands
-// where another kind has its handle is one, or is not.
+// Nothing outside the passed object is read (AddressSanitizer checks it). The
+// bytes at another kind's handle offset may or may not be a valid handle.
 TEST_F(HandleTest, ObjectsOfAnotherKindAreRefused) {
   const auto refused = [](int error) {
     EXPECT_TRUE(error == EINVAL || error == ENOENT) << error;
@@ -36,8 +36,8 @@ TEST_F(HandleTest, ObjectsOfAnotherKindAreRefused) {
   refused(ibv_destroy_cq(reinterpret_cast<ibv_cq*>(pd_)));
 }
 
-// As the kernel answers: a handle of nothing is ENOENT, that of another object
-// EINVAL, and one in a context that is not its own is one of nothing.
+// As in the kernel: an unknown handle is ENOENT, the handle of another object
+// EINVAL, and a handle of another context is unknown.
 TEST_F(HandleTest, HandlesOfNothing) {
   ibv_context* const other = ibv_open_device(context_->device);
   ASSERT_NE(other, nullptr);
@@ -69,7 +69,7 @@ TEST_F(HandleTest, HandlesOfNothing) {
       EXPECT_EQ(destroy(object), ENOENT);
       EXPECT_EQ(errno, ENOENT);
     }
-    object->handle = pd_->handle;  // whatever its kind has by that number
+    object->handle = pd_->handle;  // may be valid for the object's kind
     EXPECT_EQ(destroy(object), EINVAL);
     object->handle = handle;
     object->context = other;
@@ -184,7 +184,7 @@ TEST_F(HandleTest, SmallNumbersAreRefused) {
     EXPECT_EQ(ibv_create_ah(pd, &address), nullptr);
     EXPECT_EQ(ibv_destroy_ah(ah), EINVAL);
 
-    // What the header calls through a pointer in a context of ours.
+    // Functions that the header calls through pointers in the context.
     ibv_send_wr send = {};
     ibv_send_wr* bad_send = nullptr;
     EXPECT_EQ(context_->ops.post_send(qp, &send, &bad_send), EINVAL);
@@ -199,8 +199,8 @@ TEST_F(HandleTest, SmallNumbersAreRefused) {
   }
 }
 
-// The last handle of a domain is the imported one, since there is an address
-// handle, a region and a queue pair in it.
+// The domain has an address handle, a region and a queue pair, so its last
+// handle, the imported one, stays.
 TEST_F(HandleTest, TheLastHandleOfADomainInUseStays) {
   ibv_context* context = ibv_import_device(context_->cmd_fd);
   ASSERT_NE(context, nullptr);
@@ -221,7 +221,7 @@ TEST_F(HandleTest, TheLastHandleOfADomainInUseStays) {
   ibv_unimport_pd(first);
   ibv_unimport_pd(second);
   EXPECT_EQ(errno, EBUSY);
-  // So nothing is lost: it can be used, and given back in the right order.
+  // Nothing is lost: it can be used, and destroyed in the right order.
   ibv_mr* another = ibv_reg_mr(second, a_.memory.data(), 64, 0);
   ASSERT_NE(another, nullptr);
   EXPECT_EQ(ibv_dereg_mr(another), 0);
@@ -233,8 +233,8 @@ TEST_F(HandleTest, TheLastHandleOfADomainInUseStays) {
   EXPECT_EQ(ibv_close_device(context), 0);
 }
 
-// The warning of a queue that overruns is written with the lane locked.
-TEST_F(HandleTest, NobodyWhoReadsStderrIsNoReasonToStop) {
+// The warning about an overrun is written with the lane's lock held.
+TEST_F(HandleTest, AFullStderrDoesNotBlock) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
   const std::string much(4096, 'x');
@@ -253,7 +253,7 @@ TEST_F(HandleTest, NobodyWhoReadsStderrIsNoReasonToStop) {
     ASSERT_EQ(Receive(d, static_cast<uint64_t>(i), 0, 64), 0);
     ASSERT_EQ(Send(c, IBV_WR_SEND, 1, 0, 8), 0);
   }
-  // Another pair of the same lane goes on.
+  // Another pair of the same lane continues.
   ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
   ExpectSuccess(b_.cq, 1);

@@ -1,5 +1,5 @@
-// What queue pairs of several lanes share: receive queues, completion queues,
-// channels. RXE_USER_LANES says how many there are.
+// Objects that queue pairs of several lanes share: receive queues, completion
+// queues, channels. RXE_USER_LANES sets the number of lanes.
 #include <poll.h>
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 
 constexpr uint32_t kPairs = 8;
 constexpr uint32_t kBytes = 300;
-constexpr uint32_t kSlots = 32;  // receives that are posted at a time
+constexpr uint32_t kSlots = 32;  // receives posted at a time
 
-// Connections whose receiving ends share a completion queue with a channel, and
-// a shared receive queue. Each has a sending end of its own.
+// Connections whose receiving ends share a completion queue with a channel and
+// a shared receive queue. Each has its own sending end.
 class LanesTest : public PairTest {
  protected:
   LanesTest() { make_pair_ = false; }
@@ -30,7 +30,7 @@ class LanesTest : public PairTest {
     PairTest::SetUp();
     channel_ = ibv_create_comp_channel(context_);
     ASSERT_NE(channel_, nullptr);
-    // What is shared, and a queue pair that nobody uses.
+    // The shared objects, and an unused queue pair.
     MakeSide(&shared_, {}, 1024, channel_);
     ibv_srq_init_attr init = {};
     init.attr = {kSlots, 1, 0};
@@ -71,8 +71,8 @@ class LanesTest : public PairTest {
     return ibv_post_srq_recv(srq_, &wr, &bad);
   }
 
-  // Sends `count` messages on each connection, from two threads; message `m` of
-  // connection `p` has the pattern of p * count + m.
+  // Sends `count` messages on each connection from two threads. Message `m` of
+  // connection `p` has pattern p * count + m.
   std::vector<std::thread> StartSenders(uint32_t count) {
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < 2; ++t) {
@@ -90,7 +90,7 @@ class LanesTest : public PairTest {
     return threads;
   }
 
-  // One that has arrived: it is the next of its connection, and whole.
+  // Checks that a message is the next of its connection, and complete.
   void Check(const ibv_wc& wc, uint32_t count) {
     ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
     ASSERT_EQ(wc.byte_len, kBytes);
@@ -111,7 +111,7 @@ class LanesTest : public PairTest {
   ibv_srq* srq_ = nullptr;
   std::vector<Side> senders_;
   std::vector<ibv_qp*> receivers_;
-  uint32_t next_[kPairs] = {};  // message of each connection
+  uint32_t next_[kPairs] = {};  // the next message of each connection
 };
 
 TEST_F(LanesTest, QueuePairsAreSpread) {
@@ -131,14 +131,14 @@ TEST_F(LanesTest, ShareReceivesAndCompletionsByPolling) {
   ExpectNothing(shared_.cq);
 }
 
-// One event at least for what has come since the last; whichever lane it is of.
+// At least one event for completions since the last one, of any lane.
 TEST_F(LanesTest, ShareReceivesAndCompletionsByEvents) {
   constexpr uint32_t kCount = 200;
   ASSERT_EQ(ibv_req_notify_cq(shared_.cq, 0), 0);
   std::vector<std::thread> threads = StartSenders(kCount);
   for (uint32_t got = 0; got < kPairs * kCount && !HasFatalFailure();) {
     pollfd readable = {channel_->fd, POLLIN, 0};
-    // Every second one by poll(2), which makes no progress by itself.
+    // Half of the waits use poll(2), which makes no progress by itself.
     if (got % 2 == 0) {
       ASSERT_EQ(poll(&readable, 1, kTimeoutMs), 1);
     }
@@ -157,7 +157,7 @@ TEST_F(LanesTest, ShareReceivesAndCompletionsByEvents) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// The limit counts what all have taken, and brings one event.
+// The limit counts the receives of all lanes, and raises one event.
 TEST_F(LanesTest, ShareALimit) {
   ibv_srq_attr attr = {};
   attr.srq_limit = kSlots / 2;
@@ -179,7 +179,8 @@ TEST_F(LanesTest, ShareALimit) {
   }
 }
 
-// Queue pairs come and go while their completion queue is polled and waited on.
+// Queue pairs are created and destroyed while their completion queue is polled
+// and waited for.
 TEST_F(LanesTest, ComeAndGoUnderTraffic) {
   std::atomic<bool> stop{false};
   std::atomic<int> churned{0};

@@ -1,5 +1,5 @@
-// As many objects as ibv_query_device(3) says, and not one more. Queue pairs
-// are in objects_test.cc, multicast groups in multicast_test.cc.
+// Exactly as many objects as ibv_query_device(3) reports. Queue pairs are in
+// objects_test.cc, multicast groups in multicast_test.cc.
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@ class LimitsTest : public PairTest {
   LimitsTest() { make_pair_ = false; }
 
   void SetUp() override {
-    // Millions of objects, of which sanitizers make gigabytes.
+    // Millions of objects take gigabytes with sanitizers.
     if (kSanitized) GTEST_SKIP() << "takes too much memory with a sanitizer";
     PairTest::SetUp();
     ASSERT_EQ(ibv_query_device(context_, &device_), 0);
@@ -31,7 +31,7 @@ class LimitsTest : public PairTest {
     if (context_ != nullptr) PairTest::TearDown();
   }
 
-  // `others` are there already.
+  // `others` already exist.
   template <typename T>
   void ExpectAsManyAs(int promised, int others,
                       const std::function<T*()>& create,
@@ -46,7 +46,7 @@ class LimitsTest : public PairTest {
     errno = 0;
     EXPECT_EQ(create(), nullptr);
     EXPECT_EQ(errno, ENOMEM);
-    // Another one has room when one has gone.
+    // Destroying one makes room for another.
     ASSERT_EQ(destroy(made.back()), 0);
     made.back() = create();
     EXPECT_NE(made.back(), nullptr);

@@ -1,7 +1,7 @@
-// What happens to the interface under a connection: it goes down and up, its
-// address goes and comes back, its MTU changes. Programs hear of it by
-// asynchronous events; queue pairs recover if it is over before their retries
-// are exceeded, and else end with the right completion.
+// Changes of the interface under a connection: down and up, address removed and
+// added, MTU changed. Programs get asynchronous events. Queue pairs recover if
+// the change ends before their retries are exhausted; otherwise they fail with
+// the right completion.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -29,7 +29,8 @@ ConnectOptions Patient() {
   options.mtu = IBV_MTU_4096;
   return options;
 }
-// Not for what has to succeed: a busy machine takes longer than all retries.
+// Not for requests that must succeed: a busy machine takes longer than all
+// retries.
 ConnectOptions Impatient() {
   ConnectOptions options = Patient();
   options.timeout = 10;  // 4.2 ms
@@ -39,7 +40,7 @@ ConnectOptions Impatient() {
 class LinkFaultTest : public PairTest {
  protected:
   LinkFaultTest() { make_pair_ = false; }
-  // Who has no queue pair hears of no events.
+  // Without a queue pair there are no events.
   void SetUp() override {
     PairTest::SetUp();
     MakeSide(&a_);
@@ -47,13 +48,13 @@ class LinkFaultTest : public PairTest {
   }
   void TearDown() override {
     PairTest::TearDown();
-    // For the next one.
+    // Restores the state for the next test.
     rxe_user::SetLoopback(true);
     rxe_user::SetLoopbackMtu(65536);
     rxe_user::SetLoopbackAddress(kAddress, false);
   }
 
-  // Lets both ends use kAddress from now on. False where it may not be added.
+  // Makes both ends use kAddress. Returns false if it may not be added.
   bool UseAddress() {
     if (!rxe_user::SetLoopbackAddress(kAddress, true)) return false;
     AwaitEvent(IBV_EVENT_GID_CHANGE);
@@ -78,7 +79,7 @@ class LinkFaultTest : public PairTest {
     }
     return std::nullopt;
   }
-  // Takes asynchronous events until one of `type` comes; all are of the port.
+  // Takes asynchronous events of the port until one has `type`.
   void AwaitEvent(ibv_event_type type) {
     for (;;) {
       pollfd p = {context_->async_fd, POLLIN, 0};
@@ -108,7 +109,7 @@ class LinkFaultTest : public PairTest {
     }
     EXPECT_EQ(port.active_mtu, wanted);
   }
-  // Posts a WRITE to the other end, of a pattern of its own.
+  // Posts a WRITE with its own pattern to the other end.
   void PostWrite(uint64_t wr_id) {
     FillPattern(a_.memory.data(), kBytes, static_cast<uint32_t>(wr_id));
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, wr_id, 0, kBytes, IBV_SEND_SIGNALED,
@@ -124,7 +125,7 @@ class LinkFaultTest : public PairTest {
     PostWrite(wr_id);
     ExpectWritten(wr_id);
   }
-  // The first round has not brought a completion: it is sent for in vain.
+  // No completion arrives, because nothing gets through.
   void ExpectNoneYet() { EXPECT_FALSE(Within(a_.cq, 50).has_value()); }
   void ExpectRetriesExceeded(uint64_t wr_id) {
     ExpectStatus(a_.cq, wr_id, IBV_WC_RETRY_EXC_ERR);
@@ -138,7 +139,7 @@ class LinkFaultTest : public PairTest {
     ASSERT_FALSE(HasFatalFailure());
     Connect(&a_, &b_, options);
   }
-  // What ended is no obstacle to what comes after it.
+  // A failed connection does not affect a new one.
   void WriteAnew() {
     ConnectAnew(Patient());
     Write(99);
@@ -184,7 +185,7 @@ TEST_F(LinkFaultTest, AddressGoneAndBack) {
   AwaitEvent(IBV_EVENT_GID_CHANGE);
   EXPECT_EQ(IndexOfAddress(), gid_index_);
   ExpectWritten(2);
-  // So do connections that begin now.
+  // New connections are affected, too.
   WriteAnew();
 }
 
@@ -195,7 +196,7 @@ TEST_F(LinkFaultTest, AddressGoneForTooLong) {
   AwaitEvent(IBV_EVENT_GID_CHANGE);
   PostWrite(2);
   ExpectRetriesExceeded(2);
-  // Nor does a connection begin that names it.
+  // A connection that names the address cannot begin either.
   Side c;
   MakeSide(&c);
   EXPECT_EQ(ToRts(c.qp, c.qp->qp_num, Patient()), EINVAL);
@@ -221,7 +222,7 @@ TEST_F(LinkFaultTest, MtuLessForTooLong) {
   if (!rxe_user::SetLoopbackMtu(3000)) GTEST_SKIP() << "not allowed to";
   PostWrite(2);
   ExpectRetriesExceeded(2);
-  // A path MTU that fits is no matter.
+  // A path MTU that still fits is not affected.
   ConnectOptions fits = Patient();
   fits.mtu = IBV_MTU_2048;
   ConnectAnew(fits);
@@ -230,8 +231,8 @@ TEST_F(LinkFaultTest, MtuLessForTooLong) {
   Write(4);
 }
 
-// Who looked while it was less must not be left with that: a path MTU that the
-// port no longer seems to have is refused.
+// A query during the smaller MTU must not be cached: modify_qp refuses a path
+// MTU above the port's.
 TEST_F(LinkFaultTest, ThePortsMtuFollows) {
   AwaitMtu(IBV_MTU_4096);
   if (!rxe_user::SetLoopbackMtu(1500)) GTEST_SKIP() << "not allowed to";
@@ -244,8 +245,8 @@ TEST_F(LinkFaultTest, ThePortsMtuFollows) {
   Write(1);
 }
 
-// A program that binds the port of all addresses takes nothing from who has a
-// device open: the sockets are there.
+// A program that binds the port on all addresses does not affect a device that
+// is open, because its sockets exist.
 TEST_F(LinkFaultTest, AddressesStayThoughTheirPortIsShared) {
   int ready[2];
   int finish[2];
@@ -285,16 +286,16 @@ TEST_F(LinkFaultTest, AddressesStayThoughTheirPortIsShared) {
   if (!changed) GTEST_SKIP() << "not allowed to";
 }
 
-// The way to the peer goes away and comes back, as by `ip route`. Sends fail,
-// with an error of each kind's own.
+// The route to the peer is removed and restored, as by `ip route`. Sends fail
+// with a different error for each kind.
 class RouteFaultTest : public LinkFaultTest,
                        public testing::WithParamInterface<rxe_user::Route> {
  protected:
   void TearDown() override {
-    GiveBack();  // else it could not be taken from the interface
+    GiveBack();  // or it could not be removed from the interface
     LinkFaultTest::TearDown();
   }
-  // False where it is not allowed.
+  // Returns false if that is not allowed.
   bool Take() { return rxe_user::SetRouteTo(kAddress, GetParam()); }
   static bool GiveBack() {
     return rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);
@@ -304,7 +305,7 @@ class RouteFaultTest : public LinkFaultTest,
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return t.tv_sec * 1000 + t.tv_nsec / 1'000'000;
   }
-  // While nobody polls.
+  // While the program does not poll.
   static void ExpectNoThreadSpins() {
     const int64_t before = CpuMs();
     poll(nullptr, 0, 300);
@@ -338,8 +339,8 @@ TEST_P(RouteFaultTest, GoneForTooLong) {
   WriteAnew();
 }
 
-// A datagram has been sent when the system has had it; what then becomes of it
-// nobody is told.
+// A datagram is complete when the system has accepted it; nothing reports its
+// loss.
 TEST_P(RouteFaultTest, DatagramsAreLost) {
   if (!UseAddress()) GTEST_SKIP() << "not allowed to";
   constexpr uint32_t kQkey = 0x11111111;

@@ -1,5 +1,6 @@
-// A program ends with its last thread (pthread_exit(3)), the library's own not
-// counted: it may have devices open, and its main thread may have ended first.
+// A program ends with its last thread (pthread_exit(3)), not counting the
+// library's threads. It may have devices open, and its main thread may have
+// ended first.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@ namespace {
 
 constexpr int kTimeoutMs = 20'000;
 
-// --- The program, in this binary as well.
+// --- The program, which is part of this binary.
 
 void Open() {
   ibv_device** const list = ibv_get_device_list(nullptr);
@@ -37,7 +38,7 @@ void Open() {
   init.send_cq = init.recv_cq = cq;
   init.cap = {1, 1, 1, 1, 0};
   init.qp_type = IBV_QPT_RC;
-  // All threads of an engine are there then.
+  // From here on the engine has all its threads.
   if (ibv_create_qp(pd, &init) == nullptr) _exit(3);
   ibv_free_device_list(list);
 }
@@ -93,7 +94,7 @@ void* Fork(void* /*unused*/) {
   pthread_exit(nullptr);
 }
 
-// --- Whether it ends.
+// --- Tests that it ends.
 
 class MainThreadTest : public testing::TestWithParam<const char*> {};
 
@@ -115,7 +116,7 @@ TEST_P(MainThreadTest, EndsWithItsLastThread) {
   posix_spawn_file_actions_destroy(&actions);
   close(output[1]);
 
-  // The output ends with the program.
+  // The pipe closes when the program ends.
   std::string written;
   for (;;) {
     pollfd ended = {output[0], POLLIN, 0};
@@ -132,7 +133,7 @@ TEST_P(MainThreadTest, EndsWithItsLastThread) {
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  // By exit(3), with its handlers, in the child of fork(), too.
+  // It ends by exit(3), which runs its handlers, also in the child of fork().
   EXPECT_EQ(written, which == "fork" ? "xx" : "x");
 }
 

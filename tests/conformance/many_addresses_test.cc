@@ -1,5 +1,5 @@
-// A program that uses many source addresses over its life, as one does in a
-// container whose addresses change.
+// A program that uses many source addresses during its life, as in a container
+// whose addresses change.
 #include <arpa/inet.h>
 
 #include <cstdlib>
@@ -29,7 +29,7 @@ size_t OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-// `a_` and `b_` are connected by 127.0.0.1 all the time.
+// `a_` and `b_` stay connected by 127.0.0.1.
 class ManyAddressesTest : public PairTest {
  protected:
   void SetUp() override {
@@ -40,12 +40,12 @@ class ManyAddressesTest : public PairTest {
     }
   }
 
-  // Has the fixture's calls use `address`.
+  // Makes the fixture's calls use `address`.
   void Use(const std::string& address) {
     ibv_gid wanted = {};
     wanted.raw[10] = wanted.raw[11] = 0xff;
     ASSERT_EQ(inet_pton(AF_INET, address.c_str(), wanted.raw + 12), 1);
-    // The kernel's news of it may be on its way.
+    // The kernel's notification may not have been read yet.
     const int64_t limit = NowMs() + kTimeoutMs;
     while (NowMs() < limit) {
       ibv_port_attr port;
@@ -75,7 +75,7 @@ class ManyAddressesTest : public PairTest {
     attr.qp_state = IBV_QPS_RTS;
     ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
   }
-  // One message between two ends.
+  // Sends one message between two ends.
   void Exchange(Side& from, Side& to) {
     ASSERT_EQ(Receive(to, 1, 0, 64), 0);
     ASSERT_EQ(Send(from, IBV_WR_SEND, 2, 0, 64), 0);
@@ -108,7 +108,7 @@ TEST_F(ManyAddressesTest, ConnectionsFromOneAfterTheOther) {
   Exchange(a_, b_);
 }
 
-// All of them stay, and each is used by the flows of a few address handles.
+// The addresses remain, and each is used by the flows of a few address handles.
 TEST_F(ManyAddressesTest, DatagramsFromOneAfterTheOther) {
   constexpr int kAddresses = 50;
   constexpr uint32_t kFlows = 8;

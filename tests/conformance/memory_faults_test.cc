@@ -1,5 +1,5 @@
-// Memory that is not there: none left to allocate, none that may be locked,
-// and memory of a region that the program has unmapped.
+// Missing memory: none left to allocate, none that may be locked, and regions
+// whose memory the program has unmapped.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -36,7 +36,7 @@ class MemoryLimitTest : public PairTest {
     PairTest::TearDown();
   }
 
-  // Leaves room for so many bytes beside what there is.
+  // Limits the address space to its current size plus `room` bytes.
   void Limit(size_t room) {
     size_t pages = 0;
     std::FILE* file = std::fopen("/proc/self/statm", "re");
@@ -50,9 +50,9 @@ class MemoryLimitTest : public PairTest {
   }
   void Unlimit() { ASSERT_EQ(setrlimit(RLIMIT_AS, &before_), 0); }
 
-  // Does `step`, which returns an errno value, with ever more room, until it
-  // has enough: before that it says that there is no memory, or no thread for
-  // want of it, at least once if `must_fail`.
+  // Runs `step`, which returns an errno value, with increasing memory until it
+  // succeeds. Before that it must fail with ENOMEM, or with EAGAIN for lack of
+  // a thread; at least once if `must_fail`.
   void Starve(const char* name, bool must_fail,
               const std::function<int()>& step) {
     int error = ENOMEM;
@@ -76,7 +76,7 @@ class MemoryLimitTest : public PairTest {
   rlimit before_ = {};
 };
 
-TEST_F(MemoryLimitTest, EveryStepSaysNoMemory) {
+TEST_F(MemoryLimitTest, EveryStepReportsNoMemory) {
   testing::internal::CaptureStderr();
   ibv_cq* cq = nullptr;
   Starve("ibv_create_cq", true, [&] {
@@ -94,7 +94,7 @@ TEST_F(MemoryLimitTest, EveryStepSaysNoMemory) {
     return srq == nullptr ? errno : 0;
   });
   ASSERT_NE(srq, nullptr);
-  // The first one opens the sockets and starts threads, too.
+  // The first one also opens the sockets and starts threads.
   ibv_qp* qp = nullptr;
   Starve("ibv_create_qp", true, [&] {
     ibv_qp_init_attr attr = {};
@@ -128,7 +128,7 @@ TEST_F(MemoryLimitTest, NoMemoryMayBeLocked) {
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
-// --- Memory that the program has unmapped.
+// --- Unmapped memory.
 
 class UnmappedTest : public PairTest {
  protected:
@@ -138,7 +138,7 @@ class UnmappedTest : public PairTest {
     Forget();
     PairTest::TearDown();
   }
-  // Memory on pages of its own, and a region of it.
+  // Maps separate pages and registers them.
   void Make() {
     memory_ = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -146,7 +146,7 @@ class UnmappedTest : public PairTest {
     mr_ = ibv_reg_mr(pd_, memory_, kBytes, kAllAccess);
     ASSERT_NE(mr_, nullptr);
   }
-  // Pages that nobody may use: nothing else is mapped there meanwhile.
+  // Makes the pages inaccessible, so that nothing else is mapped there.
   void Unmap() {
     ASSERT_EQ(mmap(memory_, kBytes, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -220,7 +220,7 @@ TEST_F(UnmappedTest, WhereAReadGoes) {
   ibv_send_wr* bad;
   ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
   ExpectStatus(a_.cq, 1, IBV_WC_LOC_PROT_ERR);
-  // The other end has done nothing wrong.
+  // The other end is not affected.
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
 }
 
@@ -242,7 +242,7 @@ TEST_F(UnmappedTest, WhereAnAtomicAnswers) {
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
 }
 
-// At any moment of a transfer, at either end.
+// At any time during a transfer, at either end.
 TEST_F(UnmappedTest, InTheMiddleOfTraffic) {
   for (int round = 0; round < 10; ++round) {
     SCOPED_TRACE(round);

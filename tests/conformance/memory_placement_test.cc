@@ -1,5 +1,5 @@
-// ATOMIC WRITE and FLUSH (annex A19): ibv_wr_atomic_write(3) and what newer
-// headers have as ibv_wr_flush(3).
+// ATOMIC WRITE and FLUSH (annex A19): ibv_wr_atomic_write(3), and
+// ibv_wr_flush(3) of newer headers.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -65,7 +65,7 @@ TEST_F(PlacementTest, AtomicWriteByEitherCall) {
   ex_->wr_flags = IBV_SEND_SIGNALED;
   uint64_t given = first;
   ibv_wr_atomic_write(ex_, b_.mr->rkey, b_.address(64), &given);
-  given = 0;  // it was taken
+  given = 0;  // the data was copied when it was posted
   ASSERT_EQ(ibv_wr_complete(ex_), 0);
   EXPECT_EQ(ExpectSuccess(a_.cq, 1).opcode, IBV_WC_ATOMIC_WRITE);
   EXPECT_EQ(std::memcmp(b_.memory.data() + 64, &first, 8), 0);
@@ -102,7 +102,7 @@ TEST_F(PlacementTest, FlushToGlobalVisibility) {
       Flush(0, b_.mr->rkey, 0, RXE_USER_FLUSH_GLOBAL, RXE_USER_FLUSH_REGION),
       0);
   ExpectSuccess(a_.cq, 5);
-  // The region does not allow the other kind.
+  // The region does not allow persistent FLUSH.
   ASSERT_EQ(Flush(b_.address(), b_.mr->rkey, 8, RXE_USER_FLUSH_PERSISTENT,
                   RXE_USER_FLUSH_RANGE),
             0);
@@ -115,12 +115,12 @@ TEST_F(PlacementTest, NoOtherKinds) {
   EXPECT_EQ(Flush(b_.address(), b_.mr->rkey, 8, 1, 2), EINVAL);
   EXPECT_EQ(Flush(b_.address(), b_.mr->rkey, (size_t{1} << 31) + 1, 1, 0),
             EINVAL);
-  // It has no data.
+  // A FLUSH has no data.
   ibv_wr_start(ex_);
   rxe_user_wr_flush(ex_, b_.mr->rkey, b_.address(), 8, 1, 0);
   ibv_wr_set_sge(ex_, a_.mr->lkey, a_.address(), 8);
   EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
-  // ibv_send_wr has no fields for it.
+  // ibv_send_wr has no fields for FLUSH.
   EXPECT_EQ(Send(a_, static_cast<ibv_wr_opcode>(14), 1, 0, 0, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey),
             EINVAL);
@@ -130,7 +130,7 @@ TEST_F(PlacementTest, NoOtherKinds) {
   EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
 }
 
-// A file, so that what is flushed has a medium to reach.
+// A file gives the flushed memory a medium.
 TEST_F(PlacementTest, FlushToAFile) {
   const std::string path = testing::TempDir() + "/placement_test_file";
   const int fd =
@@ -143,7 +143,7 @@ TEST_F(PlacementTest, FlushToAFile) {
   ibv_mr* mr = ibv_reg_mr(
       pd_, at, kBytes,
       static_cast<unsigned>(kAllAccess | RXE_USER_ACCESS_FLUSH_PERSISTENT));
-  // Where the tests' files are in memory, there is no medium.
+  // If the test files are in memory, there is no medium.
   if (mr != nullptr) {
     FillPattern(a_.memory.data(), 100, 1);
     const auto address = reinterpret_cast<uint64_t>(at) + 4096;

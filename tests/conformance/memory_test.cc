@@ -1,4 +1,4 @@
-// Kinds of memory regions and what is done to them: ibv_rereg_mr(3),
+// Kinds of memory regions and operations on them: ibv_rereg_mr(3),
 // ibv_alloc_null_mr(3), on-demand paging, ibv_advise_mr(3), ibv_alloc_dm(3).
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ class MemoryTest : public PairTest {
   ibv_mr* Register(void* at, size_t length, int access) {
     return ibv_reg_mr(pd_, at, length, static_cast<unsigned>(access));
   }
-  // WRITEs 100 bytes of a_ there. The status.
+  // WRITEs 100 bytes of a_ to the address and returns the status.
   ibv_wc_status Write(uint64_t remote_addr, uint32_t rkey) {
     FillPattern(a_.memory.data(), 100, 1);
     if (Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 100, IBV_SEND_SIGNALED, remote_addr,
@@ -34,7 +34,7 @@ class MemoryTest : public PairTest {
     }
     return Next(a_.cq).status;
   }
-  // Posts `opcode` from or to `local`.
+  // Posts `opcode` with the SGE `local`.
   int Post(ibv_wr_opcode opcode, const ibv_sge& local, uint64_t remote_addr,
            uint32_t rkey) {
     ibv_sge sge = local;
@@ -48,7 +48,7 @@ class MemoryTest : public PairTest {
     ibv_send_wr* bad;
     return ibv_post_send(a_.qp, &wr, &bad);
   }
-  // Address space that nobody maps meanwhile: it is reserved.
+  // Reserves address space, so that nothing else is mapped there.
   uint8_t* Reserve(size_t bytes) {
     void* at =
         mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,7 +56,7 @@ class MemoryTest : public PairTest {
   }
 };
 
-// --- Registering again.
+// --- Reregistration.
 
 TEST_F(MemoryTest, ReregistrationChangesAnyCombination) {
   std::vector<uint8_t> other(2 * kPage);
@@ -69,7 +69,7 @@ TEST_F(MemoryTest, ReregistrationChangesAnyCombination) {
     const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool leaves = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     const bool opens = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-    // What its flag does not name is not looked at.
+    // Arguments without a flag are not read.
     ASSERT_EQ(ibv_rereg_mr(mr, flags, leaves ? pd : nullptr,
                            moves ? other.data() : nullptr,
                            moves ? other.size() : 0, opens ? kAllAccess : -1),
@@ -132,9 +132,9 @@ TEST_F(MemoryTest, WishesThatADeviceMayIgnoreAreAccepted) {
 
 // --- Deregistration.
 
-// A network card executes a request when it comes. Here it may still lie in a
-// socket, or wait to be sent with another one (UCX's gtest, uct_p2p_rma_test).
-TEST_F(MemoryTest, WhatHasComeIsExecutedBeforeDeregistration) {
+// A network card executes a request when it arrives. Here it may still be in a
+// socket, or wait for other requests (UCX's gtest, uct_p2p_rma_test).
+TEST_F(MemoryTest, ArrivedRequestsAreExecutedBeforeDeregistration) {
   FillPattern(a_.memory.data(), 128, 1);
   for (int i = 0; i < 100; ++i) {
     std::vector<uint8_t> target(kPage);
@@ -154,7 +154,7 @@ TEST_F(MemoryTest, WhatHasComeIsExecutedBeforeDeregistration) {
 
 // --- Null regions.
 
-// As on hardware: perftest's --use-null-mr never deregisters it.
+// As on hardware: perftest's --use-null-mr never deregisters the null region.
 TEST_F(MemoryTest, ANullRegionDoesNotKeepItsDomain) {
   ibv_pd* pd = ibv_alloc_pd(context_);
   ASSERT_NE(pd, nullptr);
@@ -198,7 +198,7 @@ TEST_F(MemoryTest, ANullRegionGivesZeroAndTakesAnything) {
   EXPECT_EQ(ibv_rereg_mr(null, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
                          kAllAccess),
             IBV_REREG_MR_ERR_INPUT);
-  // No peer may use it.
+  // Peers may not use it.
   EXPECT_EQ(Write(0, null->lkey), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_dereg_mr(null), 0);
 }
@@ -213,7 +213,7 @@ TEST_F(MemoryTest, OnDemandRegionsNeedNoMemoryYet) {
   ASSERT_EQ(mprotect(at, kPage, PROT_READ | PROT_WRITE), 0);
   EXPECT_EQ(Write(AddressOf(at), mr->rkey), IBV_WC_SUCCESS);
   EXPECT_TRUE(HasPattern(at, 100, 1));
-  // Memory comes and goes under the region.
+  // The memory under the region changes.
   ASSERT_EQ(madvise(at, kPage, MADV_DONTNEED), 0);
   EXPECT_EQ(at[0], 0);
   EXPECT_EQ(Write(AddressOf(at), mr->rkey), IBV_WC_SUCCESS);
@@ -232,7 +232,7 @@ TEST_F(MemoryTest, AnImplicitRegionIsTheWholeAddressSpace) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->addr, nullptr);
   EXPECT_EQ(mr->length, SIZE_MAX);
-  // What was mapped before and what was mapped since, at either end.
+  // Memory mapped before and after registration, at either end.
   uint8_t on_stack[100];
   std::vector<uint8_t> since(100);
   EXPECT_EQ(Write(AddressOf(on_stack), mr->rkey), IBV_WC_SUCCESS);
@@ -242,7 +242,7 @@ TEST_F(MemoryTest, AnImplicitRegionIsTheWholeAddressSpace) {
             0);
   ExpectSuccess(a_.cq, 1);
   EXPECT_TRUE(HasPattern(since.data(), 100, 1));
-  // Where nobody has memory.
+  // An address without memory.
   EXPECT_EQ(Write(uint64_t{1} << 63, mr->rkey), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
@@ -323,13 +323,13 @@ TEST_F(DeviceMemoryTest, IsReachedByCopiesAndByKeys) {
                     static_cast<uint32_t>(kAllAccess | IBV_ACCESS_ZERO_BASED));
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(mr->length, 4096u);
-  // From there, locally.
+  // From device memory, locally.
   ASSERT_EQ(
       Post(IBV_WR_RDMA_WRITE, {0, 1000, mr->lkey}, b_.address(), b_.mr->rkey),
       0);
   ExpectSuccess(a_.cq, 1);
   EXPECT_TRUE(HasPattern(b_.memory.data(), 1000, 1));
-  // There, from afar; and an atomic.
+  // To device memory, by a peer; and an atomic.
   EXPECT_EQ(Write(3000, mr->rkey), IBV_WC_SUCCESS);
   uint8_t bytes[100];
   EXPECT_EQ(ibv_memcpy_from_dm(bytes, dm, 3400, 100), 0);
@@ -348,7 +348,7 @@ TEST_F(DeviceMemoryTest, IsReachedByCopiesAndByKeys) {
   ExpectSuccess(a_.cq, 0);
   EXPECT_EQ(ibv_memcpy_from_dm(&word, dm, 400, 8), 0);
   EXPECT_EQ(word, 42u);
-  // Not beyond the region.
+  // Not beyond the end of the region.
   EXPECT_EQ(Write(4000, mr->rkey), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_free_dm(dm), EBUSY);
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
@@ -413,8 +413,8 @@ TEST_F(DeviceMemoryTest, Limits) {
   EXPECT_EQ(ibv_memcpy_from_dm(word, same, 4, 4), 0);
   EXPECT_EQ(word[0], 1);
   EXPECT_EQ(ibv_import_dm(context_, 0x7777777), nullptr);
-  // A region keeps it, another handle does not: that one can then only be taken
-  // back (ibv_import_dm(3)).
+  // A region keeps the memory in use, another handle does not: that handle can
+  // then only be unimported (ibv_import_dm(3)).
   ibv_mr* in_use = ibv_reg_dm_mr(pd_, same, 0, 100, IBV_ACCESS_ZERO_BASED);
   ASSERT_NE(in_use, nullptr);
   EXPECT_EQ(ibv_free_dm(dm), EBUSY);
@@ -427,7 +427,8 @@ TEST_F(DeviceMemoryTest, Limits) {
   EXPECT_EQ(ibv_free_dm(half), 0);
 }
 
-// A child of fork has none of the parent's, but may have its own.
+// A child of fork has none of the parent's device memory, but may allocate its
+// own.
 TEST_F(DeviceMemoryTest, InAChildOfFork) {
   ibv_dm* dm = Allocate(64);
   ASSERT_NE(dm, nullptr);

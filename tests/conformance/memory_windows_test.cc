@@ -13,7 +13,7 @@ constexpr int kRegionAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 constexpr unsigned kWindowAccess =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-// `b_` has a region that no peer may use but through windows; `a_` is the peer.
+// Peers may use `b_`'s region only through windows; `a_` is the peer.
 class WindowTest : public PairTest {
  protected:
   WindowTest() { make_pair_ = false; }
@@ -40,12 +40,12 @@ class WindowTest : public PairTest {
                         unsigned access = kWindowAccess) const {
     return {b_.mr, b_.address(offset), length, access};
   }
-  // Type 1.
+  // For type 1.
   int Bind(ibv_mw* mw, const ibv_mw_bind_info& info, uint64_t wr_id = 1) {
     ibv_mw_bind bind = {wr_id, IBV_SEND_SIGNALED, info};
     return ibv_bind_mw(b_.qp, mw, &bind);
   }
-  // Type 2.
+  // For type 2.
   static int PostBind(ibv_qp* qp, ibv_mw* mw, uint32_t rkey,
                       const ibv_mw_bind_info& info, uint64_t wr_id = 1) {
     ibv_send_wr wr = {};
@@ -68,7 +68,7 @@ class WindowTest : public PairTest {
     ibv_send_wr* bad;
     return ibv_post_send(side.qp, &wr, &bad);
   }
-  // The status of a WRITE of 100 bytes of `from`.
+  // WRITEs 100 bytes of `from` and returns the status.
   ibv_wc_status Write(Side& from, uint64_t remote_addr, uint32_t rkey) {
     FillPattern(from.memory.data(), 100, 1);
     EXPECT_EQ(Send(from, IBV_WR_RDMA_WRITE, 9, 0, 100, IBV_SEND_SIGNALED,
@@ -96,7 +96,7 @@ TEST_F(WindowTest, Type1) {
                          kAllAccess),
             IBV_REREG_MR_ERR_INPUT);
   EXPECT_EQ(errno, EBUSY);
-  // Elsewhere, under another key.
+  // Rebound to another range with another key.
   const uint32_t old = mw->rkey;
   ASSERT_EQ(Bind(mw, Info(65536, 100)), 0);
   ExpectSuccess(b_.cq, 1);
@@ -178,7 +178,7 @@ TEST_F(WindowTest, ZeroBased) {
   }
 }
 
-// What a later SEND tells the peer is true when the peer hears of it.
+// A later SEND must not reach the peer before the binding is valid.
 TEST_F(WindowTest, BoundInTheOrderOfTheQueue) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ASSERT_NE(mw, nullptr);
@@ -215,7 +215,7 @@ TEST_F(WindowTest, InvalidatedFromAfar) {
     const ibv_wc wc = ExpectSuccess(b_.cq, 3);
     EXPECT_EQ(wc.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
     EXPECT_EQ(wc.invalidated_rkey, rkey);
-    // It may be bound again.
+    // It can be bound again.
     ASSERT_EQ(PostBind(b_.qp, mw, ibv_inc_rkey(rkey), Info(0, 4096)), 0);
     ExpectSuccess(b_.cq, 1);
     EXPECT_EQ(ibv_dealloc_mw(mw), 0);
@@ -232,7 +232,7 @@ TEST_F(WindowTest, Type2IsOneQueuePairs) {
   ASSERT_EQ(PostBind(b_.qp, mw, mw->rkey, Info(0, 4096)), 0);
   ExpectSuccess(b_.cq, 1);
   EXPECT_EQ(Write(a_, b_.address(), mw->rkey), IBV_WC_SUCCESS);
-  // By another of the same domain: neither used nor invalidated.
+  // A queue pair of the same domain can neither use nor invalidate it.
   EXPECT_EQ(Write(c, b_.address(), mw->rkey), IBV_WC_REM_ACCESS_ERR);
   Side e;
   MakeSide(&e);
@@ -240,7 +240,7 @@ TEST_F(WindowTest, Type2IsOneQueuePairs) {
   ASSERT_EQ(Invalidate(e, IBV_WR_LOCAL_INV, mw->rkey), 0);
   ExpectStatus(e.cq, 2, IBV_WC_MW_BIND_ERR);
   EXPECT_EQ(Write(a_, b_.address(), mw->rkey), IBV_WC_SUCCESS);
-  // With the queue pair its windows go.
+  // Windows end with their queue pair.
   DestroyQp(&b_);
   EXPECT_EQ(ibv_dereg_mr(b_.mr), 0);
   b_.mr = nullptr;
@@ -262,13 +262,13 @@ TEST_F(WindowTest, DeallocatingUnbinds) {
   b_.mr = nullptr;
 }
 
-TEST_F(WindowTest, WhatCannotBeBound) {
+TEST_F(WindowTest, InvalidBindings) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ibv_mw* other = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
   ibv_mr* null = ibv_alloc_null_mr(pd_);
   ASSERT_NE(mw, nullptr);
   ASSERT_NE(other, nullptr);
-  // Seen at once.
+  // Detected when posting.
   ibv_mw_bind bind = {1, IBV_SEND_SIGNALED, Info(0, 64)};
   EXPECT_EQ(ibv_bind_mw(b_.qp, mw, &bind), EINVAL);
   EXPECT_EQ(PostBind(b_.qp, other, other->rkey, Info(0, 64)), EINVAL);
@@ -277,7 +277,7 @@ TEST_F(WindowTest, WhatCannotBeBound) {
   EXPECT_EQ(ibv_alloc_mw(pd_, static_cast<ibv_mw_type>(3)), nullptr);
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
-  // Seen when its turn comes.
+  // Detected when the request is executed.
   const auto fails = [this](ibv_mw* window, const ibv_mw_bind_info& info) {
     ASSERT_EQ(PostBind(b_.qp, window, window->rkey, info), 0);
     ExpectStatus(b_.cq, 1, IBV_WC_MW_BIND_ERR);
@@ -296,14 +296,14 @@ TEST_F(WindowTest, WhatCannotBeBound) {
   fails(mw, {a_.mr, a_.address(), 64, kWindowAccess});  // no IBV_ACCESS_MW_BIND
   ASSERT_EQ(PostBind(b_.qp, mw, mw->rkey, Info(0, 64)), 0);
   ExpectSuccess(b_.cq, 1);
-  fails(mw, Info(0, 64));  // bound already
+  fails(mw, Info(0, 64));  // already bound
   EXPECT_EQ(ibv_dereg_mr(null), 0);
   EXPECT_EQ(ibv_dealloc_mw(mw), 0);
   EXPECT_EQ(ibv_dealloc_mw(other), 0);
 }
 
-// The lower 8 bits of a key are the consumer's, the others the device's: the
-// window shows what has become of them.
+// The consumer chooses the lower 8 bits of a key, the device the others. The
+// window shows its new key.
 TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   ibv_mw* first = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ibv_mw* second = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
@@ -337,7 +337,7 @@ TEST_F(WindowTest, OnlyTheLowerBitsOfAKeyAreAskedFor) {
   EXPECT_EQ(ibv_dealloc_mw(second), 0);
 }
 
-// The window has another key when a bind was posted, and only then.
+// The window's key changes only when a bind was posted.
 TEST_F(WindowTest, NothingPostedChangesNoKey) {
   ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
   ASSERT_NE(mw, nullptr);
@@ -346,7 +346,7 @@ TEST_F(WindowTest, NothingPostedChangesNoKey) {
   const ibv_mw_bind_info info = Info(0, 4096);
   ibv_send_wr wr = {}, *bad = nullptr;
   wr.opcode = IBV_WR_BIND_MW;
-  wr.send_flags = 1u << 20;  // not known
+  wr.send_flags = 1u << 20;  // an unknown flag
   wr.bind_mw.mw = mw;
   wr.bind_mw.rkey = rkey;
   wr.bind_mw.bind_info = info;
@@ -358,7 +358,7 @@ TEST_F(WindowTest, NothingPostedChangesNoKey) {
   ibv_wr_bind_mw(b, mw, rkey, &info);
   ibv_wr_abort(b);
   EXPECT_EQ(mw->rkey, before);
-  // All of them or none.
+  // All requests are posted or none.
   ibv_wr_start(b);
   ibv_wr_bind_mw(b, mw, rkey, &info);
   ibv_wr_bind_mw(b, nullptr, rkey, &info);
@@ -408,7 +408,7 @@ TEST_F(WindowTest, ByTheExtendedInterface) {
   ASSERT_EQ(ibv_wr_complete(a), 0);
   ExpectSuccess(a_.cq, 5);
   EXPECT_EQ(ExpectSuccess(b_.cq, 4).invalidated_rkey, rkey ^ 1);
-  // None of them has data.
+  // None of these operations has data.
   ibv_wr_start(b);
   ibv_wr_local_inv(b, rkey);
   ibv_wr_set_sge(b, b_.mr->lkey, b_.address(), 8);

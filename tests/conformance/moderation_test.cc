@@ -32,7 +32,7 @@ class ModerationTest : public PairTest {
     attr.moderate = {count, period};
     return ibv_modify_cq(b_.cq, &attr);
   }
-  // `count` messages to b, which have completed there.
+  // Sends `count` messages to b, until they have completed there.
   void SendMessages(int count) {
     for (int i = 0; i < count; ++i) {
       ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
@@ -73,13 +73,13 @@ TEST_F(ModerationTest, AnEventAfterSoLong) {
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   const int64_t before = NowMs();
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
-  // Nobody polls, and nobody waits in ibv_get_cq_event.
+  // Without polling, and without waiting in ibv_get_cq_event.
   ASSERT_TRUE(EventWaits(kTimeoutMs));
-  EXPECT_GE(NowMs() - before, 3);  // whole milliseconds
+  EXPECT_GE(NowMs() - before, 3);  // in whole milliseconds
   TakeEvent();
   ExpectSuccess(b_.cq, 0);
   ExpectSuccess(a_.cq, 1);
-  // The same by waiting for it, and without a count.
+  // The same by waiting, and without a count.
   ASSERT_EQ(Moderate(0, 100), 0);
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 0), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 8), 0);
@@ -87,7 +87,7 @@ TEST_F(ModerationTest, AnEventAfterSoLong) {
   ExpectSuccess(b_.cq, 1);
 }
 
-TEST_F(ModerationTest, OnlyWhatIsAskedForCounts) {
+TEST_F(ModerationTest, OnlySolicitedCompletionsCount) {
   ASSERT_EQ(Moderate(2, 0), 0);
   ASSERT_EQ(ibv_req_notify_cq(b_.cq, 1), 0);
   SendMessages(3);
@@ -114,7 +114,7 @@ TEST_F(ModerationTest, EndsWithZeroes) {
   TakeEvent();
 }
 
-TEST_F(ModerationTest, KeepsToWhatTheDeviceReports) {
+TEST_F(ModerationTest, KeepsToTheReportedLimits) {
   ibv_device_attr_ex device = {};
   ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
   EXPECT_EQ(device.cq_mod_caps.max_cq_count, 0xffff);
@@ -123,17 +123,17 @@ TEST_F(ModerationTest, KeepsToWhatTheDeviceReports) {
   EXPECT_EQ(Moderate(0xffff, device.cq_mod_caps.max_cq_period), 0);
   EXPECT_EQ(Moderate(1, device.cq_mod_caps.max_cq_period + 1), EINVAL);
   ibv_modify_cq_attr attr = {};
-  EXPECT_EQ(ibv_modify_cq(b_.cq, &attr), 0);  // nothing is asked for
+  EXPECT_EQ(ibv_modify_cq(b_.cq, &attr), 0);  // no attribute
   attr.attr_mask = IBV_CQ_ATTR_MODERATE << 1;
   EXPECT_EQ(ibv_modify_cq(b_.cq, &attr), EINVAL);
-  // Without a channel there is nothing to moderate.
+  // Moderation needs a channel.
   attr.attr_mask = IBV_CQ_ATTR_MODERATE;
   attr.moderate = {4, 100};
   EXPECT_EQ(ibv_modify_cq(a_.cq, &attr), 0);
   SendMessages(1);
 }
 
-// Queues end while events are held back for them.
+// Queues are destroyed while an event is delayed for them.
 TEST_F(ModerationTest, DestroyedBeforeTheTime) {
   for (int i = 0; i < 50; ++i) {
     Side c, d;

@@ -1,5 +1,5 @@
-// Multicast: ibv_attach_mcast(3), sends to a group. On the loopback interface,
-// where the kernel hands each process a copy as it does elsewhere.
+// Multicast: ibv_attach_mcast(3) and sends to a group, on the loopback
+// interface. There, too, the kernel gives each process a copy.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -81,8 +81,8 @@ class MulticastTest : public PairTest {
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(from.qp, &wr, &bad);
   }
-  // `side` has posted receive `wr_id` at `offset`, and something to itself
-  // takes it: nothing before did.
+  // Expects that nothing arrived: a message from `side` to itself takes the
+  // posted receive `wr_id` at `offset`.
   void ExpectNothingCame(Side& side, uint64_t wr_id) {
     ibv_ah* self = AddressOf(gid_);
     ASSERT_NE(self, nullptr);
@@ -99,11 +99,11 @@ class MulticastTest : public PairTest {
     EXPECT_EQ(ibv_destroy_ah(self), 0);
   }
 
-  static constexpr size_t kReceives = 1 << 19;  // where receives are placed
+  static constexpr size_t kReceives = 1 << 19;  // offset of receives
   const ibv_gid group_ = GroupOf("239.77.1.2");
 };
 
-// Whether the interface lo is in the IPv4 group, as /proc/net/igmp has it.
+// Whether the interface lo is in the IPv4 group, by /proc/net/igmp.
 bool InterfaceHasJoined(const ibv_gid& group) {
   uint32_t address;
   std::memcpy(&address, group.raw + 12, sizeof(address));
@@ -120,7 +120,7 @@ TEST_F(MulticastTest, EveryAttachedQueuePairGetsACopy) {
   Side c = {};
   Make(&c);
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
-  ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);  // once all the same
+  ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);  // still attached once
   ASSERT_EQ(ibv_attach_mcast(c.qp, &group_, 0), 0);
   ibv_ah* ah = AddressOf(group_);
   ASSERT_NE(ah, nullptr) << std::strerror(errno);
@@ -149,7 +149,7 @@ TEST_F(MulticastTest, EveryAttachedQueuePairGetsACopy) {
   DestroySide(&c);
 }
 
-// The descriptors of this process; of `kind` alone, as /proc names it.
+// The descriptors of this process; only those of `kind`, as named in /proc.
 std::set<int> Descriptors(const std::string& kind) {
   std::set<int> found;
   for (const auto& entry :
@@ -161,7 +161,7 @@ std::set<int> Descriptors(const std::string& kind) {
   return found;
 }
 
-// Those that threads of this process wait for by epoll(7).
+// The descriptors that threads of this process watch with epoll(7).
 std::set<int> WaitedFor() {
   std::set<int> found;
   for (const int fd : Descriptors("anon_inode:[eventpoll]")) {
@@ -175,8 +175,8 @@ std::set<int> WaitedFor() {
   return found;
 }
 
-// What the application opens later may get the number of the group's socket.
-TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
+// The application may get the number of the closed group socket for its own.
+TEST_F(MulticastTest, TheSocketOfALeftGroupIsNotWatched) {
   const std::set<int> before = Descriptors("socket:");
   const std::set<int> idle = WaitedFor();
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
@@ -188,8 +188,8 @@ TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
   ASSERT_EQ(pipe(pipe_fds), 0);
   for (const int fd : of_group) ASSERT_GE(dup2(pipe_fds[0], fd), 0);
 
-  // While the application polls, the helper waits for no socket of the lane,
-  // and afterwards for all of them again.
+  // While the application polls, the helper thread watches no socket of the
+  // lane; afterwards it watches all of them again.
   const auto waits_as_before = [&idle] {
     const std::set<int> now = WaitedFor();
     return std::includes(now.begin(), now.end(), idle.begin(), idle.end());
@@ -218,8 +218,8 @@ TEST_F(MulticastTest, NobodyWaitsForTheSocketOfAGroupThatWasLeft) {
   EXPECT_EQ(ibv_destroy_ah(to_b), 0);
 }
 
-// 10.5.2 of the specification's first volume; IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
-// of ibv_create_qp_ex(3), which asks for that.
+// IBA vol. 1, 10.5.2; IBV_QP_CREATE_BLOCK_SELF_MCAST_LB of ibv_create_qp_ex(3)
+// requests the same.
 TEST_F(MulticastTest, TheSenderItselfGetsNone) {
   Side asked;
   Make(&asked, {.send_ops = IBV_QP_EX_WITH_SEND,
@@ -264,7 +264,7 @@ TEST_F(MulticastTest, TheInterfaceJoinsAndLeaves) {
   }
 }
 
-TEST_F(MulticastTest, OtherGroupsAreNotHeard) {
+TEST_F(MulticastTest, OtherGroupsAreNotReceived) {
   const ibv_gid other = GroupOf("239.77.1.3");
   ASSERT_EQ(ibv_attach_mcast(b_.qp, &group_, 0), 0);
   ASSERT_EQ(ibv_attach_mcast(a_.qp, &other, 0), 0);
@@ -280,13 +280,13 @@ TEST_F(MulticastTest, OtherGroupsAreNotHeard) {
 }
 
 TEST_F(MulticastTest, WhatCannotBeIsRefused) {
-  EXPECT_EQ(ibv_attach_mcast(a_.qp, &gid_, 0), EINVAL);  // no group
+  EXPECT_EQ(ibv_attach_mcast(a_.qp, &gid_, 0), EINVAL);  // not a group address
   EXPECT_EQ(ibv_detach_mcast(a_.qp, &group_, 0), EINVAL);
   Side rc = {};
   MakeSide(&rc);
   EXPECT_EQ(ibv_attach_mcast(rc.qp, &group_, 0), EINVAL);
   DestroySide(&rc);
-  // Detached first.
+  // Must be detached first.
   ASSERT_EQ(ibv_attach_mcast(a_.qp, &group_, 0), 0);
   EXPECT_EQ(ibv_destroy_qp(a_.qp), EBUSY);
   EXPECT_EQ(ibv_detach_mcast(a_.qp, &group_, 0), 0);
@@ -295,7 +295,7 @@ TEST_F(MulticastTest, WhatCannotBeIsRefused) {
   ASSERT_EQ(ibv_query_device(context_, &attr), 0);
   EXPECT_GT(attr.max_mcast_grp, 0);
   EXPECT_GT(attr.max_mcast_qp_attach, 1);
-  // As many groups as it says, and no more.
+  // Exactly as many groups as reported.
   std::vector<ibv_gid> groups;
   for (int i = 0; i < attr.max_mcast_grp; ++i) {
     ibv_gid group = group_;
@@ -330,8 +330,8 @@ TEST_F(MulticastTest, AnAnswerFindsTheSender) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
-// A program of its own that is in the group: tells `ready` when it is, and ends
-// with 0 when a message of `length` bytes has come.
+// A program that joins the group: writes to `ready` when it has joined, and
+// returns 0 when a message of `length` bytes has arrived.
 int Listen(const char* device_name, const ibv_gid& group, uint32_t length,
            int ready) {
   int count = 0;
@@ -412,7 +412,7 @@ TEST_F(MulticastTest, EveryProcessGetsACopy) {
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
-// As when a program is killed: the socket goes, and the membership with it.
+// As when a program is killed: the socket is closed, which ends the membership.
 TEST_F(MulticastTest, ClosingTheDeviceLeaves) {
   ibv_context* other = ibv_open_device(context_->device);
   ASSERT_NE(other, nullptr);

@@ -1,4 +1,4 @@
-// What rdma-core has had since Debian's header: ibv_reg_mr_ex(3),
+// Functions that are newer than Debian's header: ibv_reg_mr_ex(3),
 // ibv_alloc_buf(3), ibv_alloc_dmah(3), ibv_query_port_speed(3),
 // ibv_wr_opcode_str.
 #include <cerrno>
@@ -47,7 +47,7 @@ enum : uint64_t {  // comp_mask
 
 class NewerVerbsTest : public PairTest {
  protected:
-  // What is registered in `mr` reaches the other end of the pair by a SEND.
+  // SENDs the memory of `mr` to the other end of the pair.
   void ExpectUsable(const ibv_mr& mr, uint64_t address, const uint8_t* bytes) {
     constexpr uint32_t kLength = 1000;
     ASSERT_EQ(Receive(b_, 1, 0, kLength), 0);
@@ -127,7 +127,7 @@ TEST_F(NewerVerbsTest, BuffersOfTheDevice) {
   ASSERT_NE(part, nullptr);
   ExpectUsable(*part, reinterpret_cast<uint64_t>(bytes + 6000), bytes + 6000);
 
-  // Beyond its end, before its beginning, of another domain.
+  // Beyond its end, before its start, and of another domain.
   attr.length = 5001;
   EXPECT_EQ(ibv_reg_mr_ex(pd_, &attr), nullptr);
   EXPECT_EQ(errno, EINVAL);
@@ -184,7 +184,7 @@ TEST_F(NewerVerbsTest, NoHintsForABus) {
 }
 
 TEST_F(NewerVerbsTest, TheSpeedOfThePort) {
-  uint64_t speed = 0;  // of 100 Mbit/s
+  uint64_t speed = 0;  // in units of 100 Mbit/s
   ASSERT_EQ(ibv_query_port_speed(context_, 1, &speed), 0);
   EXPECT_GT(speed, 0u);
   EXPECT_EQ(ibv_query_port_speed(context_, 2, &speed), EINVAL);
@@ -209,7 +209,7 @@ TEST_F(NewerVerbsTest, NamesOfRequests) {
                                "flush",
                                "atomic-write",
                                "unknown"};
-  // By numbers, of which Debian 12's enumeration has not room for all.
+  // By number: Debian 12's enumeration cannot hold all of them.
   const auto name_of =
       reinterpret_cast<const char* (*)(int)>(&ibv_wr_opcode_str);
   for (int i = 0; i < 17; ++i) EXPECT_STREQ(name_of(i), names[i]) << i;

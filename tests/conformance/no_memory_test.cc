@@ -1,6 +1,6 @@
-// Each call that makes something is refused memory at each place where it asks
-// for some: it says ENOMEM, and leaves nothing behind that would keep another
-// object in use. Destroying needs none.
+// Calls that create objects without memory, at each allocation: they return
+// ENOMEM and leave nothing that keeps another object in use. Destroying does
+// not allocate.
 #include <infiniband/verbs.h>
 #include <poll.h>
 
@@ -40,7 +40,7 @@ class NoMemoryTest : public PairTest {
   auto Make(const char* what, Call make) {
     return UntilThereIsMemory(what, make, &refused_);
   }
-  // The same of a call that returns an errno value.
+  // The same for a call that returns an errno value.
   template <typename Call>
   void Do(const char* what, Call call) {
     int done = 0;
@@ -50,7 +50,7 @@ class NoMemoryTest : public PairTest {
       return error == 0 ? &done : nullptr;
     });
   }
-  // Needs no memory, and nothing counts `object` in use any more.
+  // Destroys without allocating; nothing else may use `object`.
   template <typename Object>
   void Destroy(int (*destroy)(Object*), Object* object, const char* what) {
     mallocs_left = 0;
@@ -218,8 +218,8 @@ TEST_F(NoMemoryTest, QueuePairs) {
   EXPECT_GT(refused_, 0);
 }
 
-// More handles than a chunk of their table and than their lists have room for:
-// what could not be opened hears of nothing.
+// More handles than a chunk of their table, and than their lists, hold. A
+// handle that could not be opened gets no events.
 TEST_F(NoMemoryTest, OpenedTargets) {
   ibv_context* const context = ibv_open_device(context_->device);
   ASSERT_NE(context, nullptr);
@@ -285,7 +285,7 @@ TEST_F(NoMemoryTest, AddressesAndGroups) {
   std::memcpy(&group.raw[12], address, sizeof(address));
   Do("ibv_attach_mcast", [&] { return ibv_attach_mcast(qp, &group, 0); });
   EXPECT_EQ(ibv_detach_mcast(qp, &group, 0), 0);
-  // The interface has left it.
+  // The interface has left the group.
   std::ifstream groups("/proc/self/net/igmp");
   const std::string all((std::istreambuf_iterator<char>(groups)),
                         std::istreambuf_iterator<char>());

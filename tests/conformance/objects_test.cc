@@ -1,4 +1,4 @@
-// Making and destroying: order, limits, nonsense.
+// Creating and destroying: order, limits, invalid arguments.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,8 +23,8 @@ class ObjectTest : public PairTest {
 
 TEST_F(ObjectTest, RegistrationChecksMemory) {
   const auto kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  // Far below where the system puts what other threads map meanwhile: the hole
-  // stays one.
+  // Far below the addresses that the system chooses, so that the hole stays
+  // unmapped.
   const auto low = reinterpret_cast<void*>(uintptr_t{0x20000000});
   auto* pages =
       static_cast<uint8_t*>(mmap(low, 4 * kPage, PROT_READ | PROT_WRITE,
@@ -55,7 +55,7 @@ TEST_F(ObjectTest, RegistrationChecksMemory) {
   EXPECT_EQ(reg(pages, 8, IBV_ACCESS_ON_DEMAND), 0);
   EXPECT_EQ(reg(pages, 8, 1 << 15), EINVAL);
   EXPECT_EQ(reg(pages, 8, IBV_ACCESS_RELAXED_ORDERING), 0);
-  // The content is as it was.
+  // The content is unchanged.
   pages[0] = 77;
   EXPECT_EQ(reg(pages, 2 * kPage, IBV_ACCESS_LOCAL_WRITE), 0);
   EXPECT_EQ(pages[0], 77);
@@ -118,7 +118,7 @@ TEST_F(ObjectTest, Reregistration) {
   ibv_mr* mr = ibv_reg_mr(pd_, b_.memory.data(), 4096,
                           static_cast<unsigned>(kAllAccess));
   ASSERT_NE(mr, nullptr);
-  // Input errors leave it as it is.
+  // Input errors leave the region unchanged.
   EXPECT_EQ(ibv_rereg_mr(mr, 0, nullptr, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
   EXPECT_EQ(ibv_rereg_mr(mr, 1 << 7, nullptr, nullptr, 0, 0),
@@ -136,7 +136,7 @@ TEST_F(ObjectTest, Reregistration) {
                  b_.address(), mr->rkey),
             0);
   ExpectSuccess(a_.cq, 1);
-  // Elsewhere.
+  // To another address.
   ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr,
                          b_.memory.data() + 65536, 8192, 0),
             0);
@@ -147,14 +147,15 @@ TEST_F(ObjectTest, Reregistration) {
             0);
   ExpectSuccess(a_.cq, 2);
   EXPECT_TRUE(HasPattern(b_.memory.data() + 65536 + 8000, 100, 1));
-  // To another domain: ours can use it no more, and it keeps that one busy.
+  // To another domain: this one cannot use it any more, and the other one is
+  // busy.
   ibv_pd* other = ibv_alloc_pd(context_);
   ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0), 0);
   EXPECT_EQ(mr->pd, other);
   EXPECT_EQ(ibv_dealloc_pd(other), EBUSY);
   ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd_, nullptr, 0, 0), 0);
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
-  // Fewer rights.
+  // With fewer access rights.
   ASSERT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
                          IBV_ACCESS_LOCAL_WRITE),
             0);
@@ -167,12 +168,12 @@ TEST_F(ObjectTest, Reregistration) {
 
 // --- Order.
 
-TEST_F(ObjectTest, WhatIsInUseIsBusy) {
+TEST_F(ObjectTest, ObjectsInUseAreBusy) {
   MakeSide(&a_);
   EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
   EXPECT_EQ(ibv_destroy_cq(a_.cq), EBUSY);
   DestroyQp(&a_);
-  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);  // the region
+  EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);  // the region uses it
   EXPECT_EQ(ibv_dereg_mr(a_.mr), 0);
   a_.mr = nullptr;
   ibv_srq_init_attr init = {};
@@ -194,8 +195,8 @@ TEST_F(ObjectTest, WhatIsInUseIsBusy) {
   pd_ = nullptr;
 }
 
-// Programs look at the result or at errno: the system's library, whose calls
-// end in an ioctl, gives both.
+// Programs check the result or errno: the system's library, whose calls end in
+// an ioctl, sets both.
 TEST_F(ObjectTest, RefusalsSetErrno) {
   ibv_comp_channel* channel = ibv_create_comp_channel(context_);
   ASSERT_NE(channel, nullptr);
@@ -221,7 +222,7 @@ TEST_F(ObjectTest, RefusalsSetErrno) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
-// Programs destroy what has failed and look at errno afterwards.
+// Programs destroy objects after a failure and read errno afterwards.
 TEST_F(ObjectTest, CallsThatSucceedLeaveErrno) {
   constexpr int kBefore = ENOTEMPTY;
   const auto expect = [&](const char* what, auto call) {
@@ -283,7 +284,7 @@ TEST_F(ObjectTest, CallsThatSucceedLeaveErrno) {
   expect("close", [&] { return ibv_close_device(context); });
 }
 
-TEST_F(ObjectTest, WhatOutlivesItsContextCanStillBeDestroyed) {
+TEST_F(ObjectTest, ObjectsOfAClosedContextCanBeDestroyed) {
   MakeSide(&a_);
   MakeSide(&b_);
   Connect(&a_, &b_);
@@ -376,7 +377,7 @@ TEST_F(ObjectTest, ResizingACq) {
   ExpectSuccess(a_.cq, 0);
   EXPECT_EQ(ibv_resize_cq(a_.cq, 0), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, -5), EINVAL);
-  EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // holds 39
+  EXPECT_EQ(ibv_resize_cq(a_.cq, 2), EINVAL);  // it holds 39
   EXPECT_EQ(ibv_resize_cq(a_.cq, 38), EINVAL);
   EXPECT_EQ(ibv_resize_cq(a_.cq, 100), 0);
   EXPECT_GE(a_.cq->cqe, 100);
@@ -412,7 +413,7 @@ TEST_F(ObjectTest, SrqOverflow) {
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-// --- Nonsense.
+// --- Invalid arguments.
 
 TEST_F(ObjectTest, ForeignPointersAreRefused) {
   MakeSide(&a_);
@@ -435,7 +436,7 @@ TEST_F(ObjectTest, ForeignPointersAreRefused) {
   ibv_wc wc;
   EXPECT_LT(ibv_poll_cq(&cq, 1, &wc), 0);
   EXPECT_EQ(ibv_req_notify_cq(&cq, 0), EINVAL);
-  // A handle that was tampered with.
+  // A modified handle.
   const uint32_t handle = a_.mr->handle;
   a_.mr->handle = handle ^ 0x00100000;
   EXPECT_EQ(ibv_dereg_mr(a_.mr), ENOENT);
@@ -446,7 +447,7 @@ TEST_F(ObjectTest, ForeignPointersAreRefused) {
   EXPECT_EQ(ibv_poll_cq(a_.cq, 0, nullptr), 0);
 }
 
-// A pointer into the first 64 KiB, where the system maps nothing, is not one.
+// A pointer below 64 KiB, where the system maps nothing, is invalid.
 TEST_F(ObjectTest, SmallNumbersAreNotPointers) {
   MakeSide(&a_);
   for (const uintptr_t number : {uintptr_t{1}, uintptr_t{0x10}, uintptr_t{8},
@@ -515,7 +516,7 @@ TEST_F(ObjectTest, SmallNumbersAreNotPointers) {
   }
 }
 
-// The application can overwrite what its objects say of each other.
+// The application can overwrite the pointers between its objects.
 TEST_F(ObjectTest, ADomainThatNamesAnotherContext) {
   ibv_context* other = ibv_open_device(context_->device);
   ASSERT_NE(other, nullptr);
@@ -541,7 +542,7 @@ TEST_F(ObjectTest, ADomainThatNamesAnotherContext) {
   EXPECT_EQ(ibv_close_device(other), 0);
 }
 
-// Objects of two contexts of one device do not go together.
+// Objects of two contexts of one device cannot be combined.
 TEST_F(ObjectTest, ObjectsOfAnotherContext) {
   ibv_context* other = ibv_open_device(context_->device);
   ASSERT_NE(other, nullptr);
@@ -577,7 +578,7 @@ TEST_F(ObjectTest, ObjectsOfAnotherContext) {
   EXPECT_EQ(create(pd, cq, cq, srq), 0);
   EXPECT_EQ(ibv_rereg_mr(a_.mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
-  // Its keys are no keys here.
+  // Its keys are not valid here.
   ibv_mr* mr = ibv_reg_mr(pd, a_.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE);
   ASSERT_NE(mr, nullptr);
   ibv_mr* const mine = std::exchange(a_.mr, mr);
@@ -593,9 +594,9 @@ TEST_F(ObjectTest, ObjectsOfAnotherContext) {
   EXPECT_EQ(ibv_close_device(other), 0);
 }
 
-// --- What there is not.
+// --- Missing features.
 
-TEST_F(ObjectTest, WhatIsMissingSaysSo) {
+TEST_F(ObjectTest, UnsupportedCallsFail) {
   errno = 0;
   EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, 4096, 0, 0, 0), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
@@ -624,7 +625,7 @@ TEST_F(ObjectTest, WhatIsMissingSaysSo) {
   EXPECT_EQ(ibv_create_flow_action_esp(context_, &esp), nullptr);
 }
 
-// --- Imported objects, within the process.
+// --- Imported objects, within one process.
 
 TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
   MakeSide(&a_);
@@ -645,7 +646,7 @@ TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
   EXPECT_EQ(mr->length, a_.mr->length);
   EXPECT_EQ(ibv_import_pd(context, 0x7777777), nullptr);
   EXPECT_EQ(ibv_import_mr(pd, 0x7777777), nullptr);
-  // A queue pair in the imported domain uses the same memory.
+  // A queue pair in the imported domain accesses the same memory.
   ibv_mr* made =
       ibv_reg_mr(pd, b_.memory.data(), 4096, static_cast<unsigned>(kAllAccess));
   ASSERT_NE(made, nullptr);
@@ -660,9 +661,9 @@ TEST_F(ObjectTest, ImportedObjectsAreTheSame) {
   EXPECT_EQ(ibv_import_device(-1), nullptr);
 }
 
-// The object goes with the first handle that is destroyed; the others are then
-// good for nothing but to be taken back (ibv_import_mr(3)).
-TEST_F(ObjectTest, AnyHandleDestroysWhatWasImported) {
+// The object is destroyed with its first handle; the other handles can then
+// only be unimported (ibv_import_mr(3)).
+TEST_F(ObjectTest, AnyHandleDestroysImportedObjects) {
   MakeSide(&a_);
   MakeSide(&b_);
   Connect(&a_, &b_);
@@ -677,7 +678,7 @@ TEST_F(ObjectTest, AnyHandleDestroysWhatWasImported) {
   ASSERT_NE(first_mr, nullptr);
   ibv_mr* mr = ibv_import_mr(pd, first_mr->handle);
   ASSERT_NE(mr, nullptr);
-  EXPECT_EQ(ibv_dealloc_pd(first_pd), EBUSY);  // the region is in it
+  EXPECT_EQ(ibv_dealloc_pd(first_pd), EBUSY);  // the region uses it
 
   ibv_sge sge = a_.Sge(0, 8);
   EXPECT_EQ(ibv_dereg_mr(first_mr), 0);
@@ -692,7 +693,8 @@ TEST_F(ObjectTest, AnyHandleDestroysWhatWasImported) {
             0);
   ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
 
-  // A handle of it keeps neither its domain nor that one's other handles.
+  // A handle of a destroyed region keeps neither its domain nor the domain's
+  // other handles in use.
   EXPECT_EQ(ibv_dealloc_pd(first_pd), 0);
   EXPECT_EQ(ibv_reg_mr(pd, memory.data(), memory.size(), 0), nullptr);
   EXPECT_EQ(ibv_import_pd(context, pd->handle), nullptr);
@@ -717,7 +719,7 @@ TEST_F(ObjectTest, TakingAParentDomainBackFreesItsThreadDomain) {
   EXPECT_EQ(ibv_dealloc_td(td), 0);
 }
 
-// As many at once as the device says, and no more.
+// Exactly as many at once as the device reports.
 TEST_F(ObjectTest, AsManyQueuePairsAsPromised) {
   ibv_device_attr device;
   ASSERT_EQ(ibv_query_device(context_, &device), 0);
@@ -738,7 +740,7 @@ TEST_F(ObjectTest, AsManyQueuePairsAsPromised) {
   errno = 0;
   EXPECT_EQ(create(), nullptr);
   EXPECT_EQ(errno, ENOMEM);
-  // The last one works as any, and another one has room when it has gone.
+  // The last one works, and destroying it makes room for another.
   ASSERT_EQ(ToRts(qps.back(), qps.back()->qp_num), 0);
   EXPECT_EQ(ibv_destroy_qp(qps.back()), 0);
   qps.back() = create();

@@ -1,4 +1,4 @@
-// Devices that are opened and closed many times: nothing is left.
+// Devices that are opened and closed many times leave nothing behind.
 #include <dirent.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace {
 
 class OpenCloseTest : public DeviceTest {
  protected:
-  // Everything that a context may have, and back.
+  // Opens a device, creates all kinds of objects, and closes it.
   void OpenAndClose(bool queue_pairs) {
     ibv_context* context = ibv_open_device(context_->device);
     ASSERT_NE(context, nullptr) << std::strerror(errno);
@@ -55,7 +55,7 @@ class OpenCloseTest : public DeviceTest {
     closedir(dir);
     return count;
   }
-  // Of memory that is there, in KiB.
+  // Resident memory in KiB.
   static long ResidentKib() {
     std::FILE* file = std::fopen("/proc/self/statm", "r");
     if (file == nullptr) return -1;
@@ -68,7 +68,7 @@ class OpenCloseTest : public DeviceTest {
 };
 
 TEST_F(OpenCloseTest, AThousandTimesWithoutALeak) {
-  // What is allocated once is there after these.
+  // These rounds allocate what is allocated once.
   for (int i = 0; i < 100; ++i) OpenAndClose(i % 10 == 0);
   const int descriptors = EntriesOf("/proc/self/fd");
   const int threads = EntriesOf("/proc/self/task");
@@ -77,8 +77,8 @@ TEST_F(OpenCloseTest, AThousandTimesWithoutALeak) {
   EXPECT_EQ(EntriesOf("/proc/self/fd"), descriptors);
   EXPECT_EQ(EntriesOf("/proc/self/task"), threads);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  // A leak of 8 KiB each time would be twice as much. (Sanitizers keep what is
-  // freed for a while, and find leaks themselves.)
+  // A leak of 8 KiB in each round would be twice as much. Sanitizers delay
+  // freeing and find leaks themselves.
   EXPECT_LT(ResidentKib() - before, 4096);
 #endif
 }

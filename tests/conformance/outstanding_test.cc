@@ -1,7 +1,7 @@
-// How long a work request holds its place in its queue. ibv_create_qp(3) bounds
-// what is outstanding, and by IBA vol. 1, 10.8.6 a request is outstanding until
-// its completion, or that of a later one of its queue, has been retrieved from
-// the completion queue.
+// How long a work request keeps its slot in its queue. ibv_create_qp(3) limits
+// outstanding requests, and by IBA vol. 1, 10.8.6 a request is outstanding
+// until its completion, or that of a later request of its queue, has been
+// polled.
 #include <atomic>
 #include <cerrno>
 #include <thread>
@@ -12,7 +12,7 @@
 namespace conformance {
 namespace {
 
-constexpr int kRequests = 8;  // that a queue has room for
+constexpr int kRequests = 8;  // slots of a queue
 
 class OutstandingTest : public PairTest {
  protected:
@@ -29,7 +29,8 @@ class OutstandingTest : public PairTest {
     MakeSide(&b_, options, cqe);
     Connect(&a_, &b_);
   }
-  // In place of `side`'s, with completion queues of the caller's.
+  // Replaces the queue pair of `side` by one with the caller's completion
+  // queues.
   void Remake(Side* side, ibv_cq* send_cq, ibv_cq* recv_cq,
               const QpOptions& options = Small()) {
     DestroyQp(side);
@@ -47,14 +48,14 @@ class OutstandingTest : public PairTest {
     return Send(a_, IBV_WR_RDMA_WRITE, wr_id, 0, 8, flags, b_.address(),
                 b_.mr->rkey);
   }
-  // So many WRITEs, which have completed when it returns; none is polled.
+  // Completes `count` WRITEs without polling.
   void CompleteWrites(int count, unsigned flags = IBV_SEND_SIGNALED) {
     a_.memory[7] = 1;
     b_.memory[7] = 0;
     for (int i = 0; i < count; ++i) ASSERT_EQ(Write(i, flags), 0);
     AwaitUnpolled(a_, &b_.memory[7]);
   }
-  // `count` successes, from `first` on.
+  // Polls `count` successes, starting with `first`.
   void Take(ibv_cq* cq, uint64_t first, int count) {
     for (int i = 0; i < count; ++i) ExpectSuccess(cq, first + i);
   }
@@ -72,7 +73,7 @@ class OutstandingTest : public PairTest {
     wr.num_sge = 1;
     return ibv_post_srq_recv(srq, &wr, &bad);
   }
-  // As many receives as `srq` takes.
+  // Posts receives until `srq` is full.
   int Fill(ibv_srq* srq) {
     int posted = 0;
     while (PostToSrq(srq, posted) == 0) ++posted;
@@ -104,7 +105,7 @@ TEST_F(OutstandingTest, UnsignaledOnesUntilALaterOneIsPolled) {
   ASSERT_EQ(Write(7), 0);
   EXPECT_EQ(Write(99), ENOMEM);
   Take(a_.cq, 7, 1);
-  // Nothing ever tells of these.
+  // No completion will ever free these.
   CompleteWrites(kRequests, 0);
   ExpectNothing(a_.cq);
   EXPECT_EQ(Write(99), ENOMEM);
@@ -134,8 +135,8 @@ TEST_F(OutstandingTest, TheWorkBuilderCountsThemToo) {
   EXPECT_EQ(write(2), 0);
 }
 
-// Back-pressure by ENOMEM: a completion queue as long as the send queue is
-// enough, however late it is polled.
+// Back-pressure by ENOMEM: a completion queue as long as the send queue
+// suffices, however late it is polled.
 TEST_F(OutstandingTest, PostingUntilFullOverrunsNoQueue) {
   constexpr int kWrites = 5000;
   QpOptions options = Small();
@@ -202,7 +203,7 @@ TEST_F(OutstandingTest, AReceiveUntilItsCompletionIsPolled) {
   for (int i = 0; i < kRequests; ++i) ASSERT_EQ(Receive(b_, i, 0, 64), 0);
   for (int i = 0; i < 4; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_SEND, i, 0, 8), 0);
-    ExpectSuccess(a_.cq, i);  // it has been received, too
+    ExpectSuccess(a_.cq, i);  // it was received, too
   }
   EXPECT_EQ(Receive(b_, 99, 0, 64), ENOMEM);
   Take(b_.cq, 0, 2);
@@ -227,7 +228,7 @@ TEST_F(OutstandingTest, AReceiveOfAnSrqToo) {
   EXPECT_EQ(ibv_modify_srq(srq, &smaller, IBV_SRQ_MAX_WR), EINVAL);
   Take(b_.cq, 0, 1);
   EXPECT_EQ(Fill(srq), 1);
-  // Completions that nobody can poll any more hold nothing.
+  // Completions that can no longer be polled hold no slots.
   DestroyQp(&b_);
   EXPECT_EQ(Fill(srq), 3);
   DestroyQp(&a_);
@@ -242,7 +243,7 @@ TEST_F(OutstandingTest, AReceiveThatIsGivenUpHoldsNothing) {
   options.srq = srq;
   MakePair(options);
   ASSERT_EQ(Fill(srq), kRequests);
-  // It does not fit: the receive in use ends, and the queue pair with it.
+  // It does not fit: the receive in use fails, and the queue pair with it.
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 4096), 0);
   ExpectStatus(a_.cq, 1, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(Fill(srq), 0);
@@ -255,7 +256,7 @@ TEST_F(OutstandingTest, AReceiveThatIsGivenUpHoldsNothing) {
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
-TEST_F(OutstandingTest, WhatIsFlushedUntilItIsPolled) {
+TEST_F(OutstandingTest, FlushedRequestsHoldSlotsUntilPolled) {
   MakePair();
   for (int i = 0; i < kRequests; ++i) ASSERT_EQ(Receive(a_, 100 + i, 0, 64), 0);
   ibv_qp_attr error = {};
@@ -334,7 +335,7 @@ TEST_F(OutstandingTest, TheIteratorRetrieves) {
   }
 }
 
-// What others' completions have displaced is never retrieved.
+// A completion that another one has overwritten is never polled.
 TEST_F(OutstandingTest, ADisplacedCompletionHoldsNothing) {
   MakeSide(&a_, Small());
   MakeSide(&b_, Small());
@@ -347,9 +348,9 @@ TEST_F(OutstandingTest, ADisplacedCompletionHoldsNothing) {
   ASSERT_EQ(ibv_cq_ex_to_cq(cq)->cqe, 7);
   Remake(&a_, ibv_cq_ex_to_cq(cq), ibv_cq_ex_to_cq(cq));
   Connect(&a_, &b_);
-  CompleteWrites(kRequests);  // the first was displaced
+  CompleteWrites(kRequests);  // the first one was overwritten
   EXPECT_EQ(Write(8), 0);
-  // The receives' displace the others.
+  // The completions of the receives overwrite the others.
   ibv_qp_attr error = {};
   error.qp_state = IBV_QPS_ERR;
   ASSERT_EQ(ibv_modify_qp(a_.qp, &error, IBV_QP_STATE), 0);
@@ -359,8 +360,8 @@ TEST_F(OutstandingTest, ADisplacedCompletionHoldsNothing) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-// A queue that has overrun tells of nothing more: what it has lost holds no
-// place once the rest has been retrieved.
+// An overrun queue reports nothing more. Requests whose completions were lost
+// hold no slots once the remaining completions have been polled.
 TEST_F(OutstandingTest, ALostCompletionHoldsNothing) {
   MakeSide(&a_, Small(), 4);
   MakeSide(&b_, Small());

@@ -44,7 +44,7 @@ TEST_F(ParentDomainTest, IsTheProtectionDomainThatItWasMadeOf) {
     ibv_pd* const pd = pd_;
     ibv_pd* parent = MakeParent(pd, td);
     ASSERT_NE(parent, nullptr) << std::strerror(errno);
-    // Queue pairs of the one, regions of the other.
+    // Queue pairs of one domain with regions of the other.
     pd_ = parent;
     MakeSide(&a_);
     MakeSide(&b_);
@@ -84,7 +84,8 @@ TEST_F(ParentDomainTest, StaysAsLongAsItIsUsed) {
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(parent), EBUSY);
   EXPECT_EQ(ibv_dereg_mr(mr), 0);
-  // What was made with the protection domain itself does not hold it.
+  // Objects of the protection domain itself do not keep the parent domain in
+  // use.
   mr = ibv_reg_mr(pd_, memory, sizeof(memory), 0);
   ASSERT_NE(mr, nullptr);
   EXPECT_EQ(ibv_dealloc_pd(parent), 0);
@@ -135,7 +136,7 @@ TEST_F(ParentDomainTest, CompletionQueues) {
   attr.cqe = 16;
   attr.wc_flags = IBV_WC_STANDARD_FLAGS;
   attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-  attr.parent_domain = pd_;  // is none
+  attr.parent_domain = pd_;  // not a parent domain
   errno = 0;
   EXPECT_EQ(ibv_create_cq_ex(context_, &attr), nullptr);
   EXPECT_EQ(errno, EINVAL);
@@ -150,7 +151,7 @@ TEST_F(ParentDomainTest, CompletionQueues) {
   EXPECT_EQ(ibv_dealloc_td(td), 0);
 }
 
-// An allocator that keeps account.
+// An allocator that counts its memory.
 struct Allocator {
   enum class Way { kGives, kDefault, kNothing, kCrooked };
 
@@ -172,7 +173,7 @@ struct Allocator {
     }
     void* memory = nullptr;
     EXPECT_EQ(posix_memalign(&memory, alignment, size + 1), 0);
-    std::memset(memory, 0xa5, size + 1);  // nobody says that it is zero
+    std::memset(memory, 0xa5, size + 1);  // its memory need not be zero
     if (self->way == Way::kCrooked) memory = static_cast<char*>(memory) + 1;
     self->given[memory] = {size, type};
     return memory;
@@ -203,7 +204,7 @@ struct Allocator {
   std::map<void*, Given> given;
 };
 
-// docs/verbs.md
+// Resource types: docs/verbs.md.
 constexpr uint64_t kOfQueuePair = 1;
 constexpr uint64_t kOfCompletionQueue = 2;
 constexpr uint64_t kOfSrq = 3;
@@ -222,7 +223,7 @@ class AllocatorTest : public ParentDomainTest {
     parent_ = ibv_alloc_parent_domain(context_, &attr);
     ASSERT_NE(parent_, nullptr) << std::strerror(errno);
     allocator_.pd = parent_;
-    of_ = std::exchange(pd_, parent_);  // what sides are made with
+    of_ = std::exchange(pd_, parent_);  // the domain for the sides
   }
   void TearDown() override {
     DestroySide(&a_);
@@ -232,7 +233,7 @@ class AllocatorTest : public ParentDomainTest {
     pd_ = of_;
     ParentDomainTest::TearDown();
   }
-  // Each slot of the rings is used more than once.
+  // Uses each slot of the rings more than once.
   void ExpectTraffic(ibv_srq* srq = nullptr) {
     for (uint64_t i = 0; i < 200; ++i) {
       FillPattern(a_.memory.data(), 100, static_cast<uint32_t>(i));
@@ -364,7 +365,7 @@ TEST_F(ParentDomainTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(errno, EINVAL);
   EXPECT_EQ(MakeParent(pd_, nullptr, 1u << 31), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  // An allocator is two functions.
+  // Both allocator functions must be given.
   ibv_parent_domain_init_attr half = {};
   half.pd = pd_;
   half.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
@@ -372,7 +373,7 @@ TEST_F(ParentDomainTest, WhatCannotBeIsRefused) {
   errno = 0;
   EXPECT_EQ(ibv_alloc_parent_domain(context_, &half), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  // The allocators' context alone says nothing.
+  // A context for the allocators alone has no effect.
   ibv_pd* parent =
       MakeParent(pd_, nullptr, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT);
   ASSERT_NE(parent, nullptr);

@@ -1,5 +1,5 @@
-// UDP port 4791 in the hands of something foreign, of one address or of all: in
-// a network namespace of the test's own.
+// Another program holds UDP port 4791 of one address or of all, in the network
+// namespace of the test.
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -52,7 +52,7 @@ class PortTakenTest : public PairTest {
     close(fd);
   }
 
-  // The devices, and what was said about them.
+  // Lists the devices, and stores the messages on stderr.
   int List() {
     int count = -1;
     testing::internal::CaptureStderr();
@@ -87,7 +87,8 @@ TEST_F(PortTakenTest, TheOtherAddressIsLeft) {
   ibv_gid_entry entries[4];
   EXPECT_EQ(ibv_query_gid_table(context_, entries, 4, 0), 1);
 
-  // It works, and what our own broker holds is not foreign.
+  // The device works, and a port held by our own broker does not count as
+  // taken.
   gid_ = gid;
   gid_index_ = 1;
   pd_ = ibv_alloc_pd(context_);
@@ -118,7 +119,7 @@ TEST_F(PortTakenTest, NoAddressNoDevice) {
             std::string::npos)
       << said_;
   EXPECT_EQ(List(), 0);
-  EXPECT_EQ(said_, "");  // said before
+  EXPECT_EQ(said_, "");  // reported before
   for (const int fd : fds) close(fd);
   EXPECT_EQ(List(), 1);
 }

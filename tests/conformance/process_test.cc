@@ -1,5 +1,4 @@
-// What the process as a whole does to the library: fork, exec, a limit on open
-// files.
+// Process-wide events: fork, exec, a limit on open files.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -24,8 +23,8 @@ class FileLimitTest : public PairTest {
  protected:
   FileLimitTest() { make_pair_ = false; }
 
-  // Does `step`, which returns an errno value, with room for fewer open files
-  // than it needs, down to none: it says so each time. Then with enough.
+  // Runs `step`, which returns an errno value, with fewer open files than it
+  // needs, down to none: it must fail each time. Then runs it with enough.
   void Starve(const char* name, const std::function<int()>& step) {
     rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -60,7 +59,7 @@ class FileLimitTest : public PairTest {
   }
 };
 
-TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
+TEST_F(FileLimitTest, EveryStepFailsWithEmfile) {
   testing::internal::CaptureStderr();
   // Until then the device has no sockets.
   ibv_device** list = nullptr;
@@ -101,17 +100,17 @@ TEST_F(FileLimitTest, EveryStepSaysTooManyOpenFiles) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("ulimit -n"), std::string::npos) << said;
-  // Nothing that would lead elsewhere.
+  // The message must not name a wrong cause.
   for (const char* wrong : {"no device", "to itself", "taken"}) {
     EXPECT_EQ(said.find(wrong), std::string::npos) << said;
   }
 }
 
-// A process that uses the device until `*stop` is closed. It has begun when
-// this returns.
+// Starts a process that uses the device until `*stop` is closed. Returns when
+// it uses it.
 pid_t StartAnotherUser(int* stop);
 
-// What comes from a port broker that runs already are files, too.
+// A running port broker passes descriptors, which count too.
 TEST_F(FileLimitTest, BesideAPortBrokerThatRuns) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator may hang in a child of fork";
@@ -135,7 +134,7 @@ TEST_F(FileLimitTest, BesideAPortBrokerThatRuns) {
 
 // --- exec.
 
-// The descriptors that a program has which is executed now.
+// The descriptors that a newly executed program has.
 std::string Inherited() {
   int ends[2];
   EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -181,7 +180,7 @@ TEST_F(ForkTest, ExecInTheMiddleOfTrafficInheritsNothing) {
   });
   for (int i = 0; i < 30; ++i) {
     EXPECT_EQ(Inherited(), before_);
-    // Traffic goes on.
+    // Traffic continues.
     const uint64_t seen = done;
     const int64_t limit = NowMs() + kTimeoutMs;
     while (done == seen && NowMs() < limit) std::this_thread::yield();
@@ -193,8 +192,8 @@ TEST_F(ForkTest, ExecInTheMiddleOfTrafficInheritsNothing) {
 
 // --- fork.
 
-// Whether a queue pair can be made on a device that is opened here and now;
-// does `meanwhile` while it is there.
+// Whether a queue pair can be created on a newly opened device. Calls
+// `meanwhile` while it exists.
 bool MakesItsOwn(const std::function<void()>& meanwhile = [] {}) {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
@@ -234,8 +233,8 @@ pid_t StartAnotherUser(int* stop) {
   return n == 1 ? child : -1;
 }
 
-// The parent's locks, which its threads hold time and again, mean nothing to a
-// child: it is told that it has none of the objects, and can make its own.
+// The parent's threads hold its locks at times. The child must not wait for
+// them: it has none of the objects, but can create its own.
 TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator may hang in such a child";
@@ -248,7 +247,7 @@ TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
   MakeSide(&c, {}, 256, channel);
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
-  // Lookups, devices, objects.
+  // These threads take the locks of lookups, devices and objects.
   threads.emplace_back([&] {
     while (!stop) {
       ibv_free_device_list(ibv_get_device_list(nullptr));
@@ -257,7 +256,7 @@ TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
       ASSERT_EQ(ibv_destroy_cq(cq), 0);
     }
   });
-  // Rings and channels.
+  // This one takes those of rings and channels.
   threads.emplace_back([&] {
     ibv_wc wc;
     while (!stop) {
@@ -288,7 +287,7 @@ TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
       if (ibv_get_cq_event(channel, &cq, &cq_context) == 0) wrong |= 4;
       if (Send(a_, IBV_WR_SEND, 0, 0, 0) == 0) wrong |= 8;
       if (ibv_alloc_pd(context_) != nullptr) wrong |= 16;
-      // What clean-up code does.
+      // As clean-up code does.
       if (ibv_destroy_qp(c.qp) != 0 || ibv_destroy_cq(c.cq) != 0 ||
           ibv_dereg_mr(c.mr) != 0 || ibv_destroy_comp_channel(channel) != 0 ||
           ibv_close_device(context_) != 0) {
@@ -308,11 +307,11 @@ TEST_F(ForkTest, AChildNeitherHangsNorHasAnything) {
   EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
-TEST_F(ForkTest, AChildIsToldWhatHappened) {
+TEST_F(ForkTest, AChildPrintsTheReason) {
   testing::internal::CaptureStderr();
   const pid_t child = fork();
   if (child == 0) {
-    // Clean-up says nothing, anything else says it once.
+    // Clean-up prints nothing; any other use prints one line.
     ibv_destroy_qp(b_.qp);
     ibv_alloc_pd(context_);
     ibv_alloc_pd(context_);
@@ -330,15 +329,15 @@ TEST_F(ForkTest, AChildIsToldWhatHappened) {
 class ExitTest : public PairTest,
                  public ::testing::WithParamInterface<void (*)(int)> {
  protected:
-  static constexpr uint64_t kRounds = 500;  // so that it is known to poll
+  static constexpr uint64_t kRounds = 500;  // so that it counts as polling
 
   ExitTest() { make_pair_ = false; }
 
-  // Another process, which does nothing but polling, ends as soon as it has the
-  // last of what is sent to it.
+  // Another process that only polls, and ends as soon as it has received the
+  // last message.
   [[noreturn]] void ReceiveAndExit(int from_parent, int to_parent) {
     alarm(60);
-    context_ = nullptr;  // those that it has are the parent's
+    context_ = nullptr;  // these are the parent's
     PairTest::SetUp();
     MakeSide(&b_);
     uint32_t peer = 0;
@@ -363,9 +362,9 @@ class ExitTest : public PairTest,
   }
 };
 
-// With a network card the acknowledgement has left before the program can see
+// With a network card the acknowledgement is sent before the program can see
 // the completion.
-TEST_P(ExitTest, WhatWasReceivedIsAcknowledged) {
+TEST_P(ExitTest, ReceivedMessagesAreAcknowledged) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer does not bear such a child";
 #endif

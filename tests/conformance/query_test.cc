@@ -1,4 +1,4 @@
-// What a device says of itself, and what it takes for an answer.
+// The attributes that a device reports, and how queries check their arguments.
 #include <dlfcn.h>
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
@@ -32,8 +32,8 @@ TEST_F(QueryTest, TheDeviceList) {
   for (int i = 0; i < count; ++i) {
     EXPECT_STRNE(ibv_get_device_name(list[i]), "");
     EXPECT_NE(ibv_get_device_guid(list[i]), 0u);
-    // Those that RDMA netlink knows have a number. One that it does not know
-    // makes UCX report an error.
+    // RDMA netlink does not know our devices; an unknown index makes UCX report
+    // an error.
     EXPECT_EQ(ibv_get_device_index(list[i]), -1);
     EXPECT_EQ(list[i]->node_type, IBV_NODE_CA);
     EXPECT_EQ(list[i]->transport_type, IBV_TRANSPORT_IB);
@@ -45,7 +45,7 @@ TEST_F(QueryTest, TheDeviceList) {
   ibv_free_device_list(list);
   list = ibv_get_device_list(nullptr);
   ASSERT_NE(list, nullptr);
-  // Still good when the list is gone: the context keeps it.
+  // Valid after the list is freed: the context keeps it.
   ibv_context* context = ibv_open_device(list[0]);
   ibv_free_device_list(list);
   ASSERT_NE(context, nullptr);
@@ -88,7 +88,7 @@ TEST_F(QueryTest, TheDevice) {
   EXPECT_EQ(extended.rss_caps.supported_qpts, 1u << IBV_QPT_RAW_PACKET);
   EXPECT_EQ(extended.rss_caps.rx_hash_function, IBV_RX_HASH_FUNC_TOEPLITZ);
   EXPECT_EQ(extended.rss_caps.rx_hash_fields_mask, 0xffu);
-  // IBV_EVENT_PORT_ACTIVE comes (DevicesTest).
+  // IBV_EVENT_PORT_ACTIVE is raised (DevicesTest).
   EXPECT_NE(attr.device_cap_flags & IBV_DEVICE_PORT_ACTIVE_EVENT, 0u);
   errno = 0;
   EXPECT_EQ(ibv_query_device(nullptr, &attr), EINVAL);
@@ -202,7 +202,8 @@ TEST_F(QueryTest, AddressHandles) {
   EXPECT_EQ(ibv_resolve_eth_l2_from_gid(context_, &attr, mac, &vid), 0);
   EXPECT_EQ(vid, 0xffff);
 
-  // As a UD receive leaves it: an IPv4 header in the last 20 of 40 bytes.
+  // As in the memory of a UD receive: an IPv4 header in the last 20 of 40
+  // bytes.
   union {
     ibv_grh grh;
     uint8_t bytes[40];

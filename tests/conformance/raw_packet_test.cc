@@ -27,7 +27,7 @@ constexpr uint8_t kServerMac[6] = {2, 0, 0, 0, 0, 0x51};
 constexpr uint8_t kClientMac[6] = {2, 0, 0, 0, 0, 0xc1};
 constexpr uint16_t kServerPort = 5432;
 
-// What ibv_create_flow wants in one piece.
+// A flow attribute and its specs in one piece, as ibv_create_flow requires.
 template <typename... Specs>
 struct [[gnu::packed, gnu::aligned(8)]] Rule {
   ibv_flow_attr attr;
@@ -84,7 +84,8 @@ ibv_flow_spec_tcp_udp ToUdpPort(uint16_t port) {
   return spec;
 }
 
-// Ethernet, IPv4, UDP without checksums, `payload` bytes of a pattern.
+// An Ethernet frame with IPv4, UDP without checksum, and `payload` bytes of a
+// pattern.
 Bytes UdpFrame(size_t payload, uint16_t port = kServerPort,
                uint32_t source = 0x0a000001) {
   Bytes frame(14 + 20 + 8 + payload);
@@ -148,7 +149,7 @@ class RawPacketTest : public PairTest {
     attr.qp_state = IBV_QPS_RTS;
     ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
   }
-  // Sends `frame` and waits until that is done.
+  // Sends `frame` and waits for its completion.
   void SendFrame(Side& side, const Bytes& frame, unsigned flags = 0) {
     std::memcpy(side.memory.data(), frame.data(), frame.size());
     ASSERT_EQ(
@@ -157,7 +158,7 @@ class RawPacketTest : public PairTest {
         0);
     ExpectSuccess(side.cq, 77);
   }
-  // Receive `slot` of `side`, from kMemory / 2 on.
+  // The offset of receive `slot` of a side, from kMemory / 2 on.
   static size_t SlotAt(size_t slot) {
     return kMemory / 2 + slot * kReceiveBytes;
   }
@@ -180,7 +181,7 @@ class RawPacketTest : public PairTest {
   }
 };
 
-TEST_F(RawPacketTest, AFrameGoesWhereItsFlowSays) {
+TEST_F(RawPacketTest, AFrameGoesToTheQueueOfItsFlow) {
   PostReceives(b_, 4);
   ibv_flow* flow = Create(b_.qp, RuleOf(ToMac(kServerMac)));
   ASSERT_NE(flow, nullptr);
@@ -202,10 +203,10 @@ TEST_F(RawPacketTest, WithoutAFlowNothingComes) {
   SendFrame(a_, UdpFrame(10, kServerPort + 1));
   const Bytes wanted = UdpFrame(10);
   SendFrame(a_, wanted);
-  ExpectFrame(b_, 0, wanted);  // the first one to come
+  ExpectFrame(b_, 0, wanted);  // the first one that arrives
   ExpectNothing(a_.cq);
   ASSERT_EQ(ibv_destroy_flow(flow), 0);
-  // A sniffer shows that a frame has passed which b_ has no flow for any more.
+  // A sniffer shows that a frame passed for which b_ has no flow any more.
   ibv_flow_attr sniffer{};
   sniffer.type = IBV_FLOW_ATTR_SNIFFER;
   sniffer.size = sizeof(sniffer);
@@ -263,7 +264,7 @@ TEST_F(RawPacketTest, CountersFollowFlows) {
   ibv_counter_attach_attr bytes{IBV_COUNTER_BYTES, 1, 0};
   ASSERT_EQ(ibv_attach_counters_point_flow(counters, &packets, nullptr), 0);
   ASSERT_EQ(ibv_attach_counters_point_flow(counters, &bytes, nullptr), 0);
-  // A second one at an index is added there.
+  // A second counter at the same index is added to the first.
   EXPECT_EQ(ibv_attach_counters_point_flow(counters, &packets, nullptr), 0);
   const ibv_flow_spec_counter_action count = {
       IBV_FLOW_SPEC_ACTION_COUNT, sizeof(ibv_flow_spec_counter_action),
@@ -271,11 +272,11 @@ TEST_F(RawPacketTest, CountersFollowFlows) {
   ibv_flow* flow = Create(b_.qp, RuleOf(ToMac(kServerMac), count));
   ASSERT_NE(flow, nullptr);
   EXPECT_EQ(ibv_destroy_counters(counters), EBUSY);
-  // Not when it is bound to a flow.
+  // Not while it is bound to a flow.
   EXPECT_EQ(ibv_attach_counters_point_flow(counters, &bytes, nullptr), EBUSY);
   SendFrame(a_, UdpFrame(58));
   ExpectSuccess(b_.cq, 0);
-  // From here on at a third place.
+  // From here on at a third index.
   ibv_counter_attach_attr later{IBV_COUNTER_PACKETS, 2, 0};
   ASSERT_EQ(ibv_attach_counters_point_flow(counters, &later, flow), 0);
   SendFrame(a_, UdpFrame(58));
@@ -290,7 +291,7 @@ TEST_F(RawPacketTest, CountersFollowFlows) {
   EXPECT_EQ(ibv_destroy_counters(counters), 0);
 }
 
-TEST_F(RawPacketTest, AnEventTellsOfAFrame) {
+TEST_F(RawPacketTest, AFrameRaisesAnEvent) {
   ibv_comp_channel* channel = ibv_create_comp_channel(context_);
   ASSERT_NE(channel, nullptr);
   Side waiting;
@@ -300,7 +301,7 @@ TEST_F(RawPacketTest, AnEventTellsOfAFrame) {
   ASSERT_NE(flow, nullptr);
   ASSERT_EQ(ibv_req_notify_cq(waiting.cq, 0), 0);
   SendFrame(a_, UdpFrame(64));
-  // Nobody polls: the helper sees to it.
+  // Without polling: the helper thread receives.
   pollfd readable = {channel->fd, POLLIN, 0};
   ASSERT_EQ(poll(&readable, 1, kTimeoutMs), 1);
   ibv_cq* cq = nullptr;
@@ -330,7 +331,7 @@ TEST_F(RawPacketTest, SegmentsOfOneSend) {
   PostReceives(b_, 6);
   ibv_flow* flow = Create(b_.qp, RuleOf(ToMac(kServerMac)));
   ASSERT_NE(flow, nullptr);
-  Bytes header = UdpFrame(12);  // as long as one of TCP
+  Bytes header = UdpFrame(12);  // as long as a TCP header
   header[23] = IPPROTO_TCP;
   header[46] = 0x50;
   FillPattern(a_.memory.data(), 2500, 9);
@@ -436,7 +437,7 @@ TEST_F(RawPacketTest, WorkQueuesShareTheFrames) {
   for (ibv_wq* wq : queues) EXPECT_EQ(ibv_destroy_wq(wq), 0);
 }
 
-// Until their completions are polled.
+// Requests hold their slots until their completions are polled.
 TEST_F(RawPacketTest, RequestsHoldTheirPlaces) {
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = a_.cq;
@@ -599,7 +600,7 @@ TEST_F(RawPacketTest, AClosedDeviceLeavesItsFlows) {
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
 }
 
-// In a process that may not: EPERM, and what else there is works.
+// A process without the right gets EPERM; everything else works.
 TEST(RawPacketRightTest, WithoutTheRightItIsRefused) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -107,7 +107,7 @@ TEST_F(RcTest, WriteAndReadMoveBytes) {
     EXPECT_EQ(wc.opcode, IBV_WC_RDMA_READ);
     EXPECT_TRUE(HasPattern(a_.memory.data() + 100, length, length + 1));
   }
-  ExpectNothing(b_.cq);  // the passive side sees nothing
+  ExpectNothing(b_.cq);  // the passive side gets no completion
 }
 
 TEST_F(RcTest, WriteWithImmediateTakesAReceive) {
@@ -153,7 +153,7 @@ TEST_F(RcTest, AtomicsReturnTheOriginal) {
   ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
   EXPECT_EQ(ExpectSuccess(a_.cq, 0).opcode, IBV_WC_COMP_SWAP);
   EXPECT_EQ(*result, 42u);
-  EXPECT_EQ(*target, 42u);  // did not compare
+  EXPECT_EQ(*target, 42u);  // the compare failed
 
   wr.wr.atomic.compare_add = 42;
   ASSERT_EQ(ibv_post_send(a_.qp, &wr, &bad), 0);
@@ -171,7 +171,7 @@ TEST_F(RcTest, OnlySignaledRequestsComplete) {
   for (uint64_t i = 0; i < 8; ++i) ExpectSuccess(b_.cq, i);
   ASSERT_EQ(Receive(b_, 8, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 8, 0, 8), 0);
-  ExpectSuccess(a_.cq, 8);  // the next after 7
+  ExpectSuccess(a_.cq, 8);  // the next one after 7
 }
 
 TEST_F(RcTest, SignalAllCompletesEach) {
@@ -213,7 +213,7 @@ TEST_F(RcTest, WaitsForAReceive) {
   MakeSide(&d);
   Connect(&c, &d);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 64), 0);
-  // One that was posted later, to another queue pair here, is through.
+  // A later request on another queue pair has completed.
   ASSERT_EQ(Send(c, IBV_WR_RDMA_WRITE, 3, 0, 8, IBV_SEND_SIGNALED, d.address(),
                  d.mr->rkey),
             0);
@@ -235,12 +235,12 @@ TEST_F(RcTest, ZeroLengthAccessNeedsNoKey) {
   ExpectSuccess(a_.cq, 2);
 }
 
-// The acknowledgement of what a program has just taken may wait for what it
-// says next: not for ever, though that is that the queue pair goes.
-TEST_F(RcTest, WhatWasReceivedIsAcknowledgedBeforeTheReceiverIsReset) {
+// The acknowledgement of a received message may wait for the program's reply,
+// but not when the queue pair is reset first.
+TEST_F(RcTest, ReceivedMessagesAreAcknowledgedBeforeAReset) {
   for (const ibv_qp_state state : {IBV_QPS_RESET, IBV_QPS_ERR}) {
     for (int round = 0; round < 10; ++round) {
-      // Until the device knows that it is polled.
+      // Until the device knows that the program polls.
       for (uint64_t i = 0; i < 300; ++i) {
         ASSERT_EQ(Receive(b_, i, 4096, 8), 0);
         ASSERT_EQ(Send(a_, IBV_WR_SEND, i, 0, 8), 0);
@@ -286,7 +286,7 @@ TEST_F(RcTest, SharedReceiveQueueServesSeveral) {
   MakeSide(&f, options);
   Connect(&c, &d);
   Connect(&e, &f);
-  // A queue pair with an SRQ has no receive queue of its own.
+  // A queue pair with an SRQ has no receive queue.
   EXPECT_EQ(Receive(d, 1, 0, 64), EINVAL);
   for (uint64_t i = 0; i < 4; ++i) {
     ibv_sge sge = d.Sge(i * 100, 100);

@@ -16,7 +16,7 @@
 namespace conformance {
 namespace {
 
-// What `program` writes to stderr, in a child that ends with what it returns.
+// The stderr output and the exit status of `program`, run in a child.
 struct Ended {
   int status;
   std::string said;
@@ -77,8 +77,8 @@ TEST(RefusedCallsTest, OpeningADeviceNamesTheCall) {
   }
 }
 
-// Steering that is refused (errno), or taken and ignored (0). From the first on
-// this program has to live with it.
+// Steering that is refused (errno), or accepted and ignored (0). It stays so
+// for the rest of this program.
 class NoSteeringTest : public PairTest,
                        public testing::WithParamInterface<int> {
  protected:
@@ -88,7 +88,7 @@ class NoSteeringTest : public PairTest,
   }
 };
 
-TEST_P(NoSteeringTest, OneProcessWorksAndTheSecondIsToldWhy) {
+TEST_P(NoSteeringTest, OneProcessWorksAndTheSecondGetsTheReason) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 64, IBV_SEND_SIGNALED,
                    b_.address(), b_.mr->rkey),

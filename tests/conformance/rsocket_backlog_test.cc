@@ -1,5 +1,5 @@
-// rsocket(7): connections that are there before the listener's program accepts
-// them, as with TCP. Both ends are mostly in one thread.
+// rsocket(7): as with TCP, connections exist before the listener's program
+// accepts them. Mostly with both ends in one thread.
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <sys/resource.h>
@@ -24,8 +24,8 @@
 namespace conformance {
 namespace {
 
-// But for UDP sockets: an address has up to eight that packets leave from,
-// which come with the queue pairs that happen to use them, and stay.
+// Without UDP sockets: an address has up to eight for sending, which are opened
+// when queue pairs first use them, and stay.
 int CountDescriptors() {
   int count = 0;
   for (const auto& entry :
@@ -39,7 +39,7 @@ int CountDescriptors() {
   return count;
 }
 
-// The threads of this process that have the name.
+// The threads of this process with this name.
 int CountThreads(const std::string& name) {
   int count = 0;
   for (const auto& task :
@@ -61,14 +61,14 @@ class BacklogTest : public RsocketTest {
     Listen();
     ASSERT_EQ(rlisten(listener_, backlog), 0);
   }
-  // One more socket, closed at the end.
+  // Another socket, closed at the end.
   int Another() {
     const int fd = rsocket(family_, SOCK_STREAM, 0);
     EXPECT_GE(fd, 0) << std::strerror(errno);
     others_.push_back(fd);
     return fd;
   }
-  // Waits as the socket's flags say.
+  // Waits or not, as the socket's flags say.
   int ConnectTo(int fd, uint16_t port) {
     const LoopbackAddress address(family_, port);
     return rconnect(fd, address.get(), address.length);
@@ -77,7 +77,7 @@ class BacklogTest : public RsocketTest {
     MakeClient();
     ASSERT_EQ(ConnectTo(client_, port_), 0) << std::strerror(errno);
   }
-  // To `port_`, without waiting.
+  // Starts to connect to `port_` without waiting.
   int BeginAnother() {
     const int fd = Another();
     SetNonblocking(fd, true);
@@ -121,7 +121,7 @@ TEST_P(BacklogFamilyTest, ConnectingEndsBeforeAccepting) {
   EXPECT_EQ(Receive(client_, 4), "late");
 }
 
-TEST_F(BacklogTest, WhatIsSentBeforeAcceptingIsKept) {
+TEST_F(BacklogTest, DataBeforeAcceptIsKept) {
   Listen();
   ConnectClient();
   const uint16_t port = PortOf(client_);
@@ -140,7 +140,7 @@ TEST_F(BacklogTest, WhatIsSentBeforeAcceptingIsKept) {
   EXPECT_EQ(Receive(server_, 1), "");
 }
 
-// More than there is room for: it goes on when the server reads.
+// More than the buffers hold: it continues when the server reads.
 TEST_F(BacklogTest, MuchIsSentBeforeAccepting) {
   Listen();
   ConnectClient();
@@ -156,7 +156,7 @@ TEST_F(BacklogTest, MuchIsSentBeforeAccepting) {
   EXPECT_TRUE(Receive(server_, sent) == bytes.substr(0, sent));
 }
 
-// Nobody looks at who connects.
+// No call waits for the client's connection.
 TEST_F(BacklogTest, ConnectingGoesOnByItself) {
   Listen();
   MakeClient();
@@ -171,8 +171,8 @@ TEST_F(BacklogTest, ConnectingGoesOnByItself) {
   EXPECT_EQ(Receive(client_, 5), "hello");
 }
 
-// connect(2) tells once that it has been done, and then that it was.
-TEST_F(BacklogTest, ConnectingAgainTellsHowItHasGone) {
+// connect(2) first returns the result, and then EISCONN.
+TEST_F(BacklogTest, ASecondConnectReturnsTheResult) {
   Listen();
   MakeClient();
   SetNonblocking(client_, true);
@@ -184,7 +184,8 @@ TEST_F(BacklogTest, ConnectingAgainTellsHowItHasGone) {
   EXPECT_EQ(errno, EISCONN);
 }
 
-// connect(2) after EINPROGRESS or EINTR waits for it, if it may wait.
+// connect(2) after EINPROGRESS or EINTR waits for the result if the socket may
+// block.
 TEST_F(BacklogTest, ConnectingAgainWaits) {
   ListenWith(0);
   ConnectClient();
@@ -233,8 +234,9 @@ TEST_F(BacklogTest, ATimeoutEndsAccepting) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// Who waits, by either call, hears of a connection that another thread makes.
-TEST_F(BacklogTest, WhoWaitsIsWoken) {
+// A thread that waits, by either call, is woken for a connection that another
+// thread starts.
+TEST_F(BacklogTest, WaitingThreadsAreWoken) {
   Listen();
   rxe_user::WatchedThread polls([&] {
     EXPECT_EQ(Events(listener_, POLLIN, kSoon), POLLIN);
@@ -271,7 +273,7 @@ TEST_F(BacklogTest, SeveralListenersServeSeveralConnections) {
     ASSERT_EQ(ConnectTo(clients.back(), ports[i % kListeners]), 0)
         << std::strerror(errno);
   }
-  // Those of a listener in the order in which they have connected.
+  // Connections of a listener are accepted in the order of connecting.
   for (int i = 0; i < kListeners * kEach; ++i) {
     const int server = raccept(listeners[i % kListeners], nullptr, nullptr);
     ASSERT_GE(server, 0) << std::strerror(errno);
@@ -283,7 +285,7 @@ TEST_F(BacklogTest, SeveralListenersServeSeveralConnections) {
 }
 
 TEST_F(BacklogTest, MoreThanItsPlacesWait) {
-  constexpr int kPlaces = 3;  // one more than the backlog, as Linux has it
+  constexpr int kPlaces = 3;  // one more than the backlog, as in Linux
   ListenWith(kPlaces - 1);
   std::vector<int> clients;
   for (int i = 0; i < kPlaces + 4; ++i) clients.push_back(BeginAnother());
@@ -291,7 +293,7 @@ TEST_F(BacklogTest, MoreThanItsPlacesWait) {
     return std::count_if(clients.begin(), clients.end(),
                          [](int fd) { return Events(fd, POLLOUT) != 0; });
   };
-  // What is asked for later, elsewhere, is served after what came before.
+  // A later request elsewhere is served after the earlier ones.
   const int full = std::exchange(listener_, -1);
   others_.push_back(full);
   Listen();
@@ -314,7 +316,7 @@ TEST_F(BacklogTest, MoreThanItsPlacesWait) {
   }
 }
 
-// listen(2) again says how many.
+// A second listen(2) changes the backlog.
 TEST_F(BacklogTest, ABacklogGrows) {
   ListenWith(0);
   ConnectClient();
@@ -324,8 +326,8 @@ TEST_F(BacklogTest, ABacklogGrows) {
   EXPECT_EQ(Events(second, POLLOUT, kSoon), POLLOUT);
 }
 
-TEST_F(BacklogTest, ClosingResetsWhoWaits) {
-  // What there is for all, and for a thread that waits, is there afterwards.
+TEST_F(BacklogTest, ClosingResetsTheBacklog) {
+  // Shared descriptors, and those of a waiting thread, stay open.
   Connect();
   EXPECT_EQ(Events(server_, POLLIN, 1), 0);
   for (int* const fd : {&client_, &server_, &listener_}) {
@@ -351,7 +353,7 @@ TEST_F(BacklogTest, ClosingResetsWhoWaits) {
   EXPECT_EQ(CountDescriptors(), before);
 }
 
-// Whatever has come of them by then.
+// In whatever state the connections are.
 TEST_F(BacklogTest, ClosingWhileOthersConnect) {
   for (int i = 0; i < 20 && !HasFailure(); ++i) {
     ListenWith(2);
@@ -377,7 +379,7 @@ TEST_F(BacklogTest, ClosingEndsAccepting) {
   accepts.join();
 }
 
-TEST_F(BacklogTest, APortIsFreeAgainThoughSomebodyWaited) {
+TEST_F(BacklogTest, APortIsFreeAfterClosingWithABacklog) {
   Listen();
   ConnectClient();
   ASSERT_EQ(rclose(std::exchange(listener_, -1)), 0);
@@ -396,7 +398,7 @@ TEST_F(BacklogTest, APortIsFreeAgainThoughSomebodyWaited) {
   EXPECT_EQ(Receive(client_, 1), "a");
 }
 
-// A client of its own making, which speaks the protocol up to the REP.
+// A client without rsockets, which speaks the protocol up to the REP.
 class RawClient {
  public:
   explicit RawClient(uint16_t port) {
@@ -417,7 +419,7 @@ class RawClient {
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
-  // With private data of an rsocket, or without.
+  // With or without the private data of an rsocket.
   void Connect(bool as_rsocket) {
     rsockets::ConnectionData data;
     data.credits = 10;
@@ -430,7 +432,7 @@ class RawClient {
       param.private_data_len = bytes.size();
     }
     static uint32_t last_number = 1000;
-    param.qp_num = ++last_number;  // there is none
+    param.qp_num = ++last_number;  // does not exist
     ASSERT_EQ(rdma_connect(id_, &param), 0) << std::strerror(errno);
   }
   void Await(rdma_cm_event_type type) {
@@ -446,8 +448,8 @@ class RawClient {
   rdma_cm_id* id_ = nullptr;
 };
 
-// They have the one place until they are gone.
-TEST_F(BacklogTest, WhoNeverConfirmsIsNotAccepted) {
+// They hold the only slot until they are closed.
+TEST_F(BacklogTest, UnconfirmedConnectionsAreNotAccepted) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {
     RawClient client(port_);
@@ -464,8 +466,8 @@ TEST_F(BacklogTest, WhoNeverConfirmsIsNotAccepted) {
   EXPECT_EQ(ntohs(peer.sin_port), PortOf(client_));
 }
 
-// After ten seconds, when others ask.
-TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
+// After ten seconds, when another client connects.
+TEST_F(BacklogTest, UnconfirmedConnectionsAreReplaced) {
   ListenWith(0);
   RawClient silent(port_);
   silent.Connect(true);
@@ -475,7 +477,7 @@ TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
       std::chrono::steady_clock::now() + std::chrono::milliseconds(2 * kSoon);
   do {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
-    RawClient(port_).Connect(true);  // and takes it back
+    RawClient(port_).Connect(true);  // and withdraws the request
   } while (Events(client, POLLOUT, 500) == 0);
   EXPECT_EQ(ErrorOf(client), 0);
   Accept();
@@ -483,7 +485,7 @@ TEST_F(BacklogTest, WhoNeverConfirmsGivesHisPlaceToAnother) {
   EXPECT_EQ(Receive(server_, 1), "a");
 }
 
-TEST_F(BacklogTest, WhoIsNoRsocketIsRefused) {
+TEST_F(BacklogTest, OtherClientsAreRefused) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {
     RawClient client(port_);
@@ -494,7 +496,7 @@ TEST_F(BacklogTest, WhoIsNoRsocketIsRefused) {
   ConnectClient();
 }
 
-// What is there of the library is the parent's.
+// The parent's objects of the library do not work in the child.
 TEST_F(BacklogTest, AChildOfForkHasItsOwn) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "threads of such a child are not the sanitizer's business";
@@ -523,7 +525,7 @@ TEST_F(BacklogTest, AChildOfForkHasItsOwn) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0) << "exit " << WEXITSTATUS(status);
-  // And the parent's goes on.
+  // The parent's connections continue.
   Accept();
   SendAll(client_, "y");
   EXPECT_EQ(Receive(server_, 1), "y");

@@ -30,7 +30,7 @@ class DatagramTest : public testing::TestWithParam<int> {
               static_cast<ssize_t>(bytes.size()))
         << std::strerror(errno);
   }
-  // Waits for a datagram, and answers that of `from` are its.
+  // Waits for a datagram and checks that it came from `from`.
   std::string Receive(int to, int from, int flags = 0) {
     EXPECT_EQ(Events(to, POLLIN, kSoon), POLLIN);
     std::string bytes(4000, '\0');
@@ -76,7 +76,7 @@ TEST_P(DatagramTest, EmptyOnesArrive) {
   }
 }
 
-TEST_P(DatagramTest, WhatDoesNotFitIsLost) {
+TEST_P(DatagramTest, TooLongDatagramsAreLost) {
   for (int i = 0; i < 3; ++i) {
     Send(fds_[0], fds_[1], "0123456789");
     ASSERT_EQ(Events(fds_[1], POLLIN, kSoon), POLLIN);
@@ -91,13 +91,13 @@ TEST_P(DatagramTest, WhatDoesNotFitIsLost) {
   }
 }
 
-TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
+TEST_P(DatagramTest, AConnectedSocketReceivesFromItsPeerOnly) {
   const int third = rsocket(GetParam(), SOCK_DGRAM, 0);
   ASSERT_GE(third, 0);
   char byte = 'x';
   EXPECT_EQ(rsend(third, &byte, 1, 0), -1);
   EXPECT_EQ(errno, EDESTADDRREQ);
-  // The third one knows the queue pair of the first.
+  // The third socket knows the queue pair of the first.
   Send(third, fds_[0], "a");
   EXPECT_EQ(Receive(fds_[0], third), "a");
   Send(fds_[0], third, "b");
@@ -112,7 +112,7 @@ TEST_P(DatagramTest, AConnectedOneHearsItsPeerAlone) {
   EXPECT_EQ(rclose(third), 0);
 }
 
-// As with connect(2) over UDP: an address that is given comes first.
+// As with connect(2) over UDP: an explicit address takes precedence.
 TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
   const int third = rsocket(GetParam(), SOCK_DGRAM, 0);
   ASSERT_GE(third, 0);
@@ -129,7 +129,7 @@ TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
   EXPECT_EQ(rclose(third), 0);
 }
 
-TEST_P(DatagramTest, WhoNeverWaitsFindsThemToo) {
+TEST_P(DatagramTest, PollingWithoutWaitingFindsDatagrams) {
   Send(fds_[0], fds_[1], "first");
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
@@ -156,8 +156,8 @@ TEST_P(DatagramTest, TheInterfaceOfAGlobalAddressMeansNothing) {
   }
 }
 
-// A link-local address is one of an interface, which need not be named where
-// the socket is bound to one.
+// A link-local address needs an interface, which may be omitted if the socket
+// is bound to one.
 TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
   if (std::system("ip -6 address add fe80::77/64 dev lo nodad") != 0) {
     GTEST_SKIP() << "not allowed to";
@@ -202,7 +202,7 @@ TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {
   EXPECT_EQ(std::system("ip -6 address del fe80::77/64 dev lo"), 0);
 }
 
-// Those that go over UDP, on a link that is slower than their sender.
+// Datagrams over UDP, on a link that is slower than their sender.
 TEST_P(DatagramTest, ASlowLinkHoldsTheSenderUp) {
   if (std::system("/sbin/tc qdisc add dev lo root tbf rate 400mbit burst 70kb "
                   "limit 10mb") != 0) {
@@ -210,7 +210,7 @@ TEST_P(DatagramTest, ASlowLinkHoldsTheSenderUp) {
   }
   const std::string bytes = Pattern(50000);
   for (int i = 0; i < 20; ++i) Send(fds_[0], fds_[1], bytes);
-  // Who may not wait hears of it.
+  // A non-blocking sender gets an error.
   const LoopbackAddress address(GetParam(), PortOf(fds_[1]));
   ssize_t n;
   do {

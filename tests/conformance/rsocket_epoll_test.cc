@@ -1,4 +1,4 @@
-// repoll_create, repoll_ctl, repoll_wait of rsocket(7), by epoll(7).
+// repoll_create, repoll_ctl, repoll_wait of rsocket(7), compared with epoll(7).
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/wait.h>
@@ -43,7 +43,7 @@ class RsocketEpollTest : public RsocketTest {
     ASSERT_EQ(Control(EPOLL_CTL_ADD, fd, events, data), 0)
         << std::strerror(errno);
   }
-  // What there is within `timeout` ms.
+  // The events that arrive within `timeout` ms.
   std::vector<epoll_event> Wait(int timeout, int most = 10) {
     std::vector<epoll_event> events(static_cast<size_t>(most));
     const int n = repoll_wait(epoll_, events.data(), most, timeout);
@@ -51,7 +51,7 @@ class RsocketEpollTest : public RsocketTest {
     events.resize(static_cast<size_t>(std::max(n, 0)));
     return events;
   }
-  // It is the only one.
+  // Expects exactly one event.
   void ExpectOne(uint32_t wanted, uint64_t data, int timeout = kSoon) {
     const std::vector<epoll_event> events = Wait(timeout);
     ASSERT_EQ(events.size(), 1u);
@@ -82,7 +82,7 @@ TEST_F(RsocketEpollTest, SocketsAndOrdinaryDescriptors) {
 
 TEST_F(RsocketEpollTest, LevelsAreReportedAgain) {
   Connect();
-  Add(server_, EPOLLIN | EPOLLET, 1);  // which is not heeded
+  Add(server_, EPOLLIN | EPOLLET, 1);  // EPOLLET is ignored
   SendAll(client_, "ab");
   ExpectOne(EPOLLIN, 1);
   ExpectOne(EPOLLIN, 1);
@@ -129,7 +129,7 @@ TEST_F(RsocketEpollTest, OnceOnly) {
   ExpectOne(EPOLLIN, 2);
 }
 
-// The thread that waits hears of what others add, change and take out.
+// A waiting thread sees additions, changes and removals.
 TEST_F(RsocketEpollTest, ChangesMeanwhile) {
   Connect();
   SendAll(client_, "a");
@@ -156,12 +156,12 @@ TEST_F(RsocketEpollTest, ChangesMeanwhile) {
   ASSERT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0);
   SendAll(client_, "b");
   ASSERT_EQ(Events(server_, POLLIN, kSoon), POLLIN);
-  ASSERT_TRUE(third.AwaitSleep());  // it is no longer told
+  ASSERT_TRUE(third.AwaitSleep());  // the third thread gets no event any more
   ASSERT_EQ(rclose(std::exchange(epoll_, -1)), 0);
   third.join();
 }
 
-// Of several threads one gets each event.
+// Each event goes to one of several threads.
 TEST_F(RsocketEpollTest, SeveralThreadsWait) {
   constexpr int kMessages = 200;
   Connect();
@@ -202,7 +202,7 @@ TEST_F(RsocketEpollTest, AClosedSocketIsWatchedNoMore) {
   ASSERT_EQ(rclose(std::exchange(server_, -1)), 0);
   EXPECT_TRUE(Wait(0).empty());
   ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
-  // Another one of that number is not known.
+  // Another socket with that number is not watched.
   Connect();
   ASSERT_TRUE(client_ == old || server_ == old);
   SendAll(client_, "a");
@@ -215,10 +215,10 @@ TEST_F(RsocketEpollTest, AClosedSocketIsWatchedNoMore) {
   ExpectOne(EPOLLIN, 2);
 }
 
-// Nobody is left out for others that are always ready.
+// No descriptor starves behind others that are always ready.
 TEST_F(RsocketEpollTest, PlacesAreTakenInTurn) {
   Connect();
-  // Its client may know before it that they are connected.
+  // The client may know of the connection before the server.
   ASSERT_EQ(Events(server_, POLLOUT, kSoon), POLLOUT);
   const int other = eventfd(1, EFD_CLOEXEC);
   Add(client_, EPOLLOUT, 1);
@@ -236,7 +236,7 @@ TEST_F(RsocketEpollTest, PlacesAreTakenInTurn) {
   EXPECT_EQ(close(other), 0);
 }
 
-// Of one that close(2) was called for nothing is left.
+// Nothing remains of an instance that was closed with close(2).
 TEST_F(RsocketEpollTest, ANumberThatWasClosedOtherwise) {
   ASSERT_EQ(close(epoll_), 0);
   const int old = std::exchange(epoll_, -1);
@@ -248,7 +248,7 @@ TEST_F(RsocketEpollTest, ANumberThatWasClosedOtherwise) {
   EXPECT_EQ(close(other), 0);
 }
 
-// Nor in a child of fork.
+// The same in a child of fork.
 TEST_F(RsocketEpollTest, ANumberThatAChildOfForkHasClosed) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -43,7 +43,7 @@ struct LoopbackAddress {
 };
 
 inline uint16_t PortOf(int rsocket) {
-  sockaddr_in6 in = {};  // the port of IPv4 is in the same place
+  sockaddr_in6 in = {};  // the port of IPv4 is at the same offset
   socklen_t length = sizeof(in);
   EXPECT_EQ(rgetsockname(rsocket, reinterpret_cast<sockaddr*>(&in), &length),
             0);
@@ -54,7 +54,7 @@ inline void SetNonblocking(int rsocket, bool on) {
   ASSERT_EQ(rfcntl(rsocket, F_SETFL, on ? O_NONBLOCK : 0), 0);
 }
 
-// The events of `rsocket` that there are within `timeout` (ms).
+// The events of `rsocket` within `timeout` (ms).
 inline short Events(int rsocket, short events, int timeout = 0) {
   pollfd fd = {.fd = rsocket, .events = events, .revents = 0};
   const int n = rpoll(&fd, 1, timeout);
@@ -62,9 +62,9 @@ inline short Events(int rsocket, short events, int timeout = 0) {
   return fd.revents;
 }
 
-inline constexpr int kSoon = 20000;  // ms: it must come
+inline constexpr int kSoon = 20000;  // ms; time limit for an event
 
-// Bytes that differ from place to place.
+// Bytes that depend on their position.
 inline std::string Pattern(size_t length, unsigned seed = 1) {
   std::string bytes(length, '\0');
   for (char& byte : bytes) {
@@ -84,7 +84,7 @@ inline void SendAll(int rsocket, const std::string& bytes) {
   }
 }
 
-// As many bytes as were asked for, or those before the end.
+// Receives `length` bytes, or those before the end of the stream.
 inline std::string Receive(int rsocket, size_t length) {
   std::string bytes(length, '\0');
   size_t done = 0;
@@ -122,7 +122,7 @@ class RsocketTest : public testing::Test {
     client_ = rsocket(family_, SOCK_STREAM, 0);
     ASSERT_GE(client_, 0) << std::strerror(errno);
   }
-  // Both ends in this thread, so one of them does not wait.
+  // Both ends are in this thread, so one of them does not block.
   void Connect() {
     if (listener_ < 0) Listen();
     if (client_ < 0) MakeClient();
@@ -130,7 +130,7 @@ class RsocketTest : public testing::Test {
     const LoopbackAddress address(family_, port_);
     ASSERT_EQ(rconnect(client_, address.get(), address.length), -1);
     ASSERT_EQ(errno, EINPROGRESS);
-    // The request goes out when the client makes progress.
+    // The request is sent when the client makes progress.
     while (Events(listener_, POLLIN, 1) == 0) Events(client_, POLLOUT);
     server_ = raccept(listener_, nullptr, nullptr);
     ASSERT_GE(server_, 0) << std::strerror(errno);
@@ -139,7 +139,7 @@ class RsocketTest : public testing::Test {
     socklen_t length = sizeof(error);
     ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
     ASSERT_EQ(error, 0);
-    // As with TCP it tells so once.
+    // As with TCP, the result is returned once.
     ASSERT_EQ(rconnect(client_, address.get(), address.length), 0)
         << std::strerror(errno);
     SetNonblocking(client_, false);

@@ -1,5 +1,5 @@
-// librspreload.so: what a program that knows TCP alone finds. This program is
-// one, and starts itself anew with the library before all others.
+// librspreload.so under a program that uses TCP. This program is one; it
+// executes itself with the library preloaded.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -40,13 +40,13 @@ namespace conformance {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Their runtimes want to come first.
+// Their runtimes must be loaded first.
 constexpr bool kPreloads = false;
 #else
 constexpr bool kPreloads = true;
 #endif
 
-// Before main: connections are handed over by fork, as RDMAV_FORK_SAFE says.
+// Before main. With RDMAV_FORK_SAFE, fork hands connections over.
 __attribute__((constructor)) void StartAnew(int, char** argv, char**) {
   if (!kPreloads || std::getenv("LD_PRELOAD") != nullptr) return;
   namespace fs = std::filesystem;
@@ -62,8 +62,8 @@ __attribute__((constructor)) void StartAnew(int, char** argv, char**) {
   _exit(99);
 }
 
-constexpr int kSoon = 20000;        // ms: it must come
-constexpr uint16_t kTcpPort = 853;  // one up to 1,024 stays TCP
+constexpr int kSoon = 20000;        // ms; time limit for an event
+constexpr uint16_t kTcpPort = 853;  // ports up to 1,024 stay TCP
 
 class PreloadTest : public testing::Test {
  protected:
@@ -132,7 +132,7 @@ class PreloadTest : public testing::Test {
               static_cast<ssize_t>(bytes.size()))
         << std::strerror(errno);
   }
-  // As many bytes, or those before the end.
+  // Receives `length` bytes, or those before the end of the stream.
   static std::string Receive(int fd, size_t length) {
     std::string bytes(length, '\0');
     const ssize_t n = recv(fd, bytes.data(), length, MSG_WAITALL);
@@ -146,7 +146,7 @@ class PreloadTest : public testing::Test {
     return one.revents;
   }
 
-  // --- epoll_
+  // --- Functions for epoll_.
   int Control(int operation, int fd, uint32_t events) {
     epoll_event event = {.events = events, .data = {.fd = fd}};
     return epoll_ctl(epoll_, operation, fd, &event);
@@ -161,14 +161,14 @@ class PreloadTest : public testing::Test {
     events.resize(static_cast<size_t>(std::max(n, 0)));
     return events;
   }
-  // Whether there comes an event of `fd` at another instance.
+  // Whether another instance reports an event of `fd`.
   static bool WaitAt(int epoll, int fd) {
     epoll_event event;
     const int n = epoll_wait(epoll, &event, 1, kSoon);
     EXPECT_GE(n, 0) << std::strerror(errno);
     return n == 1 && event.data.fd == fd;
   }
-  // Waits until each of `fds` had one of `events`.
+  // Waits until each of `fds` has had one of `events`.
   void ExpectAll(std::vector<int> fds, uint32_t events) {
     while (!fds.empty()) {
       const std::vector<epoll_event> got = Wait();
@@ -208,7 +208,7 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpStayInIt) {
   EXPECT_EQ(Control(EPOLL_CTL_DEL, client_, 0), 0) << std::strerror(errno);
 }
 
-// Also while a thread waits, who looks at it just then.
+// The same while a thread waits and is just checking the rsocket.
 TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
   const int listener = Socket(), end = eventfd(0, EFD_CLOEXEC);
   if (Bind(listener, kTcpPort) != 0 && errno == EACCES) {
@@ -216,7 +216,7 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
   }
   ASSERT_EQ(listen(listener, 0), 0);
   Add(end, EPOLLIN);
-  // Many: so it looks for long.
+  // Many sockets, so that checking takes long.
   Connect();
   std::vector<int> fds = {listener, end};
   for (int i = 0; i < 300; ++i) {
@@ -228,7 +228,7 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
     for (;;) {
       for (const epoll_event& event : Wait(-1)) {
         if (event.data.fd == end) return;
-        // That it is not connected is told as well.
+        // EPOLLHUP of an unconnected socket is reported, too.
         if ((event.events & EPOLLHUP) != 0) continue;
         EXPECT_EQ(Control(EPOLL_CTL_DEL, event.data.fd, 0), 0);
         connected.release();
@@ -236,7 +236,7 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
     }
   });
   for (int i = 0; i < 3 && !HasFailure(); ++i) {
-    // The listener has no place for another one: connecting takes a second.
+    // The listener's backlog is full: connecting takes a second.
     const int first = Socket(), second = Socket();
     EXPECT_EQ(ConnectTo(first, kTcpPort), 0) << std::strerror(errno);
     Add(second, EPOLLOUT);
@@ -259,7 +259,7 @@ TEST_F(PreloadedEpollTest, SocketsThatBecomeTcpBesideAWaitStayInIt) {
   for (const int fd : fds) EXPECT_EQ(close(fd), 0);
 }
 
-// What was bound before stays so.
+// A bound address is kept.
 TEST_F(PreloadTest, SocketsThatBecomeTcpKeepTheirAddress) {
   constexpr char kAddress[] = "192.0.2.77";
   constexpr uint16_t kPort = 20123;
@@ -287,7 +287,7 @@ TEST_F(PreloadTest, SocketsThatBecomeTcpKeepTheirAddress) {
     EXPECT_EQ(close(fd), 0);
   };
   connect_from("127.0.0.1", kPort);
-  // Until the device has it.
+  // Until the device has the address.
   for (bool is_rsocket = false; !is_rsocket;) {
     client_ = Socket();
     sockaddr_in in = Loopback(0);
@@ -316,8 +316,8 @@ TEST_F(PreloadedEpollTest, ConnectionsThatForkSharesStayInIt) {
   EXPECT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0) << std::strerror(errno);
 }
 
-// All that wait hear of the first one that is added, and of what is changed.
-TEST_F(PreloadedEpollTest, WhoWaitsHearsOfChanges) {
+// All waiting threads see the first added rsocket, and later changes.
+TEST_F(PreloadedEpollTest, WaitingThreadsSeeChanges) {
   Connect();
   Send(client_, "a");
   ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
@@ -343,14 +343,14 @@ TEST_F(PreloadedEpollTest, WhoWaitsHearsOfChanges) {
   ASSERT_TRUE(fourth.AwaitSleep());
   ASSERT_EQ(Control(EPOLL_CTL_MOD, server_, EPOLLIN | EPOLLONESHOT), 0);
   fourth.join();
-  // The kernel's instance has nothing of ours to tell.
+  // The kernel's instance reports none of our internal events.
   EXPECT_TRUE(Wait(0).empty());
   ASSERT_EQ(Control(EPOLL_CTL_DEL, server_, 0), 0);
   EXPECT_TRUE(Wait(0).empty());
 }
 
-// Of several threads one gets each event.
-TEST_F(PreloadedEpollTest, OneThreadGetsWhatComesOnce) {
+// Each event goes to one of several threads.
+TEST_F(PreloadedEpollTest, OneThreadGetsEachEvent) {
   constexpr int kMessages = 200;
   Connect();
   const int end = eventfd(0, EFD_CLOEXEC);
@@ -386,7 +386,7 @@ TEST_F(PreloadedEpollTest, OneThreadGetsWhatComesOnce) {
   EXPECT_EQ(close(end), 0);
 }
 
-// The end is one edge, whatever else is wanted.
+// The end is one edge, whatever other events are watched.
 TEST_F(PreloadedEpollTest, TheEndIsReportedOnce) {
   Connect();
   Add(server_, EPOLLIN | EPOLLPRI | EPOLLERR | EPOLLHUP | EPOLLET);
@@ -397,7 +397,7 @@ TEST_F(PreloadedEpollTest, TheEndIsReportedOnce) {
     char byte;
     ended = recv(server_, &byte, 1, MSG_DONTWAIT) == 0;
   }
-  // What is left of it, if it came by halves.
+  // The rest of it, if the two halves were reported separately.
   Wait(100);
   EXPECT_TRUE(Wait(100).empty());
 }
@@ -407,7 +407,7 @@ TEST_F(PreloadedEpollTest, AConnectionIsNewsAfterAnUnconnectedSocket) {
   client_ = Socket(SOCK_NONBLOCK);
   Add(client_, EPOLLIN | EPOLLOUT | EPOLLET);
   Add(listener_, EPOLLIN);
-  EXPECT_EQ(Wait().size(), 1u);  // it is not connected
+  EXPECT_EQ(Wait().size(), 1u);  // not connected
   EXPECT_TRUE(Wait(0).empty());
   rxe_user::WatchedThread waits([&] { ExpectAll({client_}, EPOLLOUT); });
   ASSERT_TRUE(waits.AwaitSleep());
@@ -418,10 +418,10 @@ TEST_F(PreloadedEpollTest, AConnectionIsNewsAfterAnUnconnectedSocket) {
   waits.join();
 }
 
-// Nobody is left out for others that are always ready.
+// No descriptor starves behind others that are always ready.
 TEST_F(PreloadedEpollTest, PlacesAreTakenInTurn) {
   Connect();
-  // Its client may know before it that they are connected.
+  // The client may know of the connection before the server.
   ASSERT_EQ(Poll(server_, POLLOUT), POLLOUT);
   const int other = eventfd(1, EFD_CLOEXEC);
   Add(client_, EPOLLOUT);
@@ -492,14 +492,14 @@ TEST_F(PreloadedEpollTest, TwoInstances) {
   EXPECT_EQ(close(second), 0);
 }
 
-// A copy of its number is the same instance, made before it has rsockets or
-// afterwards. As event loops of Rust use them: what is added to one number is
-// waited for by another.
+// A duplicate of an instance is the same instance, whether it was made before
+// or after adding rsockets. Event loops of Rust add to one number and wait on
+// another.
 TEST_F(PreloadedEpollTest, ACopyOfAnInstanceIsTheSame) {
   Connect();
   const int original = epoll_, other = eventfd(0, EFD_CLOEXEC);
   const int early[] = {dup(epoll_), fcntl(epoll_, F_DUPFD_CLOEXEC, 0)};
-  // Threads that wait in the kernel hear of it, too, each by its own number.
+  // Threads that wait in the kernel see it too, each on its own number.
   std::atomic<int> told{0};
   rxe_user::WatchedThread waits[] = {
       rxe_user::WatchedThread([&] { told += WaitAt(original, server_); }),
@@ -536,7 +536,7 @@ TEST_F(PreloadedEpollTest, ACopyOfAnInstanceIsTheSame) {
   for (const int number : {late, early[0], other}) {
     EXPECT_EQ(close(number), 0);
   }
-  // The number is another instance's now.
+  // The number now belongs to another instance.
   const int next = epoll_create1(EPOLL_CLOEXEC);
   ASSERT_EQ(next, original);
   epoll_ = next;
@@ -556,15 +556,15 @@ TEST_F(PreloadedEpollTest, NoDescriptorIsLeft) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-// A connection that comes to nothing does not silence its listener.
-TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
+// A failed connection does not silence its listener.
+TEST_F(PreloadedEpollTest, AListenerReportsTheNextConnectionAfterAFailure) {
   Listen(SOCK_NONBLOCK);
   Add(listener_, EPOLLIN | EPOLLET);
   int clients[2];
   for (int& client : clients) {
     client = Socket(SOCK_NONBLOCK);
     Add(client, EPOLLOUT | EPOLLONESHOT);
-    ExpectAll({client}, EPOLLOUT);  // it is not connected
+    ExpectAll({client}, EPOLLOUT);  // not connected
   }
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -583,7 +583,7 @@ TEST_F(PreloadedEpollTest, AListenerHearsOfTheNextOneAfterAFailure) {
   for (const int client : clients) EXPECT_EQ(close(client), 0);
 }
 
-// --- Before accepting.
+// --- Connections before accept.
 
 // Most tests of network code are such programs.
 TEST_F(PreloadTest, BothEndsInOneThread) {
@@ -618,7 +618,7 @@ TEST_F(PreloadTest, WithoutADescriptorAConnectionWaitsOn) {
   EXPECT_EQ(Receive(server_, 1), "a");
 }
 
-// An event loop that connects to itself, told of each thing once.
+// An event loop that connects to itself, edge-triggered.
 TEST_F(PreloadedEpollTest, BothEndsInOneLoop) {
   Listen(SOCK_NONBLOCK);
   client_ = Socket(SOCK_NONBLOCK);
@@ -644,8 +644,8 @@ TEST_F(PreloadedEpollTest, BothEndsInOneLoop) {
 
 // --- Other processes.
 
-// A child of vfork has its parent's memory: what it closes and copies is its
-// own all the same.
+// A child of vfork shares its parent's memory, but what it closes and
+// duplicates is its own.
 TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   Connect();
   const int number = fcntl(server_, F_DUPFD_CLOEXEC, 300);
@@ -672,7 +672,7 @@ TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
-// One that libc knows nothing of, but with a copy of the memory, is on its own.
+// A child with a copy of the memory that libc does not know of is independent.
 TEST_F(PreloadTest, AChildOfCloneHasItsOwnDescriptors) {
   Connect();
   const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -693,7 +693,7 @@ TEST_F(PreloadTest, AChildOfCloneHasItsOwnDescriptors) {
   EXPECT_EQ(Receive(server_, 5), "hello");
 }
 
-// Other threads are in the middle of calls when one forks.
+// Other threads are in calls when one forks.
 TEST_F(PreloadTest, BytesStayInOrderWhenAnotherThreadForks) {
   constexpr int kRounds = 30;
   for (int i = 0; i < kRounds && !HasFailure(); ++i) {
@@ -719,7 +719,7 @@ TEST_F(PreloadTest, BytesStayInOrderWhenAnotherThreadForks) {
   }
 }
 
-TEST_F(PreloadTest, WhoPollsWhenAnotherThreadForksHearsOfData) {
+TEST_F(PreloadTest, PollingDuringAForkSeesData) {
   constexpr int kRounds = 30;
   for (int i = 0; i < kRounds && !HasFailure(); ++i) {
     Connect();
@@ -740,7 +740,7 @@ TEST_F(PreloadTest, WhoPollsWhenAnotherThreadForksHearsOfData) {
   }
 }
 
-// Else they would not hear that the parent has ended.
+// Otherwise the children would not see that the parent has ended.
 TEST_F(PreloadTest, LaterChildrenHaveNoEndsOfEarlierOnes) {
   Connect();
   int before = -1;
@@ -765,7 +765,7 @@ TEST_F(PreloadTest, LaterChildrenHaveNoEndsOfEarlierOnes) {
   EXPECT_GT(before, 0);
 }
 
-// The time-outs are the program's, not of those who carry.
+// Time-outs apply to the program, not to the carrying threads.
 TEST_F(PreloadTest, ConnectionsThatForkSharesKeepTheirTimeouts) {
   Listen();
   const timeval timeout = {.tv_sec = 0, .tv_usec = 50000};
@@ -787,7 +787,7 @@ TEST_F(PreloadTest, ConnectionsThatForkSharesKeepTheirTimeouts) {
   EXPECT_EQ(Receive(server_, 1), "a");
 }
 
-// Those that do not wait are carried by threads that do.
+// Non-blocking connections are carried by blocking threads.
 TEST_F(PreloadTest, NonblockingConnectionsAreCarried) {
   constexpr size_t kMuch = 3 << 20;
   Connect();
@@ -831,8 +831,8 @@ TEST_F(PreloadTest, RangesAreClosed) {
 
 // --- SIGPIPE.
 
-// Calls that send on `fd` fail as they do on TCP: EPIPE, and a signal for the
-// thread, unless MSG_NOSIGNAL is set.
+// Calls that send on `fd` fail as on TCP: EPIPE, and a signal for the thread
+// unless MSG_NOSIGNAL is set.
 void ExpectBrokenPipe(int fd) {
   sigset_t pipe, before;
   sigemptyset(&pipe);
@@ -868,14 +868,14 @@ void ExpectBrokenPipe(int fd) {
   EXPECT_EQ(pthread_sigmask(SIG_SETMASK, &before, nullptr), 0);
 }
 
-TEST_F(PreloadTest, WhoSendsToNobodyGetsASignal) {
+TEST_F(PreloadTest, SendingWithoutAPeerRaisesSigpipe) {
   Connect();
   ASSERT_EQ(shutdown(client_, SHUT_WR), 0);
   ExpectBrokenPipe(client_);
   EXPECT_EQ(close(std::exchange(server_, -1)), 0);
   EXPECT_EQ(Receive(client_, 1), "");
   ExpectBrokenPipe(client_);
-  // Nor is there anybody before it connects.
+  // The same before it connects.
   const int unconnected = Socket();
   ExpectBrokenPipe(unconnected);
   EXPECT_EQ(close(unconnected), 0);
@@ -886,7 +886,7 @@ TEST_F(PreloadTest, ThePeerThatClosesBreaksThePipe) {
   EXPECT_EQ(close(std::exchange(server_, -1)), 0);
   ASSERT_NE(Poll(client_, POLLRDHUP) & POLLRDHUP, 0);
   ExpectBrokenPipe(client_);
-  // By itself it ends the program, as its manual pages say.
+  // Without a handler the signal ends the program.
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
@@ -900,7 +900,7 @@ TEST_F(PreloadTest, ThePeerThatClosesBreaksThePipe) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) << status;
 }
 
-// The same of the kernel's own.
+// The same with TCP of the kernel.
 TEST_F(PreloadTest, TcpBreaksThePipe) {
   listener_ = Socket();
   if (Bind(listener_, kTcpPort) != 0 && errno == EACCES) {
@@ -916,7 +916,7 @@ TEST_F(PreloadTest, TcpBreaksThePipe) {
   ExpectBrokenPipe(client_);
 }
 
-// Programs look at errno after they have closed what failed.
+// Programs read errno after they have closed a failed socket.
 TEST_F(PreloadTest, CallsThatSucceedLeaveErrno) {
   constexpr int kBefore = ENOTEMPTY;
   const auto expect = [&](const char* what, auto call) {
@@ -956,7 +956,7 @@ TEST_F(PreloadTest, CallsThatSucceedLeaveErrno) {
     const auto number = static_cast<unsigned>(other);
     return close_range(number, number, 0);
   });
-  // It becomes TCP.
+  // This socket becomes TCP.
   const int tcp = Socket();
   if (expect("bind", [&] { return Bind(tcp, kTcpPort); }) == 0) {
     expect("listen", [&] { return listen(tcp, 1); });
@@ -1039,7 +1039,7 @@ TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {
   epoll_event event;
   expect_interrupted(
       [&] { return epoll_pwait(epoll_, &event, 1, kSoon, &mask); });
-  // What is ready comes first.
+  // Ready descriptors take precedence.
   Send(client_, "a");
   ASSERT_EQ(Poll(server_, POLLIN), POLLIN);
   pthread_kill(pthread_self(), SIGUSR1);
@@ -1096,7 +1096,7 @@ TEST_F(SendFileTest, NothingIsTheEndOfTheFileAlone) {
     }
   });
   std::thread reads([&] {
-    // By little, so that the sender waits.
+    // In small pieces, so that the sender waits.
     for (size_t left = kSize; left > 0;) {
       char bytes[16384];
       const ssize_t n = recv(client_, bytes, sizeof(bytes), 0);

@@ -33,8 +33,8 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyTest,
 TEST_P(FamilyTest, BytesArriveInOrderBothWaysAtOnce) {
   Listen(GetParam());
   Connect();
-  // Often: two threads wait at each end, and one of them takes what the other
-  // one waits for.
+  // Repeated: two threads wait at each end, and one of them takes the event
+  // that the other waits for.
   for (int i = 0; i < 10 && !HasFailure(); ++i) {
     const std::string there = Pattern(kMuch, 1 + i);
     const std::string back = Pattern(kMuch, 101 + i);
@@ -119,8 +119,7 @@ TEST_F(RsocketTest, AFullPipeBlocksAndGoesOn) {
   SetNonblocking(client_, true);
   const std::string bytes = Pattern(kMuch);
   size_t sent = 0;
-  // What is on its way, and what the server grants as it accepts, makes room
-  // yet.
+  // Data in flight, and the server's grants as it accepts, still make room.
   do {
     ssize_t n;
     while ((n = rsend(client_, bytes.data() + sent, 10000, 0)) > 0) {
@@ -206,7 +205,7 @@ TEST_F(RsocketTest, HalfOfItIsShut) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
-TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
+TEST_F(RsocketTest, DataBeforeTheEndCanBeRead) {
   Connect();
   const std::string bytes = Pattern(50000);
   SendAll(client_, bytes);
@@ -217,7 +216,7 @@ TEST_F(RsocketTest, WhatWasSentBeforeTheEndCanBeRead) {
   EXPECT_EQ(errno, ECONNRESET);
 }
 
-// A server with an address to which the way can be taken away.
+// A server with an address whose route can be removed.
 constexpr char kAddress[] = "192.0.2.77";
 
 class RouteTest : public RsocketTest {
@@ -227,12 +226,12 @@ class RouteTest : public RsocketTest {
     RsocketTest::TearDown();
     rxe_user::SetLoopbackAddress(kAddress, false);
   }
-  // False where it is not allowed.
+  // Returns false if that is not allowed.
   bool ListenThere() {
     if (!rxe_user::SetLoopbackAddress(kAddress, true)) return false;
     listener_ = rsocket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in to = Address(0);
-    // The device has it a moment later.
+    // The device gets the address a moment later.
     while (rbind(listener_, reinterpret_cast<const sockaddr*>(&to),
                  sizeof(to)) != 0) {
       EXPECT_TRUE(errno == ENODEV || errno == EADDRNOTAVAIL)
@@ -253,8 +252,8 @@ class RouteTest : public RsocketTest {
   }
 };
 
-// Both ends have shut their half before they know of the other one's: what was
-// on its way arrives all the same.
+// Both ends shut down their half before they know that the other has. Data in
+// flight still arrives.
 TEST_F(RouteTest, CrossingHalfClosesLoseNothing) {
   if (!ListenThere()) GTEST_SKIP() << "not allowed to";
   MakeClient();
@@ -286,7 +285,7 @@ TEST_F(RouteTest, CrossingHalfClosesLoseNothing) {
   closes.join();
 }
 
-// Whatever the parent's threads hold at that moment.
+// Whatever locks the parent's threads hold at the fork.
 TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocator may hang in such a child";
@@ -316,7 +315,7 @@ TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
       if (i % 2 == 0) {
         if (rclose(server_) != 0 || rclose(client_) != 0) _exit(4);
       } else {
-        // A socket of its own gets such a number: the first that is free.
+        // A new socket gets this number: the first free one.
         while (dup(0) < server_) {
         }
         close(server_);
@@ -333,7 +332,7 @@ TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
   receives.join();
 }
 
-// A call that must not wait does not wait for others either.
+// A non-blocking call does not wait for other threads either.
 TEST_F(RsocketTest, AFullPipeOfAnotherThread) {
   Connect();
   const std::string bytes = Pattern(kMuch);
@@ -366,7 +365,7 @@ TEST_F(RsocketTest, ShutdownEndsAccepting) {
   accepts.join();
 }
 
-TEST_F(RsocketTest, ShutdownResetsWhoWaitsToBeAccepted) {
+TEST_F(RsocketTest, ShutdownResetsTheBacklog) {
   Listen();
   MakeClient();
   SetNonblocking(client_, true);
@@ -382,7 +381,7 @@ TEST_F(RsocketTest, ShutdownResetsWhoWaitsToBeAccepted) {
   EXPECT_EQ(error, ECONNRESET);
 }
 
-// Nobody looks at the listener meanwhile.
+// No call waits on the listener meanwhile.
 TEST_F(RsocketTest, AListenerThatWasShutRefusesConnections) {
   for (const int family : {AF_INET, AF_INET6}) {
     Listen(family);
@@ -398,7 +397,7 @@ TEST_F(RsocketTest, AListenerThatWasShutRefusesConnections) {
     ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
     EXPECT_EQ(error, ECONNREFUSED);
     if (HasFailure()) return;
-    // It is what it was before it listened.
+    // It is in the state before listen.
     EXPECT_EQ(Events(listener_, POLLIN | POLLOUT), POLLOUT | POLLHUP);
     EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
     EXPECT_EQ(errno, EINVAL);
@@ -429,7 +428,7 @@ TEST_F(RsocketTest, CallsThatSucceedLeaveErrno) {
   EXPECT_EQ(errno, kBefore);
   ASSERT_EQ(rclose(fd), 0);
   EXPECT_EQ(errno, kBefore);
-  // What is connected: each end in a thread, both of which wait.
+  // Connected sockets: one thread waits at each end.
   MakeClient();
   std::thread connects([&] {
     errno = kBefore;
@@ -452,9 +451,9 @@ TEST_F(RsocketTest, CallsThatSucceedLeaveErrno) {
   EXPECT_EQ(errno, kBefore);
 }
 
-// Who connects has a connection, and its end, although the peer closes before
-// it knows of that itself.
-TEST_F(RsocketTest, WhoAcceptsClosesAtOnce) {
+// The client gets a connection and its end, although the server closes before
+// it knows of the connection.
+TEST_F(RsocketTest, TheServerClosesAtOnce) {
   Listen();
   std::atomic<bool> done = false;
   std::thread serves([&] {
@@ -473,12 +472,12 @@ TEST_F(RsocketTest, WhoAcceptsClosesAtOnce) {
     ASSERT_EQ(rclose(std::exchange(client_, -1)), 0);
   }
   done = true;
-  MakeClient();  // ends accepting
+  MakeClient();  // ends the accept
   rconnect(client_, address.get(), address.length);
   serves.join();
 }
 
-TEST_F(RsocketTest, WhoAcceptsShutsAtOnce) {
+TEST_F(RsocketTest, TheServerShutsDownAtOnce) {
   Listen();
   for (int i = 0; i < 20 && !HasFailure(); ++i) {
     MakeClient();
@@ -498,8 +497,7 @@ TEST_F(RsocketTest, WhoAcceptsShutsAtOnce) {
   }
 }
 
-// The interface is that of the device, since a listener on all addresses has
-// none.
+// The interface is the device's, because a listener on all addresses has none.
 TEST_F(RsocketTest, LinkLocalAddressesHaveTheirInterface) {
   if (std::system("ip -6 address add fe80::78/64 dev lo nodad") != 0) {
     GTEST_SKIP() << "not allowed to";
@@ -508,7 +506,7 @@ TEST_F(RsocketTest, LinkLocalAddressesHaveTheirInterface) {
   in.sin6_family = AF_INET6;
   in.sin6_scope_id = if_nametoindex("lo");
   ASSERT_EQ(inet_pton(AF_INET6, "fe80::78", &in.sin6_addr), 1);
-  // Until the device has it.
+  // Until the device has the address.
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(kSoon);
   for (bool has_it = false; !has_it;) {
@@ -546,14 +544,14 @@ TEST_F(RsocketTest, LinkLocalAddressesHaveTheirInterface) {
     EXPECT_EQ(name.sin6_scope_id, in.sin6_scope_id);
     EXPECT_EQ(std::memcmp(&name.sin6_addr, &in.sin6_addr, sizeof(in6_addr)), 0);
   }
-  // While they have their address: closing tells the other end.
+  // While the address exists: closing notifies the other end.
   for (int* const fd : {&client_, &server_, &listener_}) {
     EXPECT_EQ(rclose(std::exchange(*fd, -1)), 0);
   }
   EXPECT_EQ(std::system("ip -6 address del fe80::78/64 dev lo"), 0);
 }
 
-// connect(2) again says what has become of the connection that is on its way.
+// A second connect(2) returns the state of the connection in progress.
 TEST_F(RsocketTest, ConnectingAgain) {
   Listen();
   MakeClient();
@@ -583,7 +581,7 @@ TEST_F(RsocketTest, VectorsOfAnImpossibleLength) {
   }
 }
 
-TEST_F(RsocketTest, ClosingWakesWhoWaits) {
+TEST_F(RsocketTest, ClosingWakesWaitingThreads) {
   Connect();
   rxe_user::WatchedThread reads([&, socket = server_] {
     char byte;
@@ -669,7 +667,7 @@ TEST_F(RsocketTest, ATimeoutEndsWaiting) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-// A connection is often closed by a destructor of its thread, and waits there.
+// A connection is often closed, and waits, in a destructor of its thread.
 TEST_F(RsocketTest, ThreadsThatWaitInTheirDestructorsLeaveNothing) {
   Connect();
   const timeval soon = {.tv_sec = 0, .tv_usec = 1000};
@@ -700,8 +698,8 @@ TEST_F(RsocketTest, ThreadsThatWaitInTheirDestructorsLeaveNothing) {
   EXPECT_EQ(pthread_key_delete(key), 0);
 }
 
-// The descriptors of this program that are sockets and have small numbers.
-// Without those of rtnetlink, which libnl opens.
+// The sockets of this program with small descriptor numbers, without the
+// rtnetlink sockets of libnl.
 std::vector<int> SmallSockets() {
   std::vector<int> sockets;
   for (int fd = 0; fd < 512; ++fd) {
@@ -716,9 +714,10 @@ std::vector<int> SmallSockets() {
 }
 const std::vector<int> inherited_sockets = SmallSockets();
 
-// select(2) ends at 1,024, and some programs take small numbers alone. An
-// rsocket is made of no sockets, so all that there are serve all of them.
-TEST_F(RsocketTest, WhatTheLibraryHasForAllIsOutOfTheWay) {
+// select(2) is limited to 1,024, and some programs only accept small numbers.
+// An rsocket needs no socket of its own, so all sockets are the library's
+// shared ones.
+TEST_F(RsocketTest, SharedSocketsHaveLargeNumbers) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_cur < 1024) GTEST_SKIP() << "there is no room";
@@ -744,7 +743,7 @@ TEST_F(RsocketTest, NumbersThatAreNoSockets) {
   EXPECT_EQ(rsocket(AF_INET, SOCK_RAW, 0), -1);
 }
 
-// Of a socket that close(2) was called for nothing is left.
+// Nothing remains of a socket that was closed with close(2).
 TEST_F(RsocketTest, ANumberThatWasClosedOtherwise) {
   MakeClient();
   const int old = client_;
@@ -789,7 +788,7 @@ class IomapTest : public RsocketTest {
     }
     Connect();
   }
-  // The client has a mapping by the time that it has read this.
+  // The client has a mapping when it has read this message.
   void Tell() {
     SendAll(server_, "m");
     ASSERT_EQ(Receive(client_, 1), "m");
@@ -826,7 +825,7 @@ TEST_F(IomapTest, BeyondTheMappingsNothingIsWritten) {
   EXPECT_EQ(errno, EINVAL);
 }
 
-// Whoever waits hears that it is his own end that fails.
+// Waiting threads get the error of their own end.
 TEST_F(RsocketTest, AnEndWhoseQueuePairCannotBeMade) {
   const int too_much = 1 << 20;
   Listen();
@@ -849,7 +848,7 @@ TEST_F(RsocketTest, AnEndWhoseQueuePairCannotBeMade) {
   while (Events(listener_, POLLIN, 1) == 0) Events(client_, POLLOUT);
   EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
-  // And so does the other one.
+  // The other end fails, too.
   EXPECT_NE(Events(client_, POLLOUT, kSoon), 0);
   int error = 0;
   socklen_t length = sizeof(error);
@@ -861,7 +860,8 @@ TEST_F(RsocketTest, AnEndWhoseQueuePairCannotBeMade) {
 
 constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";
 
-// This process's, which its other threads may be reading, and one setting more.
+// The environment of this process, which other threads may read, with one more
+// setting.
 std::vector<char*> EnvironmentWith(std::string& setting) {
   std::vector<char*> all;
   for (char** one = environ; *one != nullptr; ++one) all.push_back(*one);
@@ -870,7 +870,7 @@ std::vector<char*> EnvironmentWith(std::string& setting) {
   return all;
 }
 
-// Sends as much as it was asked for, and ends without a word.
+// Sends as many bytes as requested, and ends without closing.
 [[noreturn]] void RunPeer() {
   const int fd = rsocket(AF_INET, SOCK_STREAM, 0);
   const LoopbackAddress address(
@@ -893,7 +893,7 @@ std::vector<char*> EnvironmentWith(std::string& setting) {
 
 class PeerTest : public RsocketTest {
  protected:
-  // Runs `test` in a process of its own, which connects.
+  // Runs `test` in another process, which connects.
   void StartPeer(const char* test) {
     Listen();
     std::string port = std::string(kPort) + "=" + std::to_string(port_);
@@ -927,7 +927,7 @@ TEST_F(PeerTest, AnotherProcessEndsWithoutClosing) {
   ExpectThatItEnds();
 }
 
-// Who never waits hears of it, too.
+// A program that never waits notices it, too.
 TEST_F(PeerTest, AnotherProcessIsKilled) {
   if (std::getenv(kPort) != nullptr) RunPeerThatStays();
   StartPeer("PeerTest.AnotherProcessIsKilled");
@@ -944,8 +944,8 @@ TEST_F(PeerTest, AnotherProcessIsKilled) {
 
 constexpr int kConnections = 6;
 
-// Connects often, and ends when there is no way to the server any more.
-// `linger_seconds`: of SO_LINGER, unless negative.
+// Makes many connections, and ends when the route to the server is gone.
+// `linger_seconds`: for SO_LINGER, unless negative.
 [[noreturn]] void RunPeerWithManyConnections(int linger_seconds) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;
@@ -966,15 +966,15 @@ constexpr int kConnections = 6;
       std::exit(5);
     }
   }
-  char byte;  // the test says when
+  char byte;  // the test decides when
   std::exit(read(STDIN_FILENO, &byte, 1) == 1 ? 0 : 4);
 }
 
 // A process that ends waits for all its connections at once.
 class ManyConnectionsTest : public RouteTest {
  protected:
-  // Runs `test` in a process of its own. `most`: less than if it waited for one
-  // after the other.
+  // Runs `test` in another process. `most`: shorter than waiting for one
+  // connection after the other.
   void ExpectThatItEndsWhosePeersAreGone(const char* test,
                                          std::chrono::seconds least,
                                          std::chrono::seconds most) {
@@ -1024,7 +1024,7 @@ class ManyConnectionsTest : public RouteTest {
   }
 };
 
-// Until their requests have been retried in vain.
+// Until the retries of their requests are exhausted.
 TEST_F(ManyConnectionsTest, TheyAreWaitedFor) {
   if (std::getenv(kPort) != nullptr) RunPeerWithManyConnections(-1);
   if (!ListenThere()) GTEST_SKIP() << "not allowed to";
@@ -1041,7 +1041,8 @@ TEST_F(ManyConnectionsTest, TheyLinger) {
                                     std::chrono::seconds(6));
 }
 
-// A handler of atexit(3) that was there first runs last, and may still talk.
+// The first registered handler of atexit(3) runs last, and may still
+// communicate.
 constexpr int kRounds = 1000;
 int fd_at_exit = -1;
 

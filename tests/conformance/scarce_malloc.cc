@@ -30,7 +30,7 @@ void RefuseThreads(const char* name, int granted, bool for_long) {
 void StopRefusing() { refuses = false; }
 int RefusedOfThreads() { return refused_of_threads; }
 
-// Of the calling thread, by its name.
+// Whether an allocation of the calling thread fails, by its name.
 bool IsRefusedByName() {
   if (!refuses) return false;
   char name[16] = {};
@@ -70,7 +70,7 @@ bool Refused() {
 #pragma GCC visibility push(default)
 extern "C" {
 
-// glibc's own.
+// glibc's own functions.
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);

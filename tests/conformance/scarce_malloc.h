@@ -1,5 +1,5 @@
-// For tests of what happens when there is no memory: who links this has its
-// malloc, and so have the libraries that it is linked to.
+// Simulates a lack of memory: a program that links this, and its libraries, use
+// its malloc.
 #ifndef TESTS_CONFORMANCE_SCARCE_MALLOC_H_
 #define TESTS_CONFORMANCE_SCARCE_MALLOC_H_
 
@@ -9,26 +9,25 @@
 
 namespace conformance {
 
-// Not under a sanitizer that has a malloc of its own.
+// False under a sanitizer that has its own malloc.
 bool MallocCanBeRefused();
 
-// How many allocations the calling thread is still granted; other threads get
-// all that they want.
+// The allocations that still succeed in the calling thread. Other threads are
+// not limited.
 inline constexpr int kUnlimited = -1;
 extern thread_local int mallocs_left;
 
-// The same for all threads of this name together, of whom one allocation is
-// refused when so many have been granted, or, if `for_long`, all until
-// StopRefusing. One name at a time.
+// The same for all threads of this name together. After `granted` allocations
+// one fails, or, if `for_long`, all until StopRefusing. One name at a time.
 void RefuseThreads(const char* name, int granted, bool for_long = false);
 void StopRefusing();
-// How many it were since RefuseThreads.
+// The allocations that have failed since RefuseThreads.
 int RefusedOfThreads();
 
-// Calls `make`, which returns null and sets errno on failure, with more and
-// more memory until it has enough: what it returned then. How many places there
-// were to fail at is added to `*refused`. A failure of the test if another
-// error comes than ENOMEM.
+// Calls `make`, which returns null and sets errno on failure, with increasing
+// memory until it succeeds. Returns its result and adds the number of failed
+// allocations to `*refused`. The test fails if another error than ENOMEM
+// occurs.
 template <typename Call>
 auto UntilThereIsMemory(const char* what, Call make, int* refused) {
   constexpr int kEnough = 10'000;

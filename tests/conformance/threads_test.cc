@@ -1,4 +1,4 @@
-// Several threads at once: posting, polling, waiting, making and destroying.
+// Several threads at once: posting, polling, waiting, creating and destroying.
 #include <atomic>
 #include <cerrno>
 #include <iterator>
@@ -90,8 +90,8 @@ TEST_F(ThreadTest, RegisteringAndDestroyingUnderTraffic) {
   churn.join();
 }
 
-// A region that is taken away while a peer writes to it: the memory is not
-// touched after ibv_dereg_mr has returned.
+// A region is deregistered while a peer writes to it: the memory is not
+// accessed after ibv_dereg_mr has returned.
 TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
   int cut_short = 0;
   for (int round = 0; round < 20 || (cut_short == 0 && round < 200); ++round) {
@@ -108,7 +108,7 @@ TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
     ASSERT_EQ(ibv_dereg_mr(d.mr), 0);
     d.mr = nullptr;
     const std::vector<uint8_t> snapshot = d.memory;
-    // Those that were through, an error, and the rest flushed.
+    // Some completed, one error, and the rest flushed.
     bool failed = false;
     for (int i = 0; i < 8; ++i) failed |= Next(c.cq).status != IBV_WC_SUCCESS;
     cut_short += failed ? 1 : 0;
@@ -119,11 +119,11 @@ TEST_F(ThreadTest, DeregisteringEndsAllAccess) {
   EXPECT_GE(cut_short, 1);
 }
 
-// A program that changes its lists while they are posted gets one or the other,
-// and harms nobody but itself.
+// A program that changes its lists during posting gets the old or the new
+// values, and harms only itself.
 TEST_F(ThreadTest, ListsThatChangeWhileTheyArePosted) {
   std::vector<uint8_t> data(1 << 16, 0x5a);
-  // Many, so that time passes between the first look at the last one and the
+  // Many entries, so that time passes between the check of the last one and the
   // copy.
   constexpr int kSges = 32;
   ibv_sge sges[kSges];
@@ -164,12 +164,12 @@ TEST_F(ThreadTest, ListsThatChangeWhileTheyArePosted) {
   changer.join();
   EXPECT_GE(posted, 1u);
   EXPECT_GE(refused, 1u);
-  // What the entries say together and no more has arrived.
+  // Exactly the bytes of the entries have arrived.
   EXPECT_EQ(b_.memory[4 * kSges - 1], 0x5a);
   EXPECT_EQ(b_.memory[4 * kSges], 0);
 }
 
-// Importing looks through the contexts that there are, which others may close.
+// Importing walks all contexts, which other threads may close.
 TEST_F(ThreadTest, ImportingAContextBesideOthersThatAreClosed) {
   std::atomic<bool> stop{false};
   std::thread opens([&] {

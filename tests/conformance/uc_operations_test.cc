@@ -1,7 +1,7 @@
-// Unreliable connections: every operation with its content checked, and what is
-// dropped without a word (IBA vol. 1, 9.8; manual pages ibv_post_send(3),
-// ibv_create_qp_ex(3)). Both ends are in one thread, and a message fits the
-// socket's buffer: nothing is lost on the way.
+// Unreliable connections: every operation with its content checked, and packets
+// that are dropped silently (IBA vol. 1, 9.8; manual pages ibv_post_send(3),
+// ibv_create_qp_ex(3)). Both ends are in one thread and a message fits the
+// socket's buffer, so nothing is lost.
 #include <atomic>
 #include <cerrno>
 
@@ -26,7 +26,7 @@ class UcTest : public PairTest {
     Connect(&a_, &b_, connect);
   }
 
-  // `b_` has posted receive `wr_id`: a SEND takes it, so nothing before did.
+  // Expects that the posted receive `wr_id` of `b_` is unused: a SEND takes it.
   void ExpectReceiveUnused(uint64_t wr_id) {
     FillPattern(a_.memory.data(), 100, 77);
     ASSERT_EQ(Send(a_, IBV_WR_SEND, 900, 0, 100), 0);
@@ -37,7 +37,7 @@ class UcTest : public PairTest {
     EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
   }
 
-  static constexpr size_t kReceives = 1 << 19;  // where receives are placed
+  static constexpr size_t kReceives = 1 << 19;  // offset of receives
   static constexpr uint32_t kSizes[] = {1, 7, 1023, 1024, 1025, 4096, 20001};
 };
 
@@ -62,7 +62,8 @@ TEST_F(UcTest, WriteArrives) {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, size, IBV_SEND_SIGNALED,
                    b_.address(3), b_.mr->rkey),
               0);
-    ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 0), 0);  // tells of it
+    // Shows that the WRITE has arrived.
+    ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 0), 0);
     EXPECT_EQ(ExpectSuccess(a_.cq, 1).opcode, IBV_WC_RDMA_WRITE);
     ExpectSuccess(a_.cq, 2);
     ExpectSuccess(b_.cq, 1);
@@ -160,7 +161,7 @@ TEST_F(UcTest, ReadsAndAtomicsAreRefused) {
   }
 }
 
-// Manual page ibv_modify_qp(3): these are of reliable connections.
+// Manual page ibv_modify_qp(3): these attributes are for reliable connections.
 TEST_F(UcTest, AttributesOfReliableConnectionsAreRefused) {
   Side side;
   MakeSide(&side, {.type = IBV_QPT_UC});
@@ -185,7 +186,7 @@ TEST_F(UcTest, AttributesOfReliableConnectionsAreRefused) {
 TEST_F(UcTest, SendWithoutReceiveIsDropped) {
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 3000), 0);
   ExpectSuccess(a_.cq, 1);
-  // What is behind it has arrived: so it has been dropped already.
+  // A later message has arrived, so this one was dropped before.
   a_.memory[0] = 1;
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 3, 0, 1, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey),
@@ -234,7 +235,7 @@ TEST_F(UcTest, WriteWithoutTheQueuePairsRightIsDropped) {
   EXPECT_EQ(b_.memory[0], 0);
 }
 
-// IBA vol. 1, 10.3.1.6: an error of a send request stops the send queue alone.
+// IBA vol. 1, 10.3.1.6: an error of a send request stops only the send queue.
 TEST_F(UcTest, BadLocalKeyStopsTheSendQueue) {
   ibv_sge sge = {a_.address(), 8, a_.mr->lkey ^ 0x100};
   ibv_send_wr wr = {};

@@ -1,7 +1,7 @@
 // Unreliable datagrams and address handles: manual pages ibv_post_send(3),
 // ibv_create_ah(3), ibv_create_ah_from_wc(3), ibv_modify_qp(3); IBA vol. 1,
-// 9.8.3 and 10.2.2. Both ends are in one thread, and what is on its way fits a
-// socket's buffer: nothing is lost.
+// 9.8.3 and 10.2.2. Both ends are in one thread and all packets fit a socket's
+// buffer, so nothing is lost.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -85,7 +85,7 @@ class UdTest : public PairTest {
     return Post(from, Datagram(wr_id, &sge, to));
   }
 
-  static constexpr size_t kReceives = 1 << 19;  // where receives are placed
+  static constexpr size_t kReceives = 1 << 19;  // offset of receives
   ibv_ah* ah_ = nullptr;
   ibv_ah_attr address_ = {};
 };
@@ -160,7 +160,7 @@ TEST_F(UdTest, WorkBuilder) {
   ibv_wr_send(qpx);
   ibv_wr_set_sge(qpx, x.mr->lkey, x.address(), 1024);
   ibv_wr_set_ud_addr(qpx, ah_, a_.qp->qp_num, kQkey);
-  // Addresses are copied.
+  // The address was copied.
   EXPECT_EQ(ibv_destroy_ah(short_lived), 0);
   ASSERT_EQ(ibv_wr_complete(qpx), 0);
   for (uint64_t i = 1; i <= 3; ++i) ExpectSuccess(x.cq, i);
@@ -168,7 +168,7 @@ TEST_F(UdTest, WorkBuilder) {
   EXPECT_EQ(ExpectSuccess(b_.cq, 2).imm_data, 43u);
   EXPECT_EQ(ExpectSuccess(a_.cq, 3).src_qp, x.qp->qp_num);
   EXPECT_TRUE(HasPattern(b_.memory.data() + kReceives + 4096 + kGrh, 1000, 5));
-  // Without an address, or with one that is gone: nothing is posted.
+  // Without an address, or with a destroyed one, nothing is posted.
   for (const bool gone : {false, true}) {
     ibv_wr_start(qpx);
     ibv_wr_send(qpx);
@@ -188,7 +188,7 @@ TEST_F(UdTest, OtherOperationsAreRefused) {
     ibv_send_wr wr = Datagram(1, &sge, b_);
     wr.opcode = opcode;
     EXPECT_EQ(Post(a_, wr), EINVAL) << opcode;
-    // What they have where a datagram has its address handle is no pointer.
+    // The union holds no pointer where a datagram has its address handle.
     wr.wr.rdma = {.remote_addr = 0x7000deadb000, .rkey = 1};
     EXPECT_EQ(Post(a_, wr), EINVAL) << opcode;
   }
@@ -206,8 +206,9 @@ TEST_F(UdTest, OtherOperationsAreRefused) {
   }
 }
 
-// Checksums of datagrams are for IP over InfiniBand, which has no place on
-// RoCE: the device does not report them, takes none and tells of none.
+// UD checksums are for IP over InfiniBand, which does not exist on RoCE. The
+// device does not report the capability, and neither accepts nor sets the
+// flags.
 TEST_F(UdTest, NoChecksums) {
   ibv_device_attr_ex device = {};
   ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
@@ -216,7 +217,8 @@ TEST_F(UdTest, NoChecksums) {
   ibv_send_wr wr = Datagram(1, &sge, b_);
   wr.send_flags |= IBV_SEND_IP_CSUM;
   EXPECT_EQ(Post(a_, wr), EINVAL);
-  // A datagram that is an IP packet with a right checksum is one all the same.
+  // A datagram that is an IP packet with a correct checksum is an ordinary
+  // datagram.
   ASSERT_EQ(Receive(b_, 2, kReceives, 8192), 0);
   ASSERT_EQ(SendTo(a_, b_, 3, 64), 0);
   ExpectSuccess(a_.cq, 3);
@@ -272,7 +274,7 @@ TEST_F(UdTest, SegmentsOfOneSend) {
   DestroySide(&x);
 }
 
-// From the GRH and the completion of what came, the way back.
+// The address for a reply is built from the GRH and the completion.
 TEST_F(UdTest, AnswerByTheCompletion) {
   ASSERT_EQ(Receive(b_, 5, kReceives, 4096), 0);
   ASSERT_EQ(Receive(a_, 6, kReceives, 4096), 0);
@@ -312,7 +314,7 @@ TEST_F(UdTest, AddressHandlesOfOthers) {
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
 }
 
-// A queue pair number has 24 bits; what is above them is not looked at.
+// A queue pair number has 24 bits; higher bits are ignored.
 TEST_F(UdTest, OnlyTheBitsOfAQueuePairNumber) {
   ibv_sge sge = a_.Sge(0, 8);
   ibv_send_wr wr = Datagram(1, &sge, b_);
@@ -323,7 +325,7 @@ TEST_F(UdTest, OnlyTheBitsOfAQueuePairNumber) {
   EXPECT_EQ(ExpectSuccess(b_.cq, 2).byte_len, kGrh + 8);
 }
 
-// The handle may go as soon as the request is posted.
+// The handle may be destroyed as soon as the request is posted.
 TEST_F(UdTest, TheAddressIsCopied) {
   ASSERT_EQ(Receive(b_, 5, kReceives, 4096), 0);
   ToState(a_.qp, IBV_QPS_SQD, 0);
@@ -346,7 +348,7 @@ TEST_F(UdTest, AddressesThatCannotBe) {
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.port_num = 2; }), EINVAL);
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.sgid_index = 99; }), EINVAL);
   EXPECT_EQ(refused([](ibv_ah_attr& a) { a.grh.dgid = {}; }), EINVAL);
-  // A group of the other family.
+  // A group of the other address family.
   EXPECT_EQ(refused([](ibv_ah_attr& a) {
               a.grh.dgid = {};
               a.grh.dgid.raw[0] = 0xff;
@@ -383,8 +385,8 @@ TEST_F(UdTest, QKeys) {
 }
 
 // Manual page ibv_modify_qp(3).
-// ibv_create_qp(3), max_send_wr: nobody polls, so all of them are outstanding,
-// whether they have been sent or not.
+// ibv_create_qp(3), max_send_wr: without polling all requests are outstanding,
+// whether or not they were sent.
 TEST_F(UdTest, UnsignaledOnesHoldTheirPlaces) {
   Side small;
   QpOptions options;
@@ -396,7 +398,7 @@ TEST_F(UdTest, UnsignaledOnesHoldTheirPlaces) {
   for (int i = 0; i < 8; ++i) ASSERT_EQ(Post(small, wr), 0);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(Post(small, wr), ENOMEM);
   ExpectNothing(small.cq);
-  // A signaled one gives up theirs.
+  // A signaled request frees the slots of those before it.
   ToState(small.qp, IBV_QPS_RESET, 0);
   ToState(small.qp, IBV_QPS_INIT,
           IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
@@ -438,7 +440,7 @@ TEST_F(UdTest, MessagesBeyondTheMtu) {
   ASSERT_EQ(Receive(b_, 5, kReceives, 8192), 0);
   ASSERT_EQ(SendTo(a_, b_, 1, mtu + 1), 0);
   ExpectStatus(a_.cq, 1, IBV_WC_LOC_LEN_ERR);
-  // The send queue has stopped, and nothing else.
+  // Only the send queue has stopped.
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_SQE);
   ASSERT_EQ(SendTo(a_, b_, 2, 8), 0);
   ExpectStatus(a_.cq, 2, IBV_WC_WR_FLUSH_ERR);
@@ -449,15 +451,16 @@ TEST_F(UdTest, MessagesBeyondTheMtu) {
 }
 
 TEST_F(UdTest, ReceivesThatAreMissingOrTooShort) {
-  // Behind the first there is another one to the same queue pair, and behind
-  // that one to another: it comes last.
+  // After the first message come another one to the same queue pair and one to
+  // another queue pair, which arrives last.
   ASSERT_EQ(Receive(a_, 9, kReceives, 4096), 0);
   ASSERT_EQ(SendTo(a_, b_, 1, 100), 0);
   ASSERT_EQ(SendTo(a_, a_, 2, 100), 0);
   ExpectSuccess(a_.cq, 1);
   ExpectSuccess(a_.cq, 2);
   ExpectSuccess(a_.cq, 9);
-  // What does not fit is dropped, and the receive is that of the next.
+  // A message that does not fit is dropped, and the next message uses its
+  // receive.
   ASSERT_EQ(Receive(b_, 5, kReceives, kGrh + 99), 0);
   ASSERT_EQ(Receive(b_, 6, kReceives, kGrh + 100), 0);
   ASSERT_EQ(SendTo(a_, b_, 3, 100), 0);
@@ -471,7 +474,7 @@ TEST_F(UdTest, ReceivesThatAreMissingOrTooShort) {
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
 }
 
-// A receive of an SRQ cannot go back: it ends with what did not fit.
+// A receive of an SRQ cannot be given back: it completes with an error.
 TEST_F(UdTest, ReceiveOfASharedQueueThatIsTooShort) {
   ibv_srq_init_attr init = {};
   init.attr = {8, 1, 0};
@@ -559,8 +562,8 @@ TEST_F(UdTest, SeveralSenders) {
   for (Side& side : more) DestroySide(&side);
 }
 
-// What nobody is at comes to nothing, and nobody is told.
-TEST_F(UdTest, DestinationsThatAreNot) {
+// Datagrams to destinations that do not exist vanish silently.
+TEST_F(UdTest, MissingDestinations) {
   ibv_ah_attr attr = loopback();
   attr.grh.dgid.raw[15] = 77;  // 127.0.0.77
   ibv_ah* const nowhere = ibv_create_ah(pd_, &attr);
@@ -620,8 +623,8 @@ TEST_F(UdTest, ExtendedCompletions) {
   EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
-// More than a burst, a path's window and a socket's buffer take at a time, with
-// an answer to each.
+// More than a burst, a path's window and a socket's buffer hold, with a reply
+// to each.
 TEST_F(UdTest, ManyMessages) {
   for (uint64_t i = 0; i < 64; ++i) {
     ASSERT_EQ(Receive(b_, i, kReceives + 4096 * i, 4096), 0);

@@ -28,8 +28,8 @@ class WorkBuilderTest : public PairTest {
     qpx_ = ibv_qp_to_qp_ex(a_.qp);
     ASSERT_NE(qpx_, nullptr);
   }
-  // A request that is posted now is the first that completes here, and nothing
-  // has arrived at the peer before it.
+  // Expects that nothing was posted: a request posted now completes first, and
+  // nothing has arrived at the peer before it.
   void ExpectNothingPosted() {
     ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 999, 0, 8, IBV_SEND_SIGNALED,
                    b_.address(1024), b_.mr->rkey),
@@ -119,7 +119,7 @@ TEST_F(WorkBuilderTest, AbortDiscards) {
   ibv_wr_abort(qpx_);
   ExpectNothingPosted();
   ibv_wr_start(qpx_);
-  EXPECT_EQ(ibv_wr_complete(qpx_), 0);  // of nothing
+  EXPECT_EQ(ibv_wr_complete(qpx_), 0);  // without requests
   ExpectNothingPosted();
 }
 
@@ -152,7 +152,7 @@ TEST_F(WorkBuilderTest, AnyMistakePostsNothing) {
               ibv_wr_set_sge_list(qpx_, sges.size(), sges.data());
             }),
             0);
-  EXPECT_NE(try_with([&] { ibv_wr_set_sge(qpx_, 1, 1, 1); }), 0);  // twice
+  EXPECT_NE(try_with([&] { ibv_wr_set_sge(qpx_, 1, 1, 1); }), 0);  // set twice
   EXPECT_NE(try_with([&] { ibv_wr_local_inv(qpx_, 1); }), 0);
   EXPECT_NE(try_with([&] { ibv_wr_bind_mw(qpx_, nullptr, 1, nullptr); }), 0);
   EXPECT_NE(try_with([&] { ibv_wr_send_tso(qpx_, nullptr, 0, 0); }), 0);
@@ -170,7 +170,7 @@ TEST_F(WorkBuilderTest, AnyMistakePostsNothing) {
             ENOMEM);
   ExpectNothingPosted();
   EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
-  // And the queue pair is none the worse.
+  // The queue pair is not affected.
   EXPECT_EQ(Send(a_, IBV_WR_SEND, 3, 0, 8), 0);
   ExpectSuccess(b_.cq, 1);
   ExpectSuccess(a_.cq, 3);
@@ -183,7 +183,7 @@ TEST_F(WorkBuilderTest, CompleteWithoutStart) {
   EXPECT_EQ(ibv_wr_complete(qpx_), 0);
 }
 
-// As ibv_post_send says then.
+// The same error as ibv_post_send.
 TEST_F(WorkBuilderTest, NothingIsPostedWhenTheContextHasClosed) {
   EXPECT_EQ(ibv_close_device(context_), 0);
   context_ = nullptr;
@@ -207,14 +207,14 @@ TEST_F(WorkBuilderTest, TheCriticalRegionIsOneThreads) {
       for (;;) {
         ibv_wr_start(qpx_);
         worst = std::max<int>(worst, ++inside);
-        std::this_thread::yield();  // for one that is not kept out
+        std::this_thread::yield();  // for a thread that is not excluded
         qpx_->wr_id = next_id;
         qpx_->wr_flags = IBV_SEND_SIGNALED;
         ibv_wr_send(qpx_);
         ibv_wr_set_sge(qpx_, a_.mr->lkey, a_.address(), 8);
         --inside;
         if (ibv_wr_complete(qpx_) == 0) break;
-        ibv_wc wc;  // full, until completions are taken
+        ibv_wc wc;  // empty the full queue
         (void)ibv_poll_cq(a_.cq, 1, &wc);
       }
     }
@@ -226,7 +226,7 @@ TEST_F(WorkBuilderTest, TheCriticalRegionIsOneThreads) {
   for (uint64_t i = 0; i < 60; ++i) ExpectSuccess(b_.cq, i);
 }
 
-TEST_F(WorkBuilderTest, CreationRefusesWhatIsNotThere) {
+TEST_F(WorkBuilderTest, CreationRefusesUnsupportedOperations) {
   ibv_qp_init_attr_ex attr = {};
   attr.send_cq = attr.recv_cq = a_.cq;
   attr.cap = {4, 4, 1, 1, 0};

@@ -1,6 +1,6 @@
-// Answers over extended reliable connections. Each end has two queue pairs for
-// them: its initiator sends what answers that which its target receives.
-// RXE_USER_LANES says how many lanes they may be in.
+// Replies over XRC. Each end has two queue pairs: its initiator sends the
+// replies to messages that its target receives. RXE_USER_LANES sets the number
+// of lanes they may be in.
 #include <fcntl.h>
 #include <poll.h>
 
@@ -14,11 +14,11 @@ constexpr int kMessages = 1000;
 
 class XrcAnswersTest : public PairTest {
  protected:
-  // As perftest's programs have it: one channel for both completion queues, and
-  // one place in the send queue.
+  // As in perftest: one channel for both completion queues, and one slot in the
+  // send queue.
   struct End {
     ibv_comp_channel* channel = nullptr;
-    Side initiator;  // its queue is that of sends
+    Side initiator;  // its CQ is that of sends
     ibv_cq* received = nullptr;
     ibv_xrcd* domain = nullptr;
     ibv_srq* srq = nullptr;
@@ -103,8 +103,8 @@ class XrcAnswersTest : public PairTest {
     ibv_send_wr* bad;
     ASSERT_EQ(ibv_post_send(end->initiator.qp, &wr, &bad), 0);
   }
-  // The next event is of `cq`, which has a completion. By poll(2), which leaves
-  // progress to others, or not.
+  // Expects an event of `cq`, which has a completion. With poll(2), progress is
+  // left to other threads.
   void ExpectEvent(End* end, ibv_cq* cq, bool by_poll) {
     pollfd readable = {end->channel->fd, POLLIN, 0};
     if (by_poll) {
@@ -125,13 +125,13 @@ class XrcAnswersTest : public PairTest {
   End ends_[2];
 };
 
-TEST_F(XrcAnswersTest, ComeAfterTheAckOfWhatTheyAnswer) {
+TEST_F(XrcAnswersTest, ComeAfterTheAckOfTheirRequest) {
   Send(&ends_[0], ends_[1]);
   for (int i = 0; i < kMessages && !HasFatalFailure(); ++i) {
     End* const end = &ends_[(i + 1) % 2];
     const End& peer = ends_[i % 2];
     const bool by_poll = i % 4 < 2;
-    // What it has answered before is what this message answers.
+    // This message answers the previous reply.
     if (i > 0) ExpectEvent(end, end->initiator.cq, by_poll);
     if (!HasFatalFailure()) ExpectEvent(end, end->received, by_poll);
     PostReceive(end);

@@ -16,8 +16,8 @@
 namespace conformance {
 namespace {
 
-// `a_` sends, `b_` has the memory that things arrive in; its queue pair is a
-// target, and its CQ that of its first SRQ.
+// `a_` sends. `b_` has the target memory; its queue pair is an XRC target, and
+// its CQ is that of its first SRQ.
 class XrcTest : public PairTest {
  protected:
   XrcTest() { make_pair_ = false; }
@@ -102,7 +102,8 @@ class XrcTest : public PairTest {
     ibv_recv_wr* bad = nullptr;
     return ibv_post_srq_recv(srq, &wr, &bad);
   }
-  // One request of `a_` for `srqn`, whose remote end is the start of `b_`.
+  // A request of `a_` for `srqn`, with the start of `b_`'s memory as remote
+  // address.
   ibv_send_wr Request(ibv_wr_opcode opcode, uint64_t wr_id, uint32_t srqn) {
     ibv_send_wr wr = {};
     wr.wr_id = wr_id;
@@ -136,7 +137,7 @@ class XrcTest : public PairTest {
     return event;
   }
 
-  static constexpr size_t kReceives = 1 << 19;  // where receives are placed
+  static constexpr size_t kReceives = 1 << 19;  // offset of receives
   static constexpr uint32_t kSizes[] = {1, 7, 1023, 1024, 1025, 4096, 20001};
 
   ibv_xrcd* xrcd_ = nullptr;
@@ -271,7 +272,7 @@ TEST_F(XrcTest, EachSrqHasAProtectionDomainAndCompletionsOfItsOwn) {
   ExpectSuccess(a_.cq, 1);
   EXPECT_EQ(ExpectSuccess(cq, 7).byte_len, 30u);
   ExpectNothing(b_.cq);
-  // The R_Key is good with this SRQ, and with no other.
+  // The R_Key is valid with this SRQ only.
   ASSERT_EQ(Post(IBV_WR_RDMA_WRITE, 2, 30, other), 0);
   ExpectSuccess(a_.cq, 2);
   ASSERT_EQ(Post(IBV_WR_RDMA_WRITE, 3, 30, srq_), 0);
@@ -295,8 +296,8 @@ TEST_F(XrcTest, AnSrqThatIsGoneIsAnInvalidRequest) {
   EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
 }
 
-// A receive is outstanding until its completion has been polled. One may be
-// after its SRQ has gone, which nobody gives it back to then.
+// A receive is outstanding until its completion has been polled. Its SRQ may be
+// destroyed before that.
 TEST_F(XrcTest, AReceiveHoldsItsPlaceUntilItIsPolled) {
   ibv_srq* other = MakeSrq(b_.cq);
   ASSERT_NE(other, nullptr);
@@ -317,7 +318,7 @@ TEST_F(XrcTest, AReceiveHoldsItsPlaceUntilItIsPolled) {
   EXPECT_EQ(fill(srq_), 1);
   ExpectSuccess(b_.cq, 51);
   EXPECT_EQ(fill(srq_), 0);
-  // What a target has completed is polled after it has gone.
+  // Completions of a target can be polled after it was destroyed.
   ASSERT_EQ(Post(IBV_WR_SEND, 1, 8, srq_), 0);
   ExpectSuccess(a_.cq, 1);
   DestroyQp(&b_);
@@ -356,7 +357,7 @@ TEST_F(XrcTest, WrongSrqsAreRefused) {
     EXPECT_EQ(ibv_create_srq_ex(context_, &attr), nullptr) << without;
     EXPECT_EQ(errno, EINVAL);
   }
-  // A basic one has no number, and is none of a queue pair of XRC.
+  // A basic SRQ has no number and cannot be used with XRC.
   ibv_srq_init_attr basic = {};
   basic.attr = {4, 1, 0};
   ibv_srq* srq = ibv_create_srq(pd_, &basic);
@@ -364,7 +365,7 @@ TEST_F(XrcTest, WrongSrqsAreRefused) {
   uint32_t number;
   EXPECT_EQ(ibv_get_srq_num(srq, &number), EINVAL);
   EXPECT_EQ(ibv_destroy_srq(srq), 0);
-  // And an XRC SRQ is none of RC.
+  // An XRC SRQ cannot be used with RC.
   ibv_qp_init_attr rc = {};
   rc.send_cq = rc.recv_cq = a_.cq;
   rc.srq = srq_;
@@ -384,7 +385,7 @@ TEST_F(XrcTest, ADomainStaysAsLongAsItIsUsed) {
   xrcd_ = nullptr;
 }
 
-TEST_F(XrcTest, WhatIsNoDomainIsRefused) {
+TEST_F(XrcTest, InvalidDomainsAreRefused) {
   ibv_xrcd none = {context_};
   EXPECT_EQ(ibv_close_xrcd(&none), EINVAL);
   EXPECT_EQ(MakeTarget(&none), nullptr);
@@ -399,11 +400,11 @@ TEST_F(XrcTest, DomainsByFile) {
   unlink(name);
   EXPECT_EQ(Open(-1, 0), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(Open(same, 0), nullptr);  // there is none yet
+  EXPECT_EQ(Open(same, 0), nullptr);  // it does not exist yet
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_EQ(Open(12345, O_CREAT), nullptr);
   EXPECT_EQ(errno, EBADF);
-  EXPECT_EQ(Open(file, O_RDWR | O_CREAT), nullptr);  // not one of its flags
+  EXPECT_EQ(Open(file, O_RDWR | O_CREAT), nullptr);  // an invalid flag
   EXPECT_EQ(errno, EINVAL);
   ibv_xrcd* first = Open(file, O_CREAT | O_EXCL);
   ASSERT_NE(first, nullptr);
@@ -411,7 +412,8 @@ TEST_F(XrcTest, DomainsByFile) {
   EXPECT_EQ(errno, EINVAL);
   ibv_xrcd* second = Open(same, 0);
   ASSERT_NE(second, nullptr);
-  // They are one domain: what was made with the one is found with the other.
+  // They are one domain: objects created through one handle are found through
+  // the other.
   ibv_qp* qp = MakeTarget(first);
   ASSERT_NE(qp, nullptr);
   ibv_qp* opened = OpenQp(qp->qp_num, second);
@@ -421,15 +423,15 @@ TEST_F(XrcTest, DomainsByFile) {
   EXPECT_EQ(ibv_close_xrcd(second), 0);
   EXPECT_EQ(ibv_destroy_qp(qp), 0);
   EXPECT_EQ(ibv_close_xrcd(first), 0);
-  // With the last of its handles it is gone.
+  // The domain ends with its last handle.
   EXPECT_EQ(Open(same, 0), nullptr);
   EXPECT_EQ(errno, EAGAIN);
   close(file);
   close(same);
 }
 
-// A context of its own on the same device that opens the domain of a file, with
-// an SRQ in it: as another user of the domain has.
+// A second context of the same device that opens the domain of a file and has
+// an SRQ in it, like another user of the domain.
 struct OtherUser {
   OtherUser(ibv_device* device, int file) : memory(4096) {
     context = ibv_open_device(device);
@@ -503,7 +505,7 @@ TEST_F(XrcTest, OneDomainInSeveralContexts) {
   OtherUser other(context_->device, file);
   ASSERT_NE(other.xrcd, nullptr) << std::strerror(errno);
   ASSERT_NE(other.srq, nullptr) << std::strerror(errno);
-  // A connection of its own, whose target is made here.
+  // Another connection, whose target is created here.
   DestroyQp(&b_);
   DestroySide(&a_);
   MakeSide(&a_, {.type = IBV_QPT_XRC_SEND});
@@ -529,14 +531,14 @@ TEST_F(XrcTest, OneDomainInSeveralContexts) {
   ExpectSuccess(a_.cq, 2);
   EXPECT_TRUE(HasPattern(other.memory.data() + 2048, 1000, 1));
 
-  // It goes on when who made domain and target has left both.
+  // It continues after the creator of domain and target has closed both.
   other.Open(b_.qp->qp_num);
   ASSERT_NE(other.qp, nullptr) << std::strerror(errno);
   DestroyQp(&b_);
   EXPECT_EQ(ibv_close_xrcd(here), 0);
   send_to_other(3);
 
-  // Keys are still those of the SRQ's protection domain alone.
+  // Only keys of the SRQ's protection domain are valid.
   write.wr.rdma.remote_addr = b_.address();
   write.wr.rdma.rkey = b_.mr->rkey;
   write.wr_id = 4;
@@ -554,7 +556,7 @@ TEST_F(XrcTest, AnOpenedQueuePairIsTheSame) {
   EXPECT_EQ(opened->state, IBV_QPS_RTS);
   EXPECT_EQ(opened->qp_type, IBV_QPT_XRC_RECV);
   EXPECT_EQ(StateOf(opened), IBV_QPS_RTS);
-  // It goes on without the handle that it was made by.
+  // It continues after its first handle was destroyed.
   DestroyQp(&b_);
   ASSERT_EQ(PostTo(srq_, 1, kReceives, 64), 0);
   ASSERT_EQ(Post(IBV_WR_SEND, 1, 8, srq_), 0);
@@ -593,7 +595,7 @@ TEST_F(XrcTest, EventsGoToEachHandle) {
   EXPECT_EQ(ibv_destroy_qp(opened), 0);
 }
 
-TEST_F(XrcTest, WhatATypeDoesNotDoIsRefused) {
+TEST_F(XrcTest, UnsupportedOperationsOfATypeAreRefused) {
   ibv_recv_wr receive = {};
   ibv_recv_wr* bad_receive = nullptr;
   EXPECT_EQ(ibv_post_recv(a_.qp, &receive, &bad_receive), EINVAL);
@@ -602,7 +604,7 @@ TEST_F(XrcTest, WhatATypeDoesNotDoIsRefused) {
   send.opcode = IBV_WR_SEND;
   ibv_send_wr* bad_send = nullptr;
   EXPECT_EQ(ibv_post_send(b_.qp, &send, &bad_send), EINVAL);
-  // A target has an XRC domain, and an initiator a PD.
+  // A target needs an XRC domain, an initiator a PD.
   ibv_qp_init_attr plain = {};
   plain.send_cq = plain.recv_cq = a_.cq;
   plain.qp_type = IBV_QPT_XRC_RECV;
@@ -638,7 +640,7 @@ TEST_F(XrcTest, ManyMessagesBothWays) {
     std::swap(a_.qp, c.qp);
     ExpectSuccess(a_.cq, i);
     ExpectSuccess(c.cq, i);
-    // Of two queue pairs, so in either order.
+    // They come from two queue pairs, in any order.
     const ibv_wc one = Next(b_.cq);
     const ibv_wc other = Next(b_.cq);
     EXPECT_EQ(one.status, IBV_WC_SUCCESS);

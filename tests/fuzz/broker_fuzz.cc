@@ -1,9 +1,9 @@
 // A libFuzzer target: the port broker, in a thread, and clients that speak its
-// protocol by hand: messages in any order, descriptors of any kind beside them,
-// bytes that are no message. In a network namespace of its own.
+// protocol by hand: messages in any order, with any descriptors, and bytes that
+// are no message. In its own network namespace.
 //
-// Whatever they say, the broker answers who behaves, is idle when nobody says
-// anything, ends when all have gone, and has closed all descriptors then.
+// The broker must answer well-behaved clients, be idle when no client sends,
+// end when all clients are gone, and have closed all descriptors then.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -68,9 +68,9 @@ using rxe_user::broker::Unreserve;
 
 constexpr int kMaxSteps = 40;
 constexpr size_t kClients = 4;
-// For the answer to who behaves.
+// Time limit for the answer to a well-behaved client.
 constexpr int kPatienceMs = 100;
-// While nobody says anything, and what it may compute then.
+// While no client sends: the time, and the CPU time it may use.
 constexpr long kIdleNs = 10'000'000;
 constexpr long kIdleCpuNs = 5'000'000;
 
@@ -87,7 +87,7 @@ size_t OpenDescriptors() {
 
 LocalAddress Loopback() { return {*wire::IpAddress::Parse("127.0.0.1"), 0}; }
 
-// One of those that there are, or none.
+// An existing address, or an invalid one.
 LocalAddress AnyAddress(FuzzInput& input) {
   LocalAddress local = Loopback();
   switch (input.Below(8)) {
@@ -117,7 +117,7 @@ struct Talker {
   UniqueFd ledger;
   std::vector<UniqueFd> lent;
   UniqueFd anchor;    // slot 0's socket
-  uint32_t slot = 0;  // once the broker has said so
+  uint32_t slot = 0;  // once the broker has assigned it
 };
 
 class Run {
@@ -126,7 +126,7 @@ class Run {
     auto server = Server::Create({.linger = std::chrono::milliseconds(1)});
     Require(server.ok(), "no broker");
     server_ = std::move(*server);
-    // Is there until the end, so that the broker is.
+    // Stays connected until the end, so that the broker does not end.
     keeper_.emplace();
     Require(keeper_->connected(), "no connection");
     thread_ = std::thread([this] { server_->Run(); });
@@ -166,7 +166,7 @@ class Run {
     return fd;
   }
 
-  // A descriptor to go with a message; -1: none. It stays ours.
+  // A descriptor for a message; -1: none. The caller does not own it.
   int AnyDescriptor(Talker& talker) {
     switch (input_.Below(8)) {
       case 0:
@@ -202,7 +202,7 @@ class Run {
     Talker& talker = talkers_[step / 16 % kClients];
     if (!talker.connection) {
       talker.connection = Connect();
-      // Mostly it does as it should at first.
+      // Most runs begin correctly.
       if (step & 0x80) {
         SendHello(talker, 0);
         return Receive(talker, kPatienceMs);
@@ -214,7 +214,7 @@ class Run {
       case 1: {
         Close close;
         close.address = AnyAddress(input_);
-        // It may have kept copies.
+        // The other end may keep copies.
         if (input_.Byte() & 1) talker.lent.clear();
         Send(talker.connection->get(), close);
         return;
@@ -283,7 +283,7 @@ class Run {
     Send(talker.connection->get(), reserve);
   }
 
-  // What it has, if it is to be believed: asked for or not.
+  // Reports a connection that it may or may not have.
   void SendConnected(Talker& talker) {
     Connected connected;
     const uint32_t count = input_.Below(5);
@@ -300,7 +300,7 @@ class Run {
     Send(talker.connection->get(), connected);
   }
 
-  // A communication ID, mostly of a talker.
+  // A communication ID, mostly of a client.
   uint32_t AnyId() {
     const uint32_t of = input_.Below(kClients + 1);
     const uint32_t prefix =
@@ -323,13 +323,13 @@ class Run {
     SendRecord(talker.connection->get(), parts);
   }
 
-  // Says that it has received something for queue pair 1, with a good ICRC.
+  // Claims to have received a MAD on queue pair 1, with a correct ICRC.
   void SendMad(Talker& talker) {
     const wire::IpAddress address = Loopback().address;
     std::array<uint8_t, wire::kMadSize> mad{};
     const auto bytes = input_.Bytes(mad.size());
     std::copy(bytes.begin(), bytes.end(), mad.begin());
-    // By the second one it finds its process.
+    // The second ID routes the MAD to its process.
     for (const size_t at : {wire::kMadHeaderSize, wire::kMadHeaderSize + 4}) {
       const uint32_t id = htonl(AnyId());
       std::memcpy(mad.data() + at, &id, sizeof(id));
@@ -368,7 +368,7 @@ class Run {
                {AnyDescriptor(talker)});
   }
 
-  // What is answered by then.
+  // Reads the answers that have arrived.
   void Receive(Talker& talker, int patience_ms) {
     pollfd answered = {
         .fd = talker.connection->get(), .events = POLLIN, .revents = 0};
@@ -390,8 +390,8 @@ class Run {
     }
   }
 
-  // Not slot 0's, by which who is trusted ends the service of an address
-  // (SECURITY.md).
+  // Except slot 0's socket, with which a trusted process can end the service of
+  // an address (SECURITY.md).
   void MisuseLent(Talker& talker) {
     if (talker.lent.empty()) return;
     const int fd = talker.lent.back().get();
@@ -421,8 +421,8 @@ class Run {
   void RequireIdle() {
     clockid_t clock;
     if (pthread_getcpuclockid(thread_.native_handle(), &clock) != 0) return;
-    // It may have something to do at first: hundreds of ms of looking for
-    // sockets that were handed back.
+    // It may be busy at first: up to hundreds of ms to find sockets that were
+    // handed back.
     for (int tries = 0;; ++tries) {
       timespec before;
       timespec after;

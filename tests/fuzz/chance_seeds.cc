@@ -1,5 +1,5 @@
-// Bytes by chance, from fixed seeds: for targets whose steps are short enough
-// for chance to find their states.
+// Random bytes from fixed seeds, for targets whose steps are short enough that
+// random input reaches their states.
 #include <random>
 
 #include "tests/fuzz/seeds.h"

@@ -1,9 +1,9 @@
-// A libFuzzer target: the connection manager of one host, on a virtual clock,
-// that receives MADs of any content and is called in any order.
+// A libFuzzer target: the connection manager of one host on a virtual clock. It
+// receives MADs of any content and is called in any order.
 //
-// Whatever comes: an event is of an id that is the application's, nothing is
-// answered more often than it may be, deadlines come to an end, and when the
-// application has destroyed all it knows nothing is left.
+// Every event must be of an id that the application has, no message may get
+// more answers than allowed, deadlines must come to an end, and when the
+// application has destroyed everything nothing may remain.
 
 #include <algorithm>
 #include <array>
@@ -31,7 +31,7 @@ using transport::cm::Mad;
 
 constexpr size_t kBacklog = 8;
 constexpr size_t kHalfOpen = 16;
-// Where a MAD says nothing it asks for this one.
+// The service ID of a MAD with zero content.
 constexpr uint64_t kService = 0;
 constexpr int kMaxSteps = 400;
 
@@ -70,7 +70,7 @@ class Run {
     manager_.StopListening(listener_);
     for (const CmId id : owned_) manager_.Destroy(id, now_);
     owned_.clear();
-    // Each connection is sent for 16 times at most.
+    // At most 16 messages are sent for each connection.
     for (int i = 0; manager_.NextTimeout() != kNever; ++i) {
       Require(i < 20 * kMaxSteps, "it does not end");
       now_ = std::max(now_, manager_.NextTimeout());
@@ -158,19 +158,19 @@ class Run {
     }
   }
 
-  // What has been sent but for requests of ours, which may have waited for
-  // their turns, and go with the next message that comes.
+  // Sent messages except our own requests, which may have waited for their turn
+  // and are sent after the next received message.
   uint64_t Answers() const {
     const transport::cm::Counters& counters = manager_.counters();
     return counters.sent - counters.tx_msgs.Of(wire::CmAttribute::kReq) -
            counters.tx_msgs.Of(wire::CmAttribute::kSidrReq);
   }
 
-  // Of any content, but so that most concern something: class and attribute
-  // are those of CM, communication IDs and queue pairs small numbers or ours.
+  // A MAD of any content, mostly meaningful: class and attribute are those of
+  // CM, communication IDs and queue pairs are small numbers or ours.
   void Receive() {
     Mad mad{};
-    // Of the message, behind the header.
+    // The message after the header.
     const auto bytes = input_.Bytes(input_.Below(8) ? 0 : input_.Below(80));
     std::copy(bytes.begin(), bytes.end(), mad.begin() + 24);
     const uint8_t how = input_.Byte();
@@ -182,14 +182,14 @@ class Run {
            .transaction_id = input_.Byte(),
            .attribute_id = static_cast<uint16_t>(0x10 + input_.Below(11))},
           mad.data());
-      // A SIDR_REP's own ID stands first.
+      // In a SIDR_REP the sender's own ID comes first.
       wire::StoreBe32(mad.data() + 24, how & 8 ? AnyId() : input_.Below(6));
       if (how % 8 > 1) wire::StoreBe32(mad.data() + 28, AnyId());
     }
     const uint64_t before = Answers();
     manager_.OnMad({.local = {}, .remote = Peer(), .bytes = mad}, now_);
-    // A stale connection's REJ, and the DREQ for the old one; or who is given
-    // up for a new request.
+    // At most two: the REJ of a stale connection and the DREQ for the old one,
+    // or the message for a replaced connection.
     Require(Answers() <= before + 2, "one is answered by many");
   }
 

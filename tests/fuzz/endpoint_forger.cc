@@ -40,7 +40,7 @@ uint32_t ForgePsn(FuzzInput& input, const QpReport& victim,
       return input.Take<uint32_t>();
   }
   const int delta = input.Signed();
-  // From within a window to beyond all of them.
+  // From within a window to beyond all windows.
   return base + delta * (how & 0x80 ? 257 : how & 0x40 ? 17 : 1);
 }
 
@@ -87,7 +87,7 @@ wire::Headers ForgeHeaders(FuzzInput& input, const sim::Pair::Side& victim,
   const uint8_t own = victim.qp->config().type == transport::QpType::kUc
                           ? wire::MakeOpcode(wire::Transport::kUc, {})
                           : 0;
-  // Mostly of the transport service that the queue pair has.
+  // Mostly an opcode of the queue pair's service.
   headers.bth.opcode = opcode & 0x80 ? input.Byte() : own | (opcode & 0x1f);
   const uint8_t bits = input.Byte();
   headers.bth.solicited = bits & 1;
@@ -138,7 +138,7 @@ size_t ForgePayloadSize(FuzzInput& input, const wire::Headers& headers,
   }
 }
 
-// Made by hand, byte for byte; only the queue pair number is right.
+// Raw bytes; only the queue pair number is correct.
 std::vector<uint8_t> RawPacket(FuzzInput& input, uint32_t qpn) {
   const std::span<const uint8_t> raw = input.Bytes(input.Byte());
   std::vector<uint8_t> packet(raw.begin(), raw.end());
@@ -169,9 +169,10 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
   const wire::IcrcFlow flow(batch.source, batch.destination, batch.source_port,
                             wire::kRoceUdpPort);
   const uint8_t shape = input.Byte();
-  // A sender with an IP identification of its own choice. Who has the peer's
-  // port, and hits its window, could say where the peer's are
-  // (SECURITY.md), and the network takes none for bad that is good.
+  // The sender chooses an IP identification. With the peer's port and PSNs in
+  // its window it could change the expected identification (SECURITY.md), and
+  // the simulated network would count good packets as damaged. So it stays
+  // small there.
   uint16_t ip_id = shape & 1 ? input.Take<uint16_t>() : 0;
   if (sender == Sender::kPeer) ip_id %= 32;
   forged.icrc_right = (shape & 0x0e) != 0x0e;
@@ -183,7 +184,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
     wire::Headers headers = ForgeHeaders(input, victim, peer, forbidden);
     const size_t payload =
         ForgePayloadSize(input, headers, victim.attributes.path_mtu);
-    // Padded as it must be, or not.
+    // Correct padding, or not.
     headers.bth.pad_count =
         shape & 0x80 ? input.Byte() & 3 : wire::PadCount(payload);
     packet.resize(wire::kMaxHeaderSize);
@@ -193,7 +194,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
                   wire::kIcrcSize);
   }
   const bool whole = packet.size() >= wire::kBthSize + wire::kIcrcSize;
-  // It asks, as those of UC do.
+  // With the bit that asks for a report on UC.
   if (whole && (bits & 0x80) != 0) {
     packet[wire::kBthAckReqOffset] |= wire::kUcAsks;
   }

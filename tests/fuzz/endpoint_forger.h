@@ -1,5 +1,5 @@
-// Packets that a queue pair's peer has not sent, as a fuzz input says them. The
-// ICRC is right unless the input wants it wrong.
+// Packets that a queue pair's peer has not sent, built from a fuzz input. The
+// ICRC is correct unless the input says otherwise.
 #ifndef TESTS_FUZZ_ENDPOINT_FORGER_H_
 #define TESTS_FUZZ_ENDPOINT_FORGER_H_
 
@@ -14,12 +14,12 @@
 namespace fuzz {
 
 enum class Sender : uint8_t {
-  kPeer,       // its address and its port
-  kOtherPort,  // its address
-  kElsewhere,  // another address, or to another one of the victim's
+  kPeer,       // the peer's address and port
+  kOtherPort,  // the peer's address, another port
+  kElsewhere,  // another source address, or another address of the victim
 };
 
-// One or several that come together, as GRO merges them.
+// One packet or a GRO batch.
 struct ForgedBatch {
   std::vector<uint8_t> bytes;
   size_t segment_size = 0;
@@ -27,8 +27,8 @@ struct ForgedBatch {
   transport::GroBatch batch;  // its bytes are `bytes`
 };
 
-// What is forged for `victim`, whose peer is `peer`. Numbers in the headers are
-// near those that would mean something: PSNs in use, keys that there are.
+// Forges a batch for `victim`, whose peer is `peer`. Numbers in the headers are
+// near meaningful ones: PSNs in use, existing keys.
 ForgedBatch Forge(FuzzInput& input, Sender sender,
                   const sim::Pair::Side& victim, const sim::Pair::Side& peer,
                   const sim::Region& forbidden);

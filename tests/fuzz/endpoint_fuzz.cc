@@ -1,15 +1,16 @@
 // A libFuzzer target: two connected queue pairs in the simulated network, with
-// traffic both ways, and packets that neither has sent. The first byte chooses
-// the service and how the run goes, the others are steps.
+// traffic both ways and forged packets. The first byte selects the service and
+// the options of the run; the other bytes are steps.
 //
-// Whatever is forged, and whatever the application does meanwhile:
-// - memory is accessed within the regions that a key names, and never in one of
+// Whatever is forged, and whatever the application does:
+// - memory is only accessed within the regions that a key names, and never in
 //   another protection domain;
-// - a packet that is not from the peer's address, or not from its port once
-//   that is known, changes nothing but one counter of drops;
-// - work requests complete once, in order, and nothing succeeds after an error;
-// - nobody is answered more often than it asks;
-// - in the error state, silence comes.
+// - a packet from another address than the peer's, or from another port once
+//   the
+//   port is known, changes nothing but one drop counter;
+// - work requests complete once, in order, and none succeeds after an error;
+// - no end gets more replies than it sends requests;
+// - queue pairs in the error state are silent.
 // If only others than the peer forge, all traffic arrives as it was sent.
 
 #include <algorithm>
@@ -32,7 +33,7 @@ using transport::QpState;
 using transport::Time;
 
 constexpr size_t kBufferBytes = 32 * 1024;
-// Behind the halves: receives, and words for atomics.
+// After the halves: receives, and words for atomics.
 constexpr uint64_t kReceives = 2 * kHalf;
 constexpr uint64_t kAtomics = kBufferBytes - 64;
 const std::vector<uint8_t> kForbiddenBytes(4096, 0x77);
@@ -60,7 +61,7 @@ struct Options {
   }
 
   sim::PairOptions pair;
-  bool outsider = false;  // the peer forges nothing
+  bool outsider = false;  // only others than the peer forge
 };
 
 class Run {
@@ -68,7 +69,7 @@ class Run {
   explicit Run(FuzzInput& input)
       : input_(input), options_(input), pair_(options_.pair) {
     for (Pair::Side* side : {&pair_.a, &pair_.b}) {
-      // A region of somebody else's, and rights that are not given.
+      // A region of another domain, and missing access rights.
       forbidden_bytes_.push_back(kForbiddenBytes);
       forbidden_.push_back(
           side->node->memory().Register(8, forbidden_bytes_.back().data(),
@@ -76,7 +77,7 @@ class Run {
       watches_.emplace_back(*side, Other(*side).attributes.av.source_port);
     }
     pair_.Connect();
-    // So that each knows the other's port.
+    // So that each end knows the other's port.
     for (Pair::Side* side : {&pair_.a, &pair_.b}) {
       Watched(*side).NotePosted(
           side->Write(Watched(*side).NextWrId(), kHalf, kHalf, 8));
@@ -96,7 +97,7 @@ class Run {
     if (options_.outsider) FinishUndisturbed();
     for (Pair::Side* side : {&pair_.a, &pair_.b}) side->Modify(QpState::kErr);
     SetLinks({});
-    // What was under way arrives.
+    // Packets in flight arrive.
     pair_.net.RunTo(pair_.now() + transport::kSecond);
     const uint64_t before = pair_.net.events();
     pair_.net.RunTo(pair_.now() + 60 * transport::kSecond);
@@ -104,7 +105,7 @@ class Run {
     Check();
     for (Pair::Side* side : {&pair_.a, &pair_.b}) {
       Require(Watched(*side).AllCompleted(), "a request has not completed");
-      // It keeps nothing that came beyond a gap.
+      // No packets beyond a gap stay buffered.
       Require(side->node->endpoint().arena_pool()->in_use() == 0,
               "packets are kept in the error state");
     }
@@ -152,7 +153,8 @@ class Run {
       case 11:
         return Advance(Time{1} << input_.Below(18));  // up to 131 us
       case 12:
-        // Beyond time-outs; not the silence in which a port may change.
+        // Beyond time-outs, but shorter than the silence after which a port may
+        // change.
         return Advance(options_.outsider ? 5 * transport::kMillisecond
                                          : Time{1} << input_.Below(31));
       case 13:
@@ -214,7 +216,7 @@ class Run {
         break;
       case 5:
         if (options_.outsider) return;
-        // Beyond the region, of either side.
+        // Beyond the region, at either end.
         error = side.Write(id, what & 0x80 ? kBufferBytes - 4 : 0,
                            what & 0x40 ? kBufferBytes - 4 : 0, length);
         break;
@@ -237,7 +239,7 @@ class Run {
   void StepLink() {
     sim::LinkProfile link;
     const uint8_t bits = input_.Byte();
-    // Undisturbed traffic survives what retries make good.
+    // Undisturbed traffic survives losses that retries can repair.
     const uint32_t chance =
         bits & 0x80 && !options_.outsider ? 500'000 : 50'000;
     if (bits & 1) link.loss = chance;
@@ -298,7 +300,7 @@ class Run {
     }
   }
 
-  // All that was posted arrives, though others have forged.
+  // All posted messages arrive although others have forged.
   void FinishUndisturbed() {
     SetLinks({});
     const auto receive_all = [&] {

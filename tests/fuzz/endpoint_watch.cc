@@ -25,7 +25,7 @@ bool CountsDrops(const Counter& counter) {
   return counter.name.starts_with("rx_drop");
 }
 
-// Apart from counters.
+// Whether the states are equal except for counters.
 bool SameState(const QpReport& a, const QpReport& b) {
   return a.state == b.state && a.source == b.source &&
          a.destination == b.destination && a.send_psn == b.send_psn &&
@@ -35,7 +35,7 @@ bool SameState(const QpReport& a, const QpReport& b) {
          a.smoothed_rtt == b.smoothed_rtt;
 }
 
-// Requires that nothing but drops was counted, and returns how many.
+// Requires that only drops were counted, and returns their number.
 uint64_t NewDrops(const QpCounters& before, const QpCounters& after) {
   uint64_t drops = 0;
   for (const Counter& counter : kQpCounters) {
@@ -102,8 +102,8 @@ void Watch::NoteReceived(const Snapshot& before, bool to_drop,
           "a stranger reached memory");
   Require(before.completions == after.completions,
           "a stranger completed something");
-  // What a timer is about to do is done with any packet; those that wait for
-  // the pace of responses have their turns within 2 us (ResponsePace).
+  // A due timer is handled with any packet. Queue pairs that wait for the pace
+  // of responses get their turn within 2 us (ResponsePace).
   constexpr transport::Time kTurns = 2 * transport::kMicrosecond;
   Require(before.next_timeout <= now + kTurns ||
               (before.has_transmit == after.has_transmit &&
@@ -130,7 +130,7 @@ void Watch::TakeCompletions() {
     }
   }
   for (const Completion& completion : side_->TakeRecv()) {
-    // What was taken out of an SRQ before a reset does not complete.
+    // A receive that was taken from an SRQ before a reset does not complete.
     Require(
         completion.wr_id == receives_completed_ ||
             (side_->srq != nullptr && completion.wr_id > receives_completed_),

@@ -1,4 +1,4 @@
-// What must hold for one of the queue pairs of endpoint_fuzz.cc.
+// The invariants of one queue pair of endpoint_fuzz.cc.
 #ifndef TESTS_FUZZ_ENDPOINT_WATCH_H_
 #define TESTS_FUZZ_ENDPOINT_WATCH_H_
 
@@ -14,14 +14,14 @@
 
 namespace fuzz {
 
-// The upper half of each buffer is what its owner sends; the peer's lower half
-// is where it arrives, at the same offset.
+// Each end sends from the upper half of its buffer; it arrives in the peer's
+// lower half at the same offset.
 inline constexpr uint32_t kHalf = 12 * 1024;  // bytes
 
-// Ends the process, as libFuzzer wants it.
+// Aborts if `condition` is false, as libFuzzer expects.
 void Require(bool condition, std::string_view what);
 
-// All that a packet could change.
+// Everything that a packet could change.
 struct Snapshot {
   explicit Snapshot(const sim::Pair::Side& side);
 
@@ -38,17 +38,17 @@ struct Snapshot {
 
 class Watch {
  public:
-  // `peer_port`: from which the peer sends.
+  // `peer_port`: the source port of the peer.
   Watch(sim::Pair::Side& side, uint16_t peer_port)
       : side_(&side), peer_port_(peer_port) {}
 
-  // --- What the application does.
+  // --- Calls for actions of the application.
   uint64_t NextWrId() const { return posted_; }
   void NotePosted(int error) { posted_ += error == 0; }
   uint64_t NextReceiveId() const { return receives_posted_; }
   void NoteReceivePosted(int error) { receives_posted_ += error == 0; }
-  // The bytes at `offset` of the peer's buffer will be ours; the peer has read
-  // ours into its own.
+  // Bytes at `offset` of the peer's buffer will be overwritten by this end, or
+  // the peer has read this end's bytes into its own buffer.
   void NoteWritten(uint32_t offset, uint32_t length) {
     written_.push_back({offset, length});
   }
@@ -57,12 +57,13 @@ class Watch {
   }
   void OnReset();
 
-  // --- What has happened.
-  // A batch has been received since `before`. `to_drop`: all of it is.
+  // --- Calls for results.
+  // A batch was received since `before`. `to_drop`: all of it must be dropped.
   void NoteReceived(const Snapshot& before, bool to_drop, transport::Time now);
-  // Takes completions, and looks at everything.
+  // Takes completions and checks all invariants.
   void Check(transport::Time now);
-  // The peer's port is known, and what comes from another one is not believed.
+  // Whether the peer's port is pinned, so that packets from other ports are
+  // dropped.
   bool PortIsSure(transport::Time now) const;
   bool AllCompleted() const { return completed_ == posted_; }
   uint64_t receives_left() const {
@@ -85,7 +86,7 @@ class Watch {
   bool send_failed_ = false;
   bool receive_failed_ = false;
   std::vector<std::pair<uint32_t, uint32_t>> written_;
-  // When the peer was heard of last, or earlier than that.
+  // The last sign of life of the peer, or an earlier time.
   uint64_t seen_packets_ = 0;
   transport::Time checked_ = 0;
   transport::Time heard_ = 0;

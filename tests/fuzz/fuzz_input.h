@@ -1,4 +1,4 @@
-// The bytes of a fuzz input, read as numbers.
+// Reads the bytes of a fuzz input as numbers.
 #ifndef TESTS_FUZZ_FUZZ_INPUT_H_
 #define TESTS_FUZZ_FUZZ_INPUT_H_
 
@@ -9,7 +9,7 @@
 
 namespace fuzz {
 
-// Does not own the bytes. Behind their end everything is 0.
+// Does not own the bytes. Reads beyond the end give 0.
 class FuzzInput {
  public:
   FuzzInput(const uint8_t* data, size_t size) : rest_(data, size) {}
@@ -22,7 +22,7 @@ class FuzzInput {
     return byte;
   }
   int8_t Signed() { return static_cast<int8_t>(Byte()); }
-  // Of 2 to 8 bytes, the lowest first.
+  // A number of 2 to 8 bytes, little-endian.
   template <typename Number>
   Number Take() {
     uint64_t number = 0;
@@ -31,9 +31,9 @@ class FuzzInput {
     }
     return static_cast<Number>(number);
   }
-  // In [0, n), of one byte.
+  // A number in [0, n), from one byte.
   uint32_t Below(uint32_t n) { return Byte() % n; }
-  // As many as there are, at most `size`.
+  // Up to `size` bytes, as many as are left.
   std::span<const uint8_t> Bytes(size_t size) {
     const std::span<const uint8_t> bytes =
         rest_.first(std::min(size, rest_.size()));

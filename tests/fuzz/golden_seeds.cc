@@ -1,5 +1,5 @@
-// Every frame of the captures, whole and as a bare packet. Short ones, since
-// headers are what matters.
+// Every short frame of the captures, whole and as a bare packet. Short ones
+// suffice, because the headers matter.
 #include "tests/fuzz/seeds.h"
 #include "tests/golden/golden_files.h"
 #include "wire/frame.h"

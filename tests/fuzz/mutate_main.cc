@@ -1,5 +1,5 @@
 // Runs a libFuzzer target without libFuzzer: on every seed, then on mutations
-// of them from a fixed seed.
+// from a fixed random seed.
 //
 //   NAME_test --inputs=N CORPUS-FILE...
 
@@ -26,7 +26,7 @@ using fuzz::Bytes;
 int inputs = 0;
 std::vector<std::string> corpus;
 
-// From an allocation of exactly that size, for the sanitizers.
+// Copies to an allocation of exactly that size, for the sanitizers.
 void RunTarget(const Bytes& input) {
   const std::unique_ptr<uint8_t[]> copy(new uint8_t[input.size()]);
   std::copy(input.begin(), input.end(), copy.get());

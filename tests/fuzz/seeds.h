@@ -1,4 +1,4 @@
-// What the test of a fuzz target begins with, beside its stored corpus.
+// The first inputs of a fuzz target's test, besides its stored corpus.
 #ifndef TESTS_FUZZ_SEEDS_H_
 #define TESTS_FUZZ_SEEDS_H_
 
@@ -9,7 +9,7 @@ namespace fuzz {
 
 using Bytes = std::vector<uint8_t>;
 
-// Inputs that are made rather than stored; may be none.
+// Generated inputs; may be none.
 std::vector<Bytes> MadeSeeds();
 
 }  // namespace fuzz

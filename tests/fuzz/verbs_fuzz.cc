@@ -1,11 +1,11 @@
 // A libFuzzer target: calls of the verbs in any order with any arguments, from
-// several threads on one context, over loopback in a network namespace of its
-// own. Handles are live ones, null, small numbers, objects of another kind, and
-// those that are gone (but under AddressSanitizer and ThreadSanitizer, which
-// take the look at what they point to for a fault). Each thread gives back only
-// what it has made, as a program must.
+// several threads on one context, over loopback in its own network namespace.
+// Handles are live ones, null, small numbers, objects of another kind, and
+// destroyed objects (except under AddressSanitizer and ThreadSanitizer, which
+// report reading these). Each thread only destroys what it has created, as a
+// program must.
 //
-// No call crashes or hangs; what exists can be given back in the end.
+// No call may crash or hang, and at the end all objects can be destroyed.
 
 #include <infiniband/verbs.h>
 
@@ -62,7 +62,7 @@ struct Device {
   ibv_gid gid = {};
 };
 
-// Objects of one kind that a thread has made.
+// The objects of one kind that a thread has created.
 template <typename T>
 struct Owned {
   std::vector<T*> live;
@@ -87,7 +87,7 @@ class Caller {
   }
 
  private:
-  // Mostly a live one.
+  // Mostly a live object.
   template <typename T>
   T* Pick(Owned<T>& owned) {
     const uint8_t how = input_.Byte();
@@ -106,7 +106,8 @@ class Caller {
         return FUZZ_DEAD_HANDLES ? owned.dead : nullptr;
     }
   }
-  // A live one, for what the header calls through it; null if there is none.
+  // A live object for functions that the header calls through it; null if there
+  // is none.
   template <typename T>
   T* PickLive(Owned<T>& owned) {
     return owned.live.empty() ? nullptr
@@ -121,7 +122,7 @@ class Caller {
     owned.live.erase(it);
     owned.dead = object;
   }
-  // A count: small, or beyond every limit.
+  // A count: small, or above every limit.
   uint32_t Count() {
     const uint8_t how = input_.Byte();
     return how < 240 ? how % 40 : 0x7ffffff0u + how;
@@ -245,7 +246,7 @@ class Caller {
     size_t length = memory_.data() + kMemory - address;
     if (how < 32) length = input_.Take<uint64_t>();
     if (how % 32 == 0) address = reinterpret_cast<uint8_t*>(uintptr_t{how});
-    // Memory of others is registered by who means it only.
+    // Other memory of the process is only registered on purpose.
     if (length > kMemory && how % 32 != 0) length = SIZE_MAX - how;
     mrs_.Add(ibv_reg_mr_iova2(Pick(pds_), address, length,
                               input_.Take<uint64_t>(),
@@ -305,7 +306,7 @@ class Caller {
     ibv_modify_qp(qp, &attr, static_cast<int>(input_.Take<uint32_t>()));
   }
 
-  // To RTS, with one of this thread's as its peer.
+  // Moves it to RTS, with a queue pair of this thread as its peer.
   void Connect() {
     ibv_qp* const qp = PickLive(qps_);
     ibv_qp* const peer = PickLive(qps_);
@@ -356,7 +357,7 @@ class Caller {
     if (!mrs_.live.empty()) sge.lkey = PickLive(mrs_)->lkey;
     const uint8_t how = input_.Byte();
     if (how < 16) sge.lkey ^= input_.Byte();
-    // Inline data is read whatever it is.
+    // Inline data is read, so its address must be valid.
     if (how > 240 && !is_read_at_once) {
       sge.addr = input_.Take<uint64_t>();
       sge.length = input_.Take<uint32_t>();
@@ -382,8 +383,7 @@ class Caller {
       wr.wr.rdma = {reinterpret_cast<uint64_t>(memory_.data()) +
                         input_.Take<uint16_t>() % kMemory,
                     mrs_.live.empty() ? how : PickLive(mrs_)->rkey};
-      // How ud begins: where a datagram's address is, and where that of an
-      // RDMA is.
+      // The members of ud overlap: the address handle and the RDMA address.
       if (live != nullptr && live->qp_type == IBV_QPT_UD) {
         wr.wr.ud = {Pick(ahs_), how, how};
       }
@@ -432,7 +432,7 @@ class Caller {
     ibv_query_device(AnyContext(), &device);
   }
 
-  // The last first: nothing is in use any more.
+  // In reverse order, so that nothing is in use.
   void GiveBack() {
     const auto all = [](auto& owned, auto destroy) {
       for (auto* object : owned.live) {

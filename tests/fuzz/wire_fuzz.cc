@@ -1,6 +1,6 @@
-// A libFuzzer target: whatever bytes arrive, as a UDP payload or as a frame of
-// any link type, they are refused or decoded, without a read outside of them;
-// and what is decoded is emitted again as it was, reserved bits aside.
+// A libFuzzer target: any bytes, as a UDP payload or as a frame of any link
+// type, are refused or decoded without reading outside of them. Decoded packets
+// are emitted again unchanged, except for reserved bits.
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,11 +1,11 @@
 // A libFuzzer target: an XRC target, and requests of its peer for SRQs of two
-// protection domains. The input is steps.
+// protection domains. The input is a list of steps.
 //
-// Whatever comes, and whatever the application does meanwhile:
-// - a request reaches memory of the protection domain of the SRQ that it names,
-//   and receives of that SRQ, alone;
+// Whatever arrives, and whatever the application does:
+// - a request only reaches memory of the protection domain of its SRQ, and
+//   receives of that SRQ;
 // - receives complete once, in order, and none succeeds after an error;
-// - an SRQ that has gone is not touched any more.
+// - a removed SRQ is not accessed any more.
 
 #include <cstdio>
 #include <cstdlib>
@@ -37,7 +37,7 @@ void Require(bool condition, std::string_view what) {
   std::abort();
 }
 
-// An SRQ with all that is its user's. `here`: it is in the domain.
+// An SRQ with its user's objects. `here`: it is in the domain.
 struct User {
   User(uint32_t srqn, PdId pd) : srqn(srqn), pd(pd) {}
 
@@ -126,13 +126,13 @@ class Run final : private transport::XrcDomain {
          {{user.region->va + kBytes / 2, length, user.region->lkey}}});
   }
 
-  // Comes or goes. Its receives stay its user's.
+  // Adds or removes an SRQ. Its receives stay its user's.
   void StepSrq() {
     User& user = AnyUser();
     user.here = !user.here;
     if (user.here) return;
     peer_.qp->ForgetSrq(&user.srq);
-    // One that was taken may be lost with it: what follows counts on.
+    // A taken receive may be lost with the SRQ; the count continues after it.
     TakeCompletions(user);
     user.completed = user.posted - user.srq.queue.size();
   }
@@ -144,7 +144,7 @@ class Run final : private transport::XrcDomain {
     transport::QpAttributes attributes = peer_.attributes;
     attributes.state = to;
     (void)peer_.qp->Modify(attributes, transport::kQpState, peer_.now);
-    // A receive that was begun is nobody's now.
+    // A receive in use is lost.
     for (User* user : {&first_, &second_}) {
       TakeCompletions(*user);
       user->completed = user->posted - user->srq.queue.size();
@@ -161,7 +161,7 @@ class Run final : private transport::XrcDomain {
         wire::MakeOpcode(wire::Transport::kXrc, {}) | (input_.Byte() & 0x1f));
     headers.bth.dest_qpn = WirePeer::kQpn;
     headers.bth.ack_req = bits & 1;
-    // Mostly the next one; else one before, or beyond a gap.
+    // Mostly the next PSN; otherwise an earlier one or one beyond a gap.
     uint32_t psn = peer_.qp->Report().expected_psn;
     if (bits & 2) psn += input_.Below(8) - 3;
     headers.bth.psn = psn & 0xffffff;
@@ -170,7 +170,7 @@ class Run final : private transport::XrcDomain {
         (bits & 0x30) == 0x30 ? *other.region : *named.region;
     const uint64_t va =
         region.va + (bits & 0x40 ? input_.Take<uint16_t>() : 8 * input_.Byte());
-    // Mostly as long as they say.
+    // Mostly the length that the headers say.
     const wire::OpcodeInfo& info = wire::GetOpcodeInfo(headers.bth.opcode);
     uint32_t length = bits & 0x80 ? input_.Take<uint16_t>() % 2048u
                                   : input_.Byte() % WirePeer::kMtu;
@@ -182,8 +182,8 @@ class Run final : private transport::XrcDomain {
     headers.invalidate_rkey = region.rkey;
     headers.bth.pad_count = wire::PadCount(payload);
 
-    // What has come beyond a gap may be for the other one, and a message goes
-    // on where it began.
+    // Packets beyond a gap may be for the other SRQ, and a message continues on
+    // the SRQ where it began.
     const bool alone =
         info.starts_message && peer_.endpoint.arena_pool()->in_use() == 0;
     const std::vector<uint8_t> before = other.region->bytes;

@@ -1,5 +1,5 @@
-// Every CM message that the kernel and hardware NICs sent: it is read, and what
-// is emitted for its fields are the same bytes.
+// Every CM message that the kernel and hardware NICs sent: it is parsed, and
+// building it from its fields gives the same bytes.
 
 #include "wire/cm.h"
 
@@ -25,7 +25,7 @@ namespace {
 using Mad = std::array<uint8_t, wire::kMadSize>;
 using wire::CmAttribute;
 
-// The MADs to queue pair 1, in the order of the capture.
+// The MADs to queue pair 1, in order of the capture.
 std::vector<Mad> MadsOf(const std::string& path) {
   std::vector<Mad> mads;
   for (const CapturedFrame& captured : ReadCapture(path)) {
@@ -85,7 +85,7 @@ Mad Rebuild(const wire::CmView& view) {
       break;
     case CmAttribute::kLap:
     case CmAttribute::kApr:
-      break;  // nobody here sent one
+      break;  // not in any capture
   }
   return mad;
 }
@@ -104,8 +104,7 @@ TEST_P(CmCaptureTest, EveryMessageIsRebuiltToTheSameBytes) {
   }
 }
 
-// Our queue pair 1 takes what was sent to another's, and every request is one
-// for who listens.
+// Our queue pair 1 accepts these messages, and a listener gets every request.
 TEST_P(CmCaptureTest, QueuePairOneTakesEveryPacket) {
   class Random : public transport::cm::RandomSource {
     uint32_t Next32() override { return ++last_; }
@@ -149,7 +148,7 @@ TEST_P(CmCaptureTest, QueuePairOneTakesEveryPacket) {
   EXPECT_EQ(manager.counters().malformed, 0u);
 }
 
-// The header that the RDMA CM puts before the private data, likewise.
+// The same for the RDMA CM's header before the private data.
 TEST_P(CmCaptureTest, AddressHeadersAreRebuiltToTheSameBytes) {
   for (const Mad& mad : MadsOf(GetParam())) {
     wire::CmView view;
@@ -194,7 +193,7 @@ wire::CmView View(const Mad& mad) {
   return view;
 }
 
-// What tshark 4.0 says of the kernel's captures.
+// The expected values are those of tshark 4.0 for the kernel's captures.
 TEST(CmGoldenTest, Rping) {
   const std::vector<Mad> mads = MadsOf("tests/golden/kernel_rxe/rping.pcap");
   ASSERT_EQ(mads.size(), 5u);
@@ -221,8 +220,8 @@ TEST(CmGoldenTest, Rping) {
   EXPECT_EQ(req.primary.local_lid, 0xffff);
   EXPECT_EQ(req.primary.local_gid.ToString(), "10.77.0.3");
   EXPECT_EQ(req.primary.remote_gid.ToString(), "10.77.0.2");
-  // The UDP source port of its RC packets, 63389, is made of this one. (tshark
-  // takes this field from elsewhere.)
+  // The UDP source port of its RC packets, 63389, is derived from this flow
+  // label. (tshark reads this field from another place.)
   EXPECT_EQ(req.primary.flow_label, 0x8f7beu);
   EXPECT_EQ(req.primary.hop_limit, 0x40);
   EXPECT_EQ(req.primary.local_ack_timeout, 0x13);
@@ -274,7 +273,7 @@ TEST(CmGoldenTest, Udaddy) {
   EXPECT_EQ(rep.qkey, wire::kRdmaUdpQkey);
 }
 
-// A test of captures proves something only if they hold messages.
+// The captures must contain messages for these tests to mean anything.
 TEST(CmGoldenTest, HardwareSendsThem) {
   if (HardwareFiles().empty()) {
     GTEST_SKIP() << "no captures of hardware: see tests/golden/README.md";

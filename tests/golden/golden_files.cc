@@ -35,8 +35,7 @@ std::vector<std::string> HardwareFiles() {
   }
   const std::vector<std::string> ours = KernelRxeFiles();
   if (ours.empty()) return {};
-  // What tests see are links into the checkout: CHECKOUT/tests/golden/
-  // kernel_rxe/FILE.
+  // Tests see links into the checkout: CHECKOUT/tests/golden/kernel_rxe/FILE.
   std::error_code error;
   const fs::path file = fs::canonical(ours.front(), error);
   if (error) return {};

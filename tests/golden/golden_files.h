@@ -1,4 +1,4 @@
-// The captures of this folder, for tests.
+// The captures in this folder, for tests.
 
 #ifndef TESTS_GOLDEN_GOLDEN_FILES_H_
 #define TESTS_GOLDEN_GOLDEN_FILES_H_
@@ -10,19 +10,19 @@
 namespace golden {
 
 struct CapturedFrame {
-  int number = 0;  // in its file, from 1, as Wireshark counts
+  int number = 0;  // in its file, from 1, as in Wireshark
   int64_t time_ns = 0;
   int link_type = 0;
   std::vector<uint8_t> bytes;
 };
 
-// Paths of the captures of the kernel's rxe: never empty.
+// Paths of the captures of the kernel's rxe; never empty.
 std::vector<std::string> KernelRxeFiles();
 
-// Paths of the captures of hardware; empty where they are not (README.md).
+// Paths of the captures of hardware; empty if they are missing (README.md).
 std::vector<std::string> HardwareFiles();
 
-// All frames of a capture. Fails the running test if it cannot be read.
+// All frames of a capture. The test fails if it cannot be read.
 std::vector<CapturedFrame> ReadCapture(const std::string& path);
 
 }  // namespace golden

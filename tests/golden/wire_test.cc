@@ -1,6 +1,6 @@
-// Every RoCEv2 frame that the kernel's rxe and hardware NICs sent: it parses,
-// its ICRC is good, its bytes are what we would have sent for its headers, and
-// its IP identification can be found without looking at it.
+// Every RoCEv2 frame that the kernel's rxe and hardware NICs sent: it is
+// parsed, its ICRC is correct, building it from its headers gives the same
+// bytes, and its IP identification can be derived without reading it.
 
 #include <gtest/gtest.h>
 
@@ -26,20 +26,20 @@ using wire::Frame;
 using wire::IcrcFlow;
 using wire::PacketView;
 
-// A RoCEv2 frame of a capture, taken apart. `frame` points into `captured`.
+// A parsed RoCEv2 frame of a capture. `frame` points into `captured`.
 struct RoceFrame {
   CapturedFrame captured;
   Frame frame;
   PacketView packet;
-  // What its ICRC covers.
+  // The fields that its ICRC covers.
   IcrcFlow flow;
 };
 
-// Opcodes of the dynamically connected transport, which wire/ does not know.
+// Opcodes of the dynamically connected transport, which wire/ does not support.
 bool IsDynamicallyConnected(uint8_t opcode) { return opcode >> 5 == 2; }
 
-// The flow of a frame. Some capturing devices put 4791 in place of the UDP
-// source port: the ICRC is that of the port that was sent, which is tried for.
+// The flow of a frame. Some capturing devices overwrite the UDP source port by
+// 4791. The ICRC covers the original port, which is then searched for.
 class FlowFinder {
  public:
   IcrcFlow Find(const wire::FrameHeaders& h, const PacketView& packet) {
@@ -93,7 +93,7 @@ class CaptureTest : public testing::TestWithParam<std::string> {
       }
       ASSERT_EQ(error, wire::ParseError::kOk) << "frame " << captured.number;
       const IcrcFlow flow = flows.Find(frame.headers, packet);
-      // Moving the bytes does not move what they point to.
+      // Moving the vector does not move its bytes, to which `frame` points.
       frames_.push_back({std::move(captured), frame, packet, flow});
     }
     if (frames_.empty() && dynamically_connected) {
@@ -119,7 +119,7 @@ TEST_P(CaptureTest, IcrcIsGood) {
   }
 }
 
-// Reserved bits included: no device here sets one.
+// Including reserved bits, which no device here sets.
 TEST_P(CaptureTest, HeadersAndFramesAreRebuiltToTheSameBytes) {
   for (const RoceFrame& f : frames_) {
     std::array<uint8_t, wire::kMaxHeaderSize> emitted;
@@ -148,8 +148,8 @@ TEST_P(CaptureTest, IpIdIsFoundWithoutLookingAtIt) {
   }
 }
 
-// As the device does it: per flow, in the order of arrival, with the window
-// that grows with time.
+// As in the device: for each flow, in order of arrival, with the window that
+// grows over time.
 TEST_P(CaptureTest, EveryFrameIsAcceptedWithoutItsIpId) {
   struct Last {
     uint16_t id;
@@ -173,8 +173,8 @@ TEST_P(CaptureTest, EveryFrameIsAcceptedWithoutItsIpId) {
   }
 }
 
-// On the first frame of each opcode: BTH to ICRC with the ID known, and
-// unknown within the window.
+// On the first frame of each opcode: from BTH to ICRC, with a known IP
+// identification and with one to be found in the window.
 TEST_P(CaptureTest, EverySingleBitErrorIsFound) {
   std::set<uint8_t> seen;
   for (const RoceFrame& f : frames_) {

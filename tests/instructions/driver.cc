@@ -1,14 +1,13 @@
-// Two endpoints of the transport back to back in one thread, for counting
-// instructions: see the `run` beside it.
+// Two endpoints of the transport back to back in one thread, to count
+// instructions. See `run` in this folder.
 //
 //   driver SCENARIO     runs one; prints its messages and packets
 //   driver --list
 //
-// Only Measure() is counted. The copies of payload and the CRC are left out:
-// what they cost depends on the processor and not on our code, and libraries
-// choose their instructions by it. So the memory here copies nothing, and
-// crc32_gzip_refl below takes the place of ISA-L's: it is zlib's, which `run`
-// does not count.
+// Only Measure() is counted. Payload copies and CRC are excluded, because their
+// cost depends on the processor, by which libraries choose their instructions.
+// So the memory here copies nothing, and crc32_gzip_refl below replaces
+// ISA-L's: it is zlib's, which `run` does not count.
 #include <zlib.h>
 
 #include <cinttypes>
@@ -50,7 +49,7 @@ constexpr uint64_t kBytes = 4 << 20;
   std::exit(1);
 }
 
-// One region, known by one key of each kind, whose bytes nobody reads.
+// One region with one key of each kind. Its bytes are not read.
 class OneRegion : public transport::Memory {
  public:
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
@@ -112,8 +111,8 @@ struct Scenario {
   SendOpcode opcode;
   uint32_t length;    // bytes of a message
   uint32_t path_mtu;  // bytes
-  uint32_t depth;     // messages that are posted together
-  uint32_t rounds;    // how often
+  uint32_t depth;     // messages posted together
+  uint32_t rounds;    // repetitions
 };
 
 constexpr Scenario kScenarios[] = {
@@ -176,8 +175,8 @@ class End {
     }
   }
 
-  // Sends what there is to send; as a port would, one burst at a time. Returns
-  // the packets.
+  // Sends everything that is due, one burst at a time like a port. Returns the
+  // number of packets.
   uint64_t SendTo(End& peer, Time now) {
     uint64_t packets = 0;
     while (const transport::Burst* burst =
@@ -223,8 +222,8 @@ struct Run {
   Time now = 1000;
   uint64_t packets = 0;
 
-  // `rounds` times `depth` messages from a to b, each round until all of its
-  // completions are there.
+  // Sends `rounds` times `depth` messages from a to b. A round ends when all
+  // its completions have arrived.
   void Rounds(const Scenario& s, uint32_t rounds) {
     for (uint32_t round = 0; round < rounds; ++round) {
       if (s.opcode == SendOpcode::kSend) {
@@ -246,14 +245,14 @@ struct Run {
 
 }  // namespace
 
-// What is counted; `run` names it to callgrind.
+// The counted function; `run` passes its name to callgrind.
 extern "C" __attribute__((noinline, visibility("default"))) void Measure(
     Run* run, const Scenario* scenario) {
   run->Rounds(*scenario, scenario->rounds);
 }
 
-// 1,000 times what a packet of 4 KB costs whose IP identification has to be
-// solved for, beside the CRC.
+// 1,000 times the cost of solving for the IP identification of a 4 KB packet,
+// without the CRC.
 extern "C" __attribute__((noinline, visibility("default"))) void
 MeasureSolving() {
   uint32_t found = 0;
@@ -281,7 +280,7 @@ int main(int argc, char** argv) {
     auto run = std::make_unique<Run>();
     run->a.Connect(run->b, s.path_mtu);
     run->b.Connect(run->a, s.path_mtu);
-    // Warm: the congestion window and what is allocated once.
+    // Warm-up: the congestion window, and allocations that happen once.
     run->Rounds(s, s.rounds < 8 ? 2 : s.rounds / 4);
     run->packets = 0;
     Measure(run.get(), &s);

@@ -1,6 +1,6 @@
-"""Stock programs that connect by the RDMA CM: rdmacm-utils, those over rsockets
-among them, and perftest -R. One end is on the kernel's CM, rxe and Debian's
-librdmacm in the guest, the other on ours.
+"""Stock programs that connect by the RDMA CM: rdmacm-utils, also over
+rsockets, and perftest -R. One end uses the kernel's CM, rxe and Debian's
+librdmacm in the guest, the other end our device.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ from stock import PAIRWISE, EVERY_SETTING, LIMIT, Setting
 PROGRAMS = ["rping", "ucmatose", "udaddy", "rdma_server", "rdma_client",
             "rstream", "riostream", "rcopy"]
 
-# Both ends know how much is sent, and look at what comes (-T v). riostream
-# waits for the last byte of a transfer to look at the others, and rxe may copy
-# the last ones of a packet first: no -T v where one packet is all of it.
+# Both ends know how much is sent, and verify received data (-T v). riostream
+# checks a transfer when its last byte has changed, and rxe may copy the last
+# bytes of a packet first: so no -T v if one packet is the whole transfer.
 _RSOCKETS = [
     "rstream -T v -I 20 -C 10 -S 10000",
     "rstream -T v -T b -I 20 -C 10 -S 4000 -B 8192",
@@ -37,7 +37,7 @@ _RSOCKETS = [
 ]
 
 CELLS = [
-    # What the server says is read when it has ended: no -v there.
+    # The server's output is read when it has ended: no -v there.
     CmCell("rping -s -a @ -C 100 -S 4096", "rping -c -a @ -C 100 -S 4096 -v"),
     CmCell("rping -s -a @ -C 100 -S 65535 -V",
            "rping -c -a @ -C 100 -S 65535 -V"),
@@ -54,38 +54,38 @@ CELLS = [
                  "ib_read_lat -n 50")
 ]
 
-# Endless until one of the two is killed.
+# Runs until one of the two is killed.
 KILLED = CmCell("rping -s -a @", "rping -c -a @")
 ROCE_PORT = 4791
 OTHER_PORT = 7175  # rping's own is the one before
 AFTERWARDS = CELLS[2]
 
-# Retransmission of what the CM says, and of what is sent then.
+# Retransmission of CM messages and of later data.
 BAD_NETWORK = "loss 5%"
 BAD_NETWORK_CELL = CmCell("ucmatose -b @ -c 20 -C 10 -S 5000",
                           "ucmatose -s @ -c 20 -C 10 -S 5000")
 BAD_NETWORK_SETTING = Setting("6.12", 4200, 6, "guest")
 
 
-# Of rcopy: its addresses cannot be of IPv6.
+# For rcopy: its addresses cannot be IPv6.
 RCOPY_SETTINGS = [Setting("6.1", 1500, 4, "guest"),
                   Setting("6.12", 4200, 4, "host")]
 
-# Of refusing and killing, once.
+# For refusing and killing; one setting suffices.
 SPECIAL_SETTING = Setting("6.12", 1500, 4, "host")
 
 
 def _hangs_up_early(setting, cell):
-    """rdma-core's rpoll reports POLLHUP with data unread once the peer has
-    closed, and rstream's client takes that for an error: as the client it must
-    be quicker than its server. Ours reports what is to be read first."""
+    """rdma-core's rpoll reports POLLHUP with unread data once the peer has
+    closed, and rstream's client takes that for an error: as client it must be
+    faster than its server. Ours reports the data first."""
     return cell.client.startswith("rstream -T v -T a") and (
         setting.server == "host")
 
 
 def plan(full):
-    """(setting, cell) of everything that is run. Without `full` each cell is
-    run once, and all of them on both kernels and both ways round."""
+    """(setting, cell) of everything that runs. Without `full` each cell runs
+    once, and all of them on both kernels and in both directions."""
     if not full:
         out = []
         for turn, cell in enumerate(CELLS):
@@ -116,7 +116,7 @@ class _Program:
                 else self.guest.finish(what, limit))
 
     def last_words(self, patience):
-        """As places.last_words. Ends it."""
+        """Like places.last_words, and ends the program."""
         if self.host:
             return places.last_words(self.host, patience)
         status, said = self.guest.wait(patience)
@@ -142,8 +142,8 @@ def _client_of(setting):
 
 
 def _await_listener_in_guest(ends, server, limit=60):
-    """Until a program in the guest listens. Of ours nothing can be seen: its
-    client is refused and started again."""
+    """Waits until a program in the guest listens. Nothing shows that ours
+    does: its client is refused and started again."""
     status, _ = ends.guest.start(
         f"timeout {limit} sh -c 'until rdma resource show cm_id | "
         "grep -q LISTEN; do sleep 0.05; done'").wait()
@@ -153,15 +153,15 @@ def _await_listener_in_guest(ends, server, limit=60):
 
 
 class _Refused(Failure):
-    """Nobody listened where the client would connect to."""
+    """The client's connection request had no listener."""
 
 
 def run_cell(ends, setting, cell):
-    """Runs server and client, each of which must end well. perftest's two ends
-    agree by one connection to make others, and the server may listen for them
-    too late; our CM waits a moment before it refuses, the kernel's does not:
-    then both are started again. In an emulated guest ib_read_lat's server comes
-    too late more often than not."""
+    """Runs server and client, both of which must succeed. perftest makes its
+    connections one after another, and the server may listen for the next one
+    too late. Our CM waits a moment before it refuses, the kernel's does not:
+    then both programs are started again. In an emulated guest ib_read_lat's
+    server is too late more often than not."""
     for _ in range(20):
         try:
             return _run_once(ends, setting, cell)
@@ -207,16 +207,16 @@ def _run_client(ends, setting, cell, server):
 
 
 def attempt(ends, text, setting, cell):
-    """Runs a cell, again if this machine stood still meanwhile: verdict, why
-    and seconds."""
+    """Runs a cell, again if this machine stood still meanwhile. Returns
+    verdict, reason and seconds."""
     why, seconds = ends.watch.attempt(
         text, lambda: run_cell(ends, setting, cell), GuestGone)
     return "ok" if why is None else "failed", why or "", seconds
 
 
 def run_refused(ends, setting):
-    """Nobody listens: the client is told so, and ends. Someone listens
-    elsewhere, since without any program our device is not there at all."""
+    """Without a listener the client is refused and ends. Another program
+    listens elsewhere, because without any program our device does not exist."""
     server = _Program(ends, setting.server, _argv(
         ends, setting, KILLED, f"{KILLED.server} -p {OTHER_PORT}"))
     try:
@@ -246,7 +246,7 @@ def _run_refused_client(ends, setting):
 
 
 def _transfers(ends, client, packets=500, limit=LIMIT):
-    """Waits for traffic: False if the client has ended instead."""
+    """Waits for traffic. False if the client has ended instead."""
     want = ends.packets() + packets
     end_time = time.monotonic() + limit
     while ends.packets() < want:
@@ -259,7 +259,7 @@ def _transfers(ends, client, packets=500, limit=LIMIT):
 
 
 def _start_endless_client(ends, setting, server):
-    """A client that has connected."""
+    """Starts a client without end and waits until it has connected."""
     end_time = time.monotonic() + LIMIT
     while True:
         client = _Program(ends, _client_of(setting),
@@ -278,8 +278,8 @@ def _start_endless_client(ends, setting, server):
 
 
 def run_killed(ends, setting, victim):
-    """The program of one end ("host" or "guest") is killed in mid-connection:
-    the other one learns of it and ends, and a new pair works."""
+    """The program of one end ("host" or "guest") is killed while connected:
+    the other one notices and ends, and a new pair works."""
     client = None
     server = _Program(ends, setting.server,
                       _argv(ends, setting, KILLED, KILLED.server))
@@ -291,8 +291,8 @@ def run_killed(ends, setting, victim):
                         else (client, server))
         killed.end()
         said = left.last_words(places.LIMIT)
-        # rxe may refuse (remote operational error) what comes while its
-        # program's memory is taken apart, before the kernel disconnects.
+        # rxe may refuse packets (remote operational error) while the memory of
+        # its program is freed, before the kernel disconnects.
         told = "DISCONNECT EVENT" in said or (
             victim == "guest" and "cq completion failed status 11" in said)
         if not told:
@@ -309,7 +309,7 @@ def _checksum_in_guest(ends, path):
 
 
 def run_rcopy(ends, setting):
-    """A file of odd length goes over; its checksum is looked at."""
+    """Transfers a file of odd length and compares its checksum."""
     size = 3 * 1000 * 1000 + 1
     server = None
     with tempfile.TemporaryDirectory(prefix="rxe_user-rcopy-") as folder:

@@ -1,13 +1,13 @@
-"""FLUSH as rdma_rxe understands it.
+"""Makes FLUSH understandable for rdma_rxe.
 
-The kernel's table of opcodes (6.2 and later) does not say where the payload of
-a FLUSH begins, so rxe takes it to begin at the BTH: its ICRC is over the headers
-as it should be, and goes on over BTH, FETH and RETH once more. Ours is the
-specification's, and rxe drops the packet without a word. Here each FLUSH of
-ours that leaves by the host's end of the link is followed by a copy whose ICRC
-is rxe's: all the rest of FLUSH can be tested so.
+The kernel's table of opcodes (6.2 and later) has no payload offset for FLUSH,
+so rxe assumes that the payload begins at the BTH: after the headers its ICRC
+covers BTH, FETH and RETH a second time. Ours follows the specification, and
+rxe drops the packet silently. This program sends, after each of our FLUSH
+packets that leaves by the host's end of the link, a copy with rxe's ICRC. So
+the rest of FLUSH can be tested.
 
-As a program: flush_icrc.py INTERFACE; says "ready" when it looks.
+As a program: flush_icrc.py INTERFACE; prints "ready" when it captures.
 """
 
 import os
@@ -59,12 +59,13 @@ def rewritten(frame):
     if struct.pack("<I", icrc) != frame[-4:]:
         return None
     icrc = zlib.crc32(frame[bth:-4], icrc)
-    # Without a UDP checksum: on its way here it is not complete yet.
+    # Without a UDP checksum, which is not computed yet at this point.
     return frame[:bth - 2] + b"\0\0" + frame[bth:-4] + struct.pack("<I", icrc)
 
 
 class Copies:
-    """A process that does it on the host's end of `network`, until `close`."""
+    """A process that does this on the host's end of `network`, until `close`.
+    """
 
     def __init__(self, network):
         self.process = subprocess.Popen(

@@ -1,9 +1,9 @@
-"""A guest under QEMU whose eth0 and rxe0 stand behind a tap interface of a
+"""A guest under QEMU, whose eth0 and rxe0 are behind a tap interface of a
 network namespace, and commands in it.
 
-No KVM: the guest is emulated, which works everywhere and is slow. Nothing here
-waits for a time to pass: the guest says when it is up, and when a command has
-ended; the limits only make a hang into a failure.
+Without KVM: the guest is emulated, which works everywhere and is slow. Nothing
+waits for time to pass: the guest reports when it is up, and when a command has
+ended. Time limits only turn a hang into a failure.
 """
 
 import base64
@@ -22,18 +22,18 @@ from places import Failure, Side, made, sh
 BOOT_LIMIT = 40  # seconds
 COMMAND_LIMIT = 120
 SHELLS = 4  # commands at once
-# How a kernel begins to say that it has crashed.
+# The start of a kernel's crash message.
 CRASH = re.compile(r"BUG:|Oops|general protection|Kernel panic|"
                    r"unable to handle|stack segment|invalid opcode")
 
 
 class GuestGone(Failure):
-    """The guest has ended or does not answer: a new one is needed."""
+    """The guest has ended or does not respond: a new one is needed."""
 
 
 class Network:
-    """A namespace with the tap interface that the guest is behind. The tap is
-    the host's end: our device is on it."""
+    """A namespace with the tap interface of the guest. The tap is the host's
+    end: our device is on it."""
 
     def __init__(self, tag="peer"):
         self.namespace = f"rxeu-{os.getpid()}-{tag}"
@@ -51,7 +51,7 @@ class Network:
         return sh("ip", "-n", self.namespace, *argv)
 
     def set_mtu(self, guest, mtu):
-        """Both ends' MTU; RoCE's follows from it."""
+        """Sets the MTU of both ends; RoCE's MTU follows from it."""
         self.ip("link", "set", "tap0", "mtu", str(mtu))
         guest.check(f"ip link set eth0 mtu {mtu}")
 
@@ -100,8 +100,8 @@ class Command:
         return not self._receive(0.02)
 
     def wait(self, limit=COMMAND_LIMIT):
-        """Exit status and output (both streams); (None, what it said so far)
-        if it had to be ended after `limit` seconds."""
+        """Exit status and output (both streams); (None, output so far) if it
+        was killed after `limit` seconds."""
         if self._receive(limit):
             return self.result
         said = self.received.decode(errors="replace")
@@ -109,7 +109,7 @@ class Command:
         return None, said
 
     def finish(self, what, limit=COMMAND_LIMIT):
-        """Output of a command that must end well."""
+        """Returns the output of a command that must succeed."""
         status, text = self.wait(limit)
         if status is None:
             raise Failure(f"{what} did not end within {limit} s; it said:\n"
@@ -119,9 +119,9 @@ class Command:
         return text
 
     def end(self):
-        """Kills it, if it runs still."""
+        """Kills it if it still runs."""
         if self.result is None and not self.guest.is_gone:
-            # It may be ending by itself.
+            # It may just be ending.
             self.guest.check(
                 f"kill -9 -$(cat /run/command.{self.shell}) || true")
             if not self._receive(30):
@@ -129,8 +129,8 @@ class Command:
 
 
 class Guest:
-    """A running guest. `memory` in MB; `share` is a folder that the guest sees
-    as /host."""
+    """A running guest. `memory` in MB; the guest sees the folder `share` as
+    /host."""
 
     def __init__(self, network, kernel_folder, initramfs, work, mtu=1500,
                  cpus=2, memory=1024, share=None):
@@ -149,8 +149,8 @@ class Guest:
             "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512",
             # Emulating the first three is slower than doing without them.
             # After cmpxchg16b, QEMU 7.2 may leave the operand of an earlier
-            # compare in the flags; an interrupt then returns to a mode that
-            # its bits happen to name, and the guest's kernel crashes.
+            # compare in the flags. An interrupt then returns to a mode that
+            # depends on these bits, and the guest's kernel crashes.
             "-cpu", "max,-pclmulqdq,-erms,-fsrm,-cx16",
             "-smp", str(cpus), "-m", str(memory), "-nodefaults",
             "-no-user-config", "-display", "none", "-no-reboot",
@@ -203,8 +203,8 @@ class Guest:
         return re.search(rb"ready (\S+)", said).group(1).decode()
 
     def console_end(self, lines=40):
-        """What the console said last: from the first sign of a crash on, if
-        there is one, since the cause stands there."""
+        """The last console output: from the first sign of a crash on, if there
+        is one, because the cause is there."""
         try:
             with open(self.log, errors="replace") as f:
                 said = f.readlines()
@@ -216,12 +216,12 @@ class Guest:
         return "".join(said[-lines:])
 
     def gone(self):
-        """The guest has ended: what to raise."""
+        """The exception for a guest that has ended."""
         self.is_gone = True
         return GuestGone("the guest has ended:\n" + self.console_end())
 
     def start(self, text):
-        """Starts a shell command in the guest: a Command."""
+        """Starts a shell command in the guest and returns a Command."""
         if self.is_gone:
             raise self.gone()
         try:
@@ -231,7 +231,7 @@ class Guest:
         return Command(self, shell, text)
 
     def check(self, text, limit=COMMAND_LIMIT):
-        """Output of a shell command that must end well."""
+        """Returns the output of a shell command that must succeed."""
         return self.start(text).finish(f"in the guest: {text}:", limit)
 
     def gid_index(self, address, device="rxe0"):
@@ -257,7 +257,7 @@ class Guest:
 
 
 def why_not():
-    """Why no guest can run here, in one line; None if one can."""
+    """The reason why no guest can run here, in one line, or None."""
     if os.geteuid() != 0:
         return "needs root, for a network namespace and a tap interface"
     if not os.path.exists("/dev/net/tun"):
@@ -275,8 +275,8 @@ def why_not():
 
 
 def make_image(version, cache, work, programs, prefix=None):
-    """Kernel folder and initial file system for Debian's kernel `version`;
-    with our device as installed under `prefix`, if one is given. Raises
+    """Makes the kernel folder and the initial file system for Debian's kernel
+    `version`, with our device as installed in `prefix`, if given. Raises
     image.Unavailable."""
     folder = image.kernel(version, cache)
     initramfs = os.path.join(work, f"initramfs-{version}")

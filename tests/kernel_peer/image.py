@@ -1,10 +1,10 @@
 """The guest's kernel and initial file system, made from Debian packages.
 
-The kernel comes out of Debian's own package, downloaded once and unpacked into
-a folder: it is not installed on this machine. The file system is an archive
-made anew for each run (a second or so): busybox, the kernel modules that are
-needed with what they depend on, and programs of this machine with their
-libraries, the machine's own libibverbs and rxe provider among them.
+The kernel is from Debian's own package, which is downloaded once and unpacked
+into a folder, not installed. The file system is an archive that is built for
+each run (about a second): busybox, the needed kernel modules with their
+dependencies, and programs of this machine with their libraries, including the
+machine's own libibverbs and rxe provider.
 """
 
 import glob
@@ -17,8 +17,8 @@ import subprocess
 import tempfile
 import zlib
 
-# Kernel as it is called here -> the package that always depends on the newest
-# of that series (the second lies in bookworm-security).
+# Kernel name here -> the package that always depends on the newest kernel of
+# that series (the second is in bookworm-security).
 KERNELS = {"6.1": "linux-image-amd64", "6.12": "linux-image-6.12-amd64"}
 
 MODULES = """
@@ -29,12 +29,12 @@ MODULES = """
 """.split()
 
 LIBRARY_FOLDER = "usr/lib/x86_64-linux-gnu"
-OURS = "opt/rxe_user"  # where in the guest our device is
+OURS = "opt/rxe_user"  # the folder of our device in the guest
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "guest_init")
 
 
 class Unavailable(Exception):
-    """Something that the guest needs cannot be had here; one line."""
+    """A requirement of the guest is not available here; one line."""
 
 
 def _output(*argv):
@@ -43,7 +43,7 @@ def _output(*argv):
 
 
 def _kept_as(package):
-    """Name of the folder of a kernel with these modules."""
+    """The name of the folder for a kernel with these modules."""
     return f"{package}.{zlib.crc32(' '.join(MODULES).encode()):08x}"
 
 
@@ -65,7 +65,7 @@ def _module(path):
 
 
 def _depends(module):
-    """What a module's .modinfo section says that it depends on."""
+    """The dependencies in a module's .modinfo section."""
     at = module.find(b"\0depends=")
     if at < 0:
         return []
@@ -103,8 +103,8 @@ def _pick_modules(tree, folder):
 
 
 def _elf(image):
-    """The ELF kernel inside a bzImage, which starts without decompressing
-    under emulation (QEMU boots it by PVH); None if it is packed otherwise."""
+    """The ELF kernel inside a bzImage, which starts without decompression
+    under emulation (QEMU boots it by PVH). None if it is packed differently."""
     for magic, unpack in (
             (b"\xfd7zXZ\0", lambda b: lzma.LZMADecompressor().decompress(b)),
             (b"\x1f\x8b\x08", lambda b: zlib.decompressobj(31).decompress(b))):
@@ -121,12 +121,12 @@ def _elf(image):
 
 
 def kernel(version, cache):
-    """Folder with `kernel` and `modules/` of Debian's kernel `version`, kept
-    below `cache`. Raises Unavailable."""
+    """The folder with `kernel` and `modules/` of Debian's kernel `version`,
+    kept in `cache`. Raises Unavailable."""
     if not shutil.which("apt-get"):
         raise Unavailable("needs Debian's packages (no apt-get here)")
     package = _kernel_package(KERNELS[version])
-    if not package:  # the package lists may be old, or not there yet
+    if not package:  # the package lists may be old or missing
         subprocess.run(["apt-get", "update", "-qq"], capture_output=True)
         package = _kernel_package(KERNELS[version])
     if not package:
@@ -147,7 +147,7 @@ def kernel(version, cache):
                 capture_output=True, text=True)
             if done.returncode == 0:
                 break
-            if attempt == 1:  # a newer one may have taken its place
+            if attempt == 1:  # a newer one may have replaced it
                 subprocess.run(["apt-get", "update", "-qq"],
                                capture_output=True)
                 package = _kernel_package(KERNELS[version]) or package
@@ -210,7 +210,7 @@ class _Archive:
 
 def _libraries(path):
     """Paths of the shared libraries that a program of this machine loads."""
-    # Not ours: the guest is to be a peer that nobody here wrote.
+    # Not our libraries: the guest must be an independent peer.
     environment = {k: v for k, v in os.environ.items()
                    if k != "LD_LIBRARY_PATH"}
     done = subprocess.run(["ldd", path], capture_output=True, text=True,
@@ -219,9 +219,9 @@ def _libraries(path):
 
 
 def initramfs(path, kernel_folder, programs, prefix=None):
-    """Writes the guest's file system to `path`: `programs` are names, or paths
-    of files, on this machine. With `prefix`, our device as installed there is
-    in it, too, below OURS."""
+    """Writes the guest's file system to `path`. `programs` are names or paths
+    of files on this machine. With `prefix`, our device as installed there is
+    included in OURS."""
     archive = _Archive(path)
     for name in ("dev", "proc", "sys", "tmp", "run", "root", "host"):
         archive.folder(name)
@@ -262,7 +262,7 @@ def initramfs(path, kernel_folder, programs, prefix=None):
     if not busybox or _libraries(busybox):
         raise Unavailable("busybox-static is not installed")
     archive.copy("bin/busybox", busybox)
-    # Busybox's own shell would prefer its own ip and tc to the programs.
+    # Busybox's own shell would prefer its own ip and tc to these programs.
     for applet in _output(busybox, "--list").split():
         if applet != "sh" and not archive.names & {f"bin/{applet}",
                                                    f"usr/bin/{applet}"}:

@@ -1,6 +1,5 @@
 """A bad network: the guest's kernel drops, reorders, duplicates and corrupts
-RoCE's packets, those that it sends and those that it receives. What runs over
-it must still end right, only later.
+RoCE packets in both directions. Programs must still succeed, only later.
 """
 
 import json
@@ -10,14 +9,14 @@ import pair
 from places import Failure
 from stock import Setting
 
-# What is on the wire -> what tc-netem(8) is told.
+# Kind of impairment -> arguments of tc-netem(8).
 KINDS = {
     "loss 1 %": "loss 1%",
     "reorder 5 %": "delay 1ms reorder 5%",
     "duplicate 2 %": "duplicate 2%",
     "corrupt 0.1 %": "corrupt 0.1%",
 }
-# What a run without --full does; each kernel and each way round twice.
+# The settings without --full: each kernel and each direction twice.
 SETTINGS = {
     "loss 1 %": Setting("6.1", 1500, 4, "host"),
     "reorder 5 %": Setting("6.1", 4200, 4, "guest"),
@@ -25,19 +24,19 @@ SETTINGS = {
     "corrupt 0.1 %": Setting("6.12", 4200, 6, "host"),
 }
 
-# An error is told by one NAK, and a queue pair in error is silent: if that is
-# lost, the requester's retries end instead.
+# An error is reported by one NAK, and a queue pair in error is silent. If that
+# NAK is lost, the requester's retries end instead.
 NAKED = {"bad_key", "out_of_bounds", "wrong_rights", "not_offered",
          "misaligned_atomic", "too_long", "bad_receive", "window_type_1",
          "window_type_2", "window_unbound", "window_limits",
          "misaligned_atomic_write", "flush_not_allowed"}
-# What the CM says once: that a connection is refused by the program, or that an
-# id is gone. A lost datagram is lost.
+# The CM sends these messages only once: the program's rejection, and the end
+# of an id. A lost datagram is not repeated either.
 SAID_ONCE = {"cm_rejected", "cm_active_gives_up", "cm_passive_gives_up",
              "cm_destroyed", "cm_datagram"}
-# rxe as requester of READs does not survive reordered answers: its queue pair
-# ends in error, sometimes after a completion without its data; two rxe fail
-# likewise. 6.12 was seen to do so over corruption too, with us as responder
+# rxe as requester of READs does not survive reordered responses: its queue
+# pair ends in error, sometimes after a completion without its data; two rxe
+# fail the same way. 6.12 also did so with corruption, with us as responder
 # (docs/interop.md).
 WITH_READS = {"read", "scatter_gather", "megabyte", "fence", "mixed",
               "psn_wrap", "reset", "recreate", "eight_at_once",
@@ -52,38 +51,37 @@ STOCK = (("ibv_rc_pingpong", "-c -s 4097 -n 100"),
          ("ib_atomic_bw", "-n 200"))
 
 _LEAVING = "eth0"
-_ARRIVING = "ifb0"  # packets that arrive are led through it
+_ARRIVING = "ifb0"  # receives arriving packets
 DEVICES = (_LEAVING, _ARRIVING)
 
 
 def rxe_reads_badly(setting, kind):
-    """Whether READs by the guest's rxe must be left out."""
+    """Whether READs by the guest's rxe must be excluded."""
     return setting.server == "host" and (setting.kernel == "6.12" or
                                          "reorder" in kind)
 
 
 def scenarios(setting, kind):
-    """The scenarios of verbs_pair that must end right."""
+    """The scenarios of verbs_pair that must succeed."""
     out = [name for name in pair.scenarios(setting)
            if name not in NAKED | SAID_ONCE]
-    # rxe that has missed a packet of an unreliable WRITE takes no other any
-    # more, and of a SEND some others neither.
+    # rxe that has missed a packet of a UC WRITE accepts no further message,
+    # and after one of a SEND loses some others.
     if setting.server == "guest":
         out = [name for name in out if not name.startswith("uc_")]
-    # 6.12 does not survive a READ that is asked for again around one of no
-    # bytes: it refuses it (rxe_mr_copy warns of a memory region that is none)
-    # or is silent.
+    # 6.12 does not survive a repeated READ near a zero-length one: it refuses
+    # it (rxe_mr_copy warns of an invalid memory region) or is silent.
     if (setting.kernel == "6.12" and setting.server == "guest" and
             "duplicate" not in kind):
         out.remove("read")
-    # It sends an ATOMIC WRITE again with address 0: refused, if the first was
-    # lost.
+    # It retransmits an ATOMIC WRITE with address 0, which is refused if the
+    # first one was lost.
     if (setting.kernel == "6.12" and setting.server == "host" and
             "loss" in kind):
         out.remove("atomic_write")
     if rxe_reads_badly(setting, kind):
         return [name for name in out if name not in WITH_READS]
-    # In "mixed" both ends read.
+    # In "mixed" both ends send READs.
     return [name for name in out if name != "mixed"] if (
         setting.kernel == "6.12" or "reorder" in kind) else out
 
@@ -93,16 +91,16 @@ def lines(setting, kind):
     programs = [f"{program} {options}" for program, options in STOCK]
     if rxe_reads_badly(setting, kind):
         programs = [p for p in programs if "read" not in p]
-    # The pingpongs end without a handshake: who must send again asks a peer
-    # that is gone, and rxe does so for ever.
+    # The pingpongs end without a handshake: an end that must retransmit has no
+    # peer any more, and rxe then retries for ever.
     if "duplicate" not in kind:
         programs = [p for p in programs if "pingpong" not in p]
     return [PAIR] + programs
 
 
 def impair(guest, netem):
-    """RoCE's packets of both directions go through netem; others, by which the
-    programs find together, do not."""
+    """Sends RoCE packets of both directions through netem. Other packets, with
+    which the programs coordinate, are not affected."""
     commands = ["ip link set ifb0 mtu 9000 up",
                 "tc qdisc add dev eth0 handle ffff: ingress",
                 "tc filter add dev eth0 parent ffff: matchall "
@@ -126,7 +124,7 @@ def repair(guest):
 
 
 def through_netem(guest, device):
-    """Packets that have gone through netem, and those dropped by it."""
+    """Packets that went through netem, and packets that it dropped."""
     for qdisc in json.loads(guest.check(f"tc -s -j qdisc show dev {device}")):
         if qdisc["kind"] == "netem":
             return qdisc["packets"], qdisc["drops"]

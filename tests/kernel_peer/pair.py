@@ -1,6 +1,7 @@
 """verbs_pair (//tests/kernel_peer/verbs_pair): contents and errors.
 
-One run of the two processes does many scenarios; each is a line of the report.
+One run of the two processes covers many scenarios; each is a line of the
+report.
 """
 
 import os
@@ -17,14 +18,14 @@ BINARY = os.path.join(ROOT, "bazel-bin/tests/kernel_peer/verbs_pair",
                       "verbs_pair")
 LIMIT = 240  # seconds for all scenarios
 
-# 6.1 has neither operation; the library beside rxe (rdma-core 44) cannot post a
-# FLUSH.
+# 6.1 supports neither operation; the library for rxe (rdma-core 44) cannot
+# post a FLUSH.
 ATOMIC_WRITE = {"atomic_write", "misaligned_atomic_write"}
 FLUSH = {"flush", "flush_not_allowed"}
 
 
 def scenarios(setting):
-    """Names of the scenarios that are run unless others are asked for."""
+    """The names of the scenarios that run by default."""
     absent = set()
     if setting.kernel == "6.1":
         absent |= ATOMIC_WRITE
@@ -41,8 +42,8 @@ def _all():
 
 
 def run(ends, setting, names):
-    """Runs scenarios; yields (name, verdict, why, seconds) of each. The client
-    makes the requests."""
+    """Runs scenarios and yields (name, verdict, reason, seconds) of each. The
+    client is the requester."""
     def argv(end, more):
         device, gid = ends.device_and_gid(end, setting.family)
         out = [BINARY if end == "host" else "verbs_pair", "-d", device, "-g",

@@ -20,7 +20,7 @@ LIMIT = 300  # seconds: emulation is slow, and this machine may be busy
 
 @dataclass(frozen=True)
 class Setting:
-    """What a cell is run in."""
+    """The environment of a cell."""
 
     kernel: str  # the guest's
     mtu: int  # of the link
@@ -37,7 +37,7 @@ KERNELS, MTUS, FAMILIES, SERVERS = (
     ("6.1", "6.12"), (1500, 4200), (4, 6), ("host", "guest"))
 EVERY_SETTING = [Setting(*s) for s in
                  itertools.product(KERNELS, MTUS, FAMILIES, SERVERS)]
-# Five in which each pair of values occurs together.
+# Five settings in which each pair of values occurs together.
 PAIRWISE = [
     Setting(*(values[bit] for values, bit in
               zip((KERNELS, MTUS, FAMILIES, SERVERS), bits)))
@@ -45,7 +45,7 @@ PAIRWISE = [
                  (1, 1, 1, 0))
 ]
 
-# Program -> what it is run with. Each has at least five, so that it meets
+# Program -> its options. Each program has at least five, so that it meets
 # every pair of settings when each is run in one of PAIRWISE.
 _PINGPONG = ("-n 200", "-c -s 1 -n 50", "-c -s 3 -n 50", "-c -s 1001 -n 50",
              "-c -s 4097 -n 50", "-e -n 100", "-c -s 1048576 -n 10")
@@ -54,16 +54,16 @@ _BANDWIDTH = ("-s 1 -n 100", "-s 3 -n 100", "-s 1001 -n 100 -b",
               "-a -n 5")
 _LATENCY = ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50", "-s 4097 -n 50",
             "-a -n 5")
-# READs of 8 MB overrun an emulated guest: its rxe asks for all at once, loses
-# most and finds out by its time-out, again and again.
+# READs of 8 MB overrun an emulated guest: its rxe requests everything at once,
+# loses most of it and recovers by its time-out, again and again.
 _READ_BANDWIDTH = _BANDWIDTH[:-1] + ("-s 1048576 -n 10",)
 _READ_LATENCY = _LATENCY[:-1] + ("-s 1048576 -n 10",)
 _EVENTS = ("-e -s 1001 -n 50", "-e -s 65536 -n 50")
 _ATOMIC = tuple(f"-A {kind} {rest}"
                 for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP")
                 for rest in ("-n 100", "-e -n 50"))
-# Nothing makes up for a loss on an unreliable connection: few messages, and no
-# more of them on their way than a slow guest's socket buffer takes.
+# Losses on UC are not repaired: few messages, and no more in flight than a
+# slow guest's socket buffer holds.
 _UNRELIABLE_BANDWIDTH = tuple(
     f"-c UC {rest} -t 4" for rest in
     ("-s 1 -n 50", "-s 3 -n 50", "-s 1001 -n 50 -b", "-s 4097 -n 20",
@@ -102,14 +102,14 @@ PROGRAMS = {
 
 
 def hangs(setting, program, options):
-    """perftest's event mode on SENDs waits for ever now and then on 6.12, also
-    where both ends are the guest's own rxe. On 6.1 it does not."""
+    """perftest's event mode on SENDs sometimes hangs on 6.12, also if both
+    ends are the guest's own rxe. On 6.1 it does not."""
     return (setting.kernel == "6.12" and program.startswith("ib_send") and
             "-e" in options.split())
 
 
 def plan(full):
-    """(setting, program, options) of everything that is run."""
+    """(setting, program, options) of everything that runs."""
     out = []
     turn = 0
     for program, variants in PROGRAMS.items():
@@ -123,8 +123,8 @@ def plan(full):
 
 
 def await_listen_in_guest(guest, server, port, limit=30, within=""):
-    """Until a program in the guest listens on a TCP port; `within` is the
-    start of a command line that leads to its network namespace."""
+    """Waits until a program in the guest listens on a TCP port. `within`: the
+    start of a command line that enters its network namespace."""
     status, _ = guest.start(
         f"{within} timeout {limit} sh -c "
         f"'until grep -q \":{port:04X} 0.*:0000 0A\" "
@@ -140,7 +140,7 @@ class Ends:
 
     def __init__(self, runner, network, guest, watch):
         self.runner, self.network, self.guest = runner, network, guest
-        self.watch = watch  # notices when the machine stands still
+        self.watch = watch  # detects when the machine stands still
         self.gids = {}
 
     def device_and_gid(self, end, family):
@@ -156,8 +156,8 @@ class Ends:
 
     def run(self, setting, server_argv, client_argv, port=PORT, limit=LIMIT,
             may_fail=False):
-        """Output of server and client, each of which must end, and exit with 0
-        unless `may_fail`."""
+        """Returns the output of server and client. Each must end, and exit
+        with 0 unless `may_fail`."""
         def host_output(what):
             if may_fail:
                 return places.last_words(host, limit)
@@ -221,8 +221,8 @@ class Ends:
                 raise Failure(said)
 
     def attempt_stock(self, text, setting, program, options):
-        """The same, again if this machine stood still meanwhile: verdict, why
-        and seconds. `text` says what was run."""
+        """The same, again if this machine stood still meanwhile. Returns
+        verdict, reason and seconds. `text` describes the run."""
         why, seconds = self.watch.attempt(
             text, lambda: self.run_stock(setting, program, options), GuestGone)
         return "ok" if why is None else "failed", why or "", seconds
@@ -241,8 +241,8 @@ class Ends:
             time.sleep(0.01)
 
     def run_killed(self, setting, victim):
-        """The program of one end ("host" or "guest") is killed in the middle of
-        a transfer: the other one ends by itself, and a new pair works."""
+        """The program of one end ("host" or "guest") is killed during a
+        transfer: the other one ends by itself, and a new pair works."""
         def argv(end):
             device, gid = self.device_and_gid(end, setting.family)
             return ["ib_write_bw", "-d", device, "-x", str(gid), "-F", "-p",

@@ -1,7 +1,7 @@
-"""What our device puts on the wire, as a capture shows it.
+"""Checks the packets of our device in a capture.
 
-The peer's kernel has accepted it already; here two decoders look at it: our own
-`rxe-user decode`, which checks every ICRC, and tshark, which nobody here wrote.
+The peer's kernel has accepted them. Here two decoders read them: our own
+`rxe-user decode`, which checks every ICRC, and tshark, which is independent.
 """
 
 import json
@@ -21,7 +21,7 @@ SCENARIOS = ["send", "send_immediate", "send_invalidate", "write",
              "write_immediate", "read", "atomics", "bad_key", "too_long",
              "rnr_recovers", "address_vector", "flow_label", "eight_at_once"]
 
-# What verbs_pair makes a requester and a responder send.
+# The opcodes that verbs_pair makes a requester and a responder send.
 _PARTS = ("FIRST", "MIDDLE", "LAST", "ONLY")
 REQUESTS = ({f"RC_{op}_{part}" for op in ("SEND", "RDMA_WRITE")
              for part in _PARTS + ("LAST_WITH_IMMEDIATE",
@@ -31,7 +31,7 @@ REQUESTS = ({f"RC_{op}_{part}" for op in ("SEND", "RDMA_WRITE")
 RESPONSES = ({f"RC_RDMA_READ_RESPONSE_{part}" for part in _PARTS} |
              {"RC_ACKNOWLEDGE", "RC_ATOMIC_ACKNOWLEDGE"})
 
-# tshark guesses at protocols inside of InfiniBand's payload, and takes patterns
+# tshark guesses protocols inside InfiniBand payloads, and mistakes patterns
 # for them.
 HEURISTICS = ("rpcrdma_infiniband", "smb_direct_infiniband", "iser_infiniband",
               "sdp_infiniband", "smcr_infiniband", "lnet_ib", "eth_over_ib",
@@ -39,7 +39,7 @@ HEURISTICS = ("rpcrdma_infiniband", "smb_direct_infiniband", "iser_infiniband",
 
 
 class Capture:
-    """tcpdump on the host's end, from when it listens until `close`."""
+    """tcpdump on the host's end, from when it captures until `close`."""
 
     def __init__(self, network, path):
         self.path = path
@@ -85,14 +85,14 @@ def check_icrcs(packets, summary, ours):
 
 
 def check_opcodes(packets, summary, ours):
-    """Each opcode of a reliable connection that we send has been sent."""
+    """Each opcode of a reliable connection that we support was sent."""
     wanted = REQUESTS | RESPONSES
     seen = {p["opcode"] for p in packets if p["src"] == ours}
     require(wanted <= seen, f"not sent: {', '.join(sorted(wanted - seen))}")
 
 
 def check_address_vector(packets, summary, ours):
-    """Traffic class and hop limit, of requests and responses alike."""
+    """Traffic class and hop limit, of requests and responses."""
     marked = [p for p in packets
               if p["src"] == ours and p["ttl"] == ADDRESS_VECTOR]
     require({"RC_SEND_FIRST", "RC_ACKNOWLEDGE"} <= {p["opcode"] for p in marked},
@@ -108,8 +108,8 @@ def check_address_vector(packets, summary, ours):
 
 
 def ports_by_flow(packets, ours, ttl):
-    """Source ports of our packets with this hop limit, by the peer's QP; for
-    each of our two processes."""
+    """The source ports of our packets with this hop limit, by the peer's queue
+    pair, for each of our two processes."""
     processes = defaultdict(lambda: defaultdict(set))
     for p in packets:
         if p["src"] == ours and p["ttl"] == ttl:
@@ -136,8 +136,8 @@ def check_spread(packets, summary, ours):
     for ports in ports_by_flow(packets, ours, EIGHT_AT_ONCE):
         require(len(ports) == 8, f"{len(ports)} flows, not 8")
         used = sorted(set(ports.values()))
-        # A process has a few ports to choose from: eight flows may share some,
-        # but not all of them one.
+        # A process has only a few ports: eight flows may share some, but not
+        # all.
         require(len(used) >= 2, f"eight flows share source ports {used}")
 
 
@@ -175,8 +175,8 @@ LINES = list(CHECKS) + [TSHARK]
 
 
 def run(ends, setting, work):
-    """Runs verbs_pair under a capture, our device as requester and then as
-    responder; yields (line, verdict, why, seconds) of LINES."""
+    """Runs verbs_pair under a capture, with our device as requester and then
+    as responder. Yields (line, verdict, reason, seconds) of LINES."""
     start = time.monotonic()
     paths = []
     for server in ("guest", "host"):

@@ -1,9 +1,9 @@
-// Two threads, many rounds, and what a missing release or acquire breaks. Each
-// test says which orders its structure needs.
+// Two threads and many rounds show a missing release or acquire. Each test
+// states the orders that its structure needs.
 //
-// Where stores are seen in their order anyway (x86-64, and ARM that is emulated
-// on it) these hold whatever the source says; there ThreadSanitizer, which goes
-// by the source, sees what is missing.
+// On processors that keep the order of stores (x86-64, and ARM emulated on it)
+// the tests pass whatever the source says. There ThreadSanitizer, which checks
+// the source, finds a missing order.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kRounds = 50'000;
 
-// Runs `round` with each number while `meanwhile` is called over and over.
+// Runs `round` with each number while another thread repeats `meanwhile`.
 void Against(const std::function<void()>& meanwhile,
              const std::function<void(uint32_t)>& round) {
   std::atomic<bool> begun = false, done = false;
@@ -36,13 +36,13 @@ void Against(const std::function<void()>& meanwhile,
   other.join();
 }
 
-// A reader loads the version, the fields and the version again, each by an
-// acquire, so that no load passes the last one. A writer makes the version odd
-// before the first field and even behind the last, each by a release.
+// A reader loads the version, the fields and the version again, each with
+// acquire, so that no load moves past the last one. A writer makes the version
+// odd before the first field and even after the last, each with release.
 TEST(Litmus, ARegionIsFoundAsItWasWritten) {
   rxe_user::RegionTable table;
   rxe_user::Region region;
-  // All that tells a region is made of one number.
+  // All fields of a region are derived from one number.
   const auto of = [](uint32_t key, uint64_t number) {
     rxe_user::Region made;
     made.key = key;
@@ -71,10 +71,9 @@ TEST(Litmus, ARegionIsFoundAsItWasWritten) {
       [&](uint32_t i) { ASSERT_EQ(table.Replace(of(key, i + 1)), 0); });
 }
 
-// A handle is stored before the object, which is a release: who finds the
-// object by an acquire sees the handle that it belongs to, and what was in the
-// object when it was added.
-TEST(Litmus, AHandleFindsItsObjectWhole) {
+// The handle is stored before the object is published with release. A reader
+// that finds the object with acquire sees its handle and its initial contents.
+TEST(Litmus, AHandleFindsACompleteObject) {
   struct Object {
     uint64_t first, second;
   };
@@ -101,12 +100,12 @@ TEST(Litmus, AHandleFindsItsObjectWhole) {
       });
 }
 
-// Retrieved needs no order of its own: what a queue reads of it came by way of
-// a lock (here) that whoever has retrieved the completion gave up.
-TEST(Litmus, APlaceIsFreeForWhoeverKnowsThatItIs) {
+// Retrieved needs no order of its own: the queue learns of it through a lock
+// (here) that was released after the completion was polled.
+TEST(Litmus, ASlotIsFreeAfterItsCompletionIsKnown) {
   transport::Outstanding outstanding;
   std::mutex lock;
-  transport::Place place;  // guarded by lock, as is what follows
+  transport::Place place;  // guarded by lock, like the following
   uint32_t posted = 0, told = 0;
   Against(
       [&] {  // polls
@@ -127,9 +126,9 @@ TEST(Litmus, APlaceIsFreeForWhoeverKnowsThatItIs) {
       });
 }
 
-// Taking the lock is an acquire and giving it up a release, so that what its
-// holder has written is the next one's: plain numbers here.
-TEST(Litmus, ALockHandsOnWhatItGuards) {
+// Taking the lock acquires and releasing it releases, so the next holder sees
+// the writes of the last one: plain numbers here.
+TEST(Litmus, ALockPublishesItsData) {
   rxe_user::AdaptiveLock lock;
   uint64_t first = 0, second = 0;
   const auto step = [&] {

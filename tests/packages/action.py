@@ -27,7 +27,7 @@ def expect(truth, text):
 
 
 def pack(prefix, folder):
-    """A tarball as tools/dev package makes it, of `prefix`."""
+    """Packs a tarball like that of tools/dev package from `prefix`."""
     file = os.path.join(folder, "rxe_user-9.8.7-amd64.tar.gz")
     with tarfile.open(file, "w:gz", compresslevel=1) as tar:
         for name in ("bin", "lib", "libexec"):
@@ -36,7 +36,7 @@ def pack(prefix, folder):
 
 
 class Job:
-    """What a runner keeps from step to step."""
+    """The state that a runner keeps between steps."""
 
     def __init__(self, folder, netns):
         self.netns = netns
@@ -47,7 +47,7 @@ class Job:
         self.path = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
 
     def start(self, script, env):
-        # That of `shell: bash`.
+        # The command line of `shell: bash`.
         return subprocess.Popen(
             ["ip", "netns", "exec", self.netns, "setpriv", "--reuid",
              str(NOBODY), "--regid", str(NOBODY), "--clear-groups", "env", "-i",
@@ -58,7 +58,8 @@ class Job:
             stderr=subprocess.STDOUT, text=True)
 
     def step(self, script, env=None):
-        """Status, output, and what it has put into GITHUB_OUTPUT."""
+        """Runs a step. Returns status, output, and its additions to
+        GITHUB_OUTPUT."""
         files = {}
         for name in ("ENV", "PATH", "OUTPUT"):
             files[name] = os.path.join(self.temp, f"step-{name}")
@@ -84,7 +85,7 @@ class Job:
 
 
 def use(job, ref="main", **inputs):
-    """`uses:` of the action: status, output, outputs."""
+    """`uses:` of the action. Returns status, output, outputs."""
     with open(os.path.join(FOLDER, "action.yml")) as file:
         action = yaml.safe_load(file)
     expect(action["runs"]["using"] == "composite", "not a composite action")
@@ -123,7 +124,7 @@ def used(job, **inputs):
 
 
 def bandwidth(job, device):
-    """A step that knows nothing of us."""
+    """A step that does not mention rxe_user."""
     env = {**job.env, "PATH": ":".join(job.path)}
     command = f"ib_write_bw -d {device} -x 0 -s 65536 -n 100"
     server = job.start(command, env)
@@ -186,7 +187,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class InNamespace:
-    """For sockets that are made meanwhile by this thread."""
+    """Puts this thread into a namespace while it creates sockets."""
 
     def __init__(self, name):
         self.name = name
@@ -227,7 +228,7 @@ def refused(prefix, folder):
 def architecture(_prefix, folder):
     """the package is that of the runner's architecture"""
     job = Job(folder, loopback_place().server.netns)
-    # In this namespace no address can be looked up, so the URL is told.
+    # Names cannot be resolved in this namespace, so the error shows the URL.
     for runner, arch in (("X64", "amd64"), ("ARM64", "arm64")):
         job.env["RUNNER_ARCH"] = runner
         status, text, _ = use(job, ref="v9.8.7")

@@ -44,7 +44,7 @@ def make_layout(folder):
 
 
 def pack(folder):
-    """By a user with umask 077: the files."""
+    """Packs as a user with umask 077. Returns the files."""
     layout = os.path.join(folder, "layout")
     make_layout(layout)
     return sh(os.path.join(ROOT, "tools", "package"), layout, "1.0", ARCH,
@@ -52,7 +52,7 @@ def pack(folder):
 
 
 def closed(members):
-    """Those that only their owner may use."""
+    """The files that only their owner may use."""
     for member in members:
         wanted = 0o555 if member.isdir() or member.mode & 0o100 else 0o444
         if not member.issym() and member.mode & wanted != wanted:
@@ -88,7 +88,7 @@ def test_sums(_prefix, folder):
     pack(folder)
     with open(os.path.join(packages, "SHA256SUMS")) as sums:
         again = sums.read()
-    # dpkg-deb writes the time of the day into an archive of its own.
+    # dpkg-deb writes the current time into its archive.
     differ = {line.split()[1] for line in
               set(first.splitlines()) ^ set(again.splitlines())}
     expect(not {name for name in differ
@@ -188,14 +188,14 @@ def test_wheel(prefix, folder):
     command = venv + "/bin/rxe-user"
     text = sh(*inside, command, "run", "--", "ibv_devinfo")
     expect("rxeu0" in text and "PORT_ACTIVE" in text, text)
-    # The same process from the first to the last: signals and status are its own.
+    # One process throughout: signals and status are its own.
     process = subprocess.Popen(
         [command, "run", "--", "sh", "-c", "echo $$; exit 42"],
         stdout=subprocess.PIPE, text=True)
     text, _ = process.communicate(timeout=60)
     expect(process.returncode == 42 and text.strip() == str(process.pid),
            f"{process.pid}: {process.returncode} {text}")
-    # As an installer leaves it that forgets permissions.
+    # Like an installer that drops permissions.
     (module,) = sh(venv + "/bin/python", "-c",
                    "import rxe_user; print(rxe_user.PREFIX)").split()
     os.chmod(module + "/bin/rxe-user", 0o644)

@@ -30,7 +30,7 @@ def expect(truth, text):
         raise Failure(text)
 
 
-# --- protobuf's wire format, as far as it is used: numbers and byte strings
+# --- protobuf's wire format, as far as it is needed: numbers and byte strings
 
 
 def number(value):
@@ -74,12 +74,12 @@ def text(message, key):
 
 
 class Kubelet:
-    """Serves Register on kubelet.sock; calls the plugins that come."""
+    """Serves Register on kubelet.sock, and calls the plugins that register."""
 
     def __init__(self, folder):
         self.folder = folder
         self.registered = queue.Queue()
-        # A kubelet that starts removes what is there.
+        # A kubelet removes the old sockets when it starts.
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
@@ -95,7 +95,7 @@ class Kubelet:
         return b""
 
     def next(self):
-        """The next that registers: a channel to it, and its resource."""
+        """The next plugin that registers: a channel to it, and its resource."""
         request = self.registered.get(timeout=LIMIT)
         expect(text(request, 1) == "v1beta1", str(request))
         endpoint = text(request, 2)
@@ -151,7 +151,7 @@ class Plugin:
                    f"status {self.process.returncode}\n{said}")
 
 
-# --- what a runtime does with an answer
+# --- the container runtime's part
 
 
 def environment(answer):
@@ -160,7 +160,7 @@ def environment(answer):
 
 
 def mounts(answer):
-    """Of host and container path."""
+    """(host path, container path) of the mounts."""
     found = []
     for mount in map(fields, answer.get(2, [])):
         expect(mount.get(3) == [1], "a mount that can be written to")
@@ -169,7 +169,7 @@ def mounts(answer):
 
 
 def resolve(name, folder):
-    """CDI: environment and mounts of a device by its full name."""
+    """CDI: the environment and the mounts of a device by its full name."""
     kind, device = name.split("=")
     for file in os.listdir(folder):
         expect(file.endswith(".json"), file)
@@ -190,7 +190,7 @@ def resolve(name, folder):
 
 
 def container(netns, env, binds, *argv):
-    """A process in a container: mounts of its own, nobody's, no capability."""
+    """A process in a container: its own mounts, user nobody, no capability."""
     script = "mount -t tmpfs none /opt\n"
     for host, inside in binds:
         script += (f"mkdir -p {inside}\nmount --bind {host} {inside}\n"
@@ -212,7 +212,7 @@ def finished(process):
 
 
 def use(env, binds):
-    """Two pods, whose interfaces are their own."""
+    """Two pods with interfaces of their own."""
     place = veth_place(1500)
     argv = ["ib_write_bw", "-d", "rxe_0", "-x", "0", "-n", "100"]
     shown = finished(container(place.client.netns, env, binds, "sh", "-c",

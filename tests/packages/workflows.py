@@ -47,7 +47,7 @@ def scripts_exist(_prefix, _folder):
                        f"{file}: {step}")
                 continue
             count += 1
-            # A tag's or a branch's name may be a shell's command.
+            # The name of a tag or branch may contain shell commands.
             expect("${{ github." not in step["run"], f"{file}: {step}")
             script, _, rest = step["run"].partition(" ")
             expect(os.access(os.path.join(ROOT, script), os.X_OK) and

@@ -2,9 +2,8 @@
 
 usage: run_module.py SUITE MODULE [--dev NAME --gid INDEX]
 
-One line of JSON for each test: its id, what became of it (passed, failed,
-skipped), and the text that belongs to it. Whoever starts this has seen to the
-search paths.
+Prints one line of JSON for each test: its id, its result (passed, failed,
+skipped), and its text. The caller has set the search paths.
 """
 
 import json
@@ -15,7 +14,7 @@ import unittest
 
 
 class JsonResult(unittest.TestResult):
-    """Says what became of each test as soon as it is over."""
+    """Prints the result of each test as soon as it has ended."""
 
     def __init__(self, out):
         super().__init__()
@@ -23,7 +22,7 @@ class JsonResult(unittest.TestResult):
 
     def say(self, test, verdict, text=""):
         name = test.id()
-        # A class or module whose set-up fails: "setUpClass (tests.x.Y)".
+        # A class or module whose setup fails: "setUpClass (tests.x.Y)".
         self.out.write(json.dumps(
             {"test": name.removeprefix("tests."), "verdict": verdict,
              "text": text}) + "\n")
@@ -51,10 +50,10 @@ class JsonResult(unittest.TestResult):
 
 def main():
     suite, module = sys.argv[1:3]
-    # The suite prints to stdout as it likes.
+    # The suite may print to stdout.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # Its own options are read by its own parser.
+    # The suite's options are parsed by its own parser.
     sys.argv[1:] = sys.argv[3:]
     sys.path[:0] = [suite, os.path.join(suite, "tests")]
     from args_parser import parser

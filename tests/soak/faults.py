@@ -1,5 +1,6 @@
-"""The faults of the soak test: what is done, for how long, and what links may
-make of it."""
+"""The faults of the soak test: what is done, for how long, and how links may
+react.
+"""
 
 import os
 import signal
@@ -10,15 +11,14 @@ from places import sh
 
 KINDS = ("kill", "stop", "broker", "interface", "address", "mtu", "buffers",
          "two")
-# Links recover from anything shorter than this; after 2.1 s their retries are
-# exceeded.
+# Links recover from shorter outages; after 2.1 s their retries are exhausted.
 SHORT = 1.0  # seconds
 LONG = 4.0
-AFTER = 10.0  # after a fault: until what it has delayed goes on
+AFTER = 10.0  # after a fault: time for delayed work to continue
 
 
 def sockets(side):
-    """How many sockets there are on port 4791, and names of Unix sockets."""
+    """The number of sockets on port 4791, and the names of Unix sockets."""
     udp = unix = 0
     for table in ("udp", "udp6"):
         for line in sh(*side.prefix(), "cat",
@@ -56,7 +56,7 @@ class Faults:
         self.done = {}
 
     def order(self):
-        """All kinds once."""
+        """A random order of all kinds."""
         if self.soak.args.no_faults:
             return ["none"]
         kinds = list(self.soak.args.only or KINDS)
@@ -71,7 +71,7 @@ class Faults:
         self.do(self.random.sample(pairs, 2))
 
     def do(self, kinds):
-        """Several at once, and what they have done is undone."""
+        """Injects several faults at once, and undoes them."""
         undo = []
         for kind in kinds:
             self.done[kind] = self.done.get(kind, 0) + 1
@@ -86,7 +86,8 @@ class Faults:
         self.soak.log(text)
 
     def excuse(self, choose, seconds, may_break):
-        """Links that `choose` chooses may stand still for so long, or break."""
+        """The links selected by `choose` may stand still for this long, or
+        break."""
         now = time.monotonic()
         for link in self.soak.links.links:
             if not choose(link):
@@ -98,7 +99,7 @@ class Faults:
                                            now + seconds + AFTER)
 
     def duration(self):
-        """Of an outage: (seconds, whether links may break)."""
+        """The duration of an outage: (seconds, whether links may break)."""
         if self.random.random() < self.soak.long_share:
             return self.random.uniform(LONG, 2 * LONG), True
         return self.random.uniform(0.01, SHORT), False
@@ -107,13 +108,14 @@ class Faults:
         return self.random.choice((self.soak.place.server,
                                    self.soak.place.client))
 
-    # --- Each returns how long it goes on and what ends it.
+    # --- Each returns its duration and the function that ends it.
 
     def none(self, several):
         return 1.0, lambda: None
 
     def kill(self, several):
-        """One of the second processes: the first are watched for leaks."""
+        """Kills one of the second processes: the first ones are checked for
+        leaks."""
         process = self.random.choice([p for p in self.soak.processes
                                       if p.name.endswith("1")])
         patient = self.random.random() < 0.5
@@ -143,7 +145,7 @@ class Faults:
         return seconds, go_on
 
     def broker(self, several):
-        """Nobody but who connects just then notices: sometimes one does."""
+        """Only a link that is connecting notices: sometimes there is one."""
         side = self.side()
         pid = broker(side)
         self.say(f"kill the port broker of {side.ipv4}")
@@ -178,7 +180,7 @@ class Faults:
         seconds, may_break = self.duration()
         self.say(f"address {address} gone for {seconds:.2f} s")
         self.excuse(lambda l: True, seconds, may_break or several)
-        # One of IPv6 has gone already with an interface that is down.
+        # An IPv6 address is already gone if its interface is down.
         if f" {address} " in sh("ip", "-n", side.netns, "addr", "show", "dev",
                                 "veth0"):
             sh("ip", "-n", side.netns, "addr", "del", address, "dev", "veth0")
@@ -197,7 +199,7 @@ class Faults:
         return seconds, back
 
     def buffers(self, several):
-        """So small that it overflows all the time; slow, but no link ends."""
+        """So small that it overflows constantly: slow, but no link breaks."""
         process = self.random.choice(self.soak.processes)
         bytes_ = self.random.choice((4096, 16384, 65536))
         seconds = self.random.uniform(0.1, SHORT)

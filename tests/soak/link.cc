@@ -1,4 +1,4 @@
-// A link's life: made, connected, dropped; what completes.
+// The life of a link: creation, connection, end; and its completions.
 #include "tests/soak/link.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@ namespace soak {
 namespace {
 
 constexpr uint32_t kSendQueue = 32;
-constexpr uint32_t kPsn = 0xfffff0;  // soon wraps around
+constexpr uint32_t kPsn = 0xfffff0;  // wraps around soon
 constexpr uint32_t kInline = 64;
 
 ibv_mr* Register(ibv_pd* pd, const Memory& memory, int access) {
@@ -145,7 +145,7 @@ void Link::CheckQuiet() {
 
 void Link::Drop() {
   if (state_ == State::kDropping || state_ == State::kDropped) return;
-  // In RESET no receive would ever complete, and none was posted.
+  // In RESET receives do not complete, and none was posted.
   const bool used = state_ != State::kMade;
   state_ = State::kDropping;
   ibv_qp_attr attr = {};
@@ -207,7 +207,7 @@ void Link::OnCompletion(const ibv_wc& wc) {
   CheckDropped();
 }
 
-// The first one says what has happened, those after it were flushed.
+// The first error is the cause; later ones are flushed requests.
 void Link::OnError(const ibv_wc& wc) {
   const bool first = state_ != State::kBroken && state_ != State::kDropping;
   if (first) {

@@ -1,11 +1,11 @@
-// One end of a connection of the soak test, and its traffic: operations of all
-// kinds, as many as there is room for, whose contents are verified.
+// One end of a connection of the soak test and its traffic: as many operations
+// of all kinds as fit, with verified contents.
 //
 // Messages (SEND, SEND with immediate, WRITE with immediate) of a direction are
-// numbered. The receiver verifies each and writes the number of the last one
-// into a word of the sender's (its credit), so at most kWindow are on their
-// way. Over RC every number comes, in order; over UC some may be missing. READs
-// and atomics are verified where they were posted, WRITEs by a READ after them.
+// numbered. The receiver verifies each and writes the last number into a word
+// of the sender (its credit), so at most kWindow are in flight. Over RC every
+// number arrives in order; over UC some may be missing. READs and atomics are
+// verified where they were posted, WRITEs by a later READ.
 #ifndef TESTS_SOAK_LINK_H_
 #define TESTS_SOAK_LINK_H_
 
@@ -25,7 +25,7 @@ namespace soak {
 
 struct LinkOptions {
   int id = 0;
-  int generation = 0;  // of its connections, which are made anew after faults
+  int generation = 0;  // counts its connections, which are renewed after faults
   bool reliable = true;
   bool shared_receives = false;
   int timeout = 16;  // Local ACK Timeout
@@ -36,36 +36,36 @@ class Link {
  public:
   enum class State {
     kMade,       // not connected
-    kConnected,  // receives, sends nothing of its own accord
+    kConnected,  // receives, but does not send by itself
     kRunning,    // sends
-    kQuieting,   // completes what it has begun
-    kQuiet,      // has done so
-    kBroken,     // an error has completed
-    kDropping,   // is on its way out
-    kDropped,    // everything posted has completed
+    kQuieting,   // completes outstanding operations
+    kQuiet,      // nothing is outstanding
+    kBroken,     // a completion had an error
+    kDropping,   // waits for outstanding completions
+    kDropped,    // all requests have completed
   };
   using Report = std::function<void(nlohmann::json)>;
 
-  // Makes a queue pair and memory. `report` hears of what happens.
+  // Creates a queue pair and memory. `report` is called for events.
   Link(const LinkOptions& options, Device* device, int gid_index, uint64_t key,
        Report report);
   ~Link();
 
-  // What the other end needs to know.
+  // The parameters that the other end needs.
   nlohmann::json Introduction() const;
-  // Connects to the end that has introduced itself so at `remote`. An errno
+  // Connects to the end at `remote` with these parameters. Returns an errno
   // value.
   int Connect(const std::string& remote, const nlohmann::json& peer,
               uint64_t peer_key);
   void Start();
   void BeQuiet();
-  // Ends the connection. What is outstanding completes; then: kDropped.
+  // Ends the connection. After outstanding requests have completed: kDropped.
   void Drop();
 
-  // Posts what there is room for. Whether anything was.
+  // Posts as much as fits. Returns whether anything was posted.
   bool Pump();
   void OnCompletion(const ibv_wc& wc);
-  // Of the queue pair: no shared receive is its own any more.
+  // The queue pair has completed its last shared receive.
   void OnLastReceive();
 
   State state() const { return state_; }
@@ -85,21 +85,21 @@ class Link {
     kCompareSwap
   };
   static constexpr size_t kKinds = 8;
-  // An operation under way. The first two have room for a megabyte.
+  // An operation in progress. The first two have space for a megabyte.
   static constexpr size_t kOps = 6;
   static constexpr size_t kLargeOps = 2;
   static constexpr size_t kSmallBytes = 64 << 10;
   struct Op {
-    int requests = 0;  // not complete; 0: free
+    int requests = 0;  // outstanding requests; 0: free
     Kind kind = Kind::kSend;
     size_t size = 0;
-    uint64_t key = 0;    // of the pattern that is expected in the end
-    uint64_t first = 0;  // its first word
-    uint64_t value = 0;  // what an atomic is to return
+    uint64_t key = 0;    // of the expected pattern
+    uint64_t first = 0;  // the first word of the pattern
+    uint64_t value = 0;  // the expected result of an atomic
     int64_t posted_ms = 0;
   };
 
-  // The memory that the peer writes.
+  // Offsets in the memory that the peer writes.
   static constexpr size_t kCreditAt = 0;
   static constexpr size_t kAddAt = 64;
   static constexpr size_t kSwapAt = 128;
@@ -108,7 +108,7 @@ class Link {
   static constexpr uint64_t kWindow = 8;
   static constexpr size_t kSlotBytes = kMaxBytes / kWindow;
   static constexpr size_t kTargetBytes = kSlotAt + kWindow * kSlotBytes;
-  // Receives of its own: fewer than the window, so that there are RNR NAKs.
+  // Its own receives: fewer than the window, so that RNR NAKs occur.
   static constexpr uint32_t kReceives = 4;
   static constexpr size_t kReceiveBytes = 64 << 10;
   // wr_id: the index of the Op, or one of these.
@@ -131,9 +131,9 @@ class Link {
   bool PostWrite(size_t op, Kind kind);
   bool PostRead(size_t op);
   bool PostAtomic(size_t op, Kind kind);
-  // Posts one request with `size` bytes from `offset` of the local memory.
+  // Posts one request with `size` bytes at `offset` of the local memory.
   bool PostRequest(size_t op, ibv_send_wr* wr, size_t offset, size_t size);
-  // Whether the peer has said that it has verified enough.
+  // The last message number that the peer has verified.
   uint64_t Credit() const;
   bool MayNumber() const { return sent_ - Credit() < kWindow; }
 
@@ -141,7 +141,7 @@ class Link {
   void OnSent(const ibv_wc& wc);
   void OnReceived(const ibv_wc& wc);
   void CheckMessage(const ibv_wc& wc, const uint8_t* bytes);
-  // UC writes of no message: a word holds what it should, or nothing.
+  // UC WRITEs without message: each word has the expected or the old value.
   void CheckWrites();
   void CheckQuiet();
   void CheckDropped();
@@ -151,7 +151,7 @@ class Link {
   const LinkOptions options_;
   Device* const device_;
   const int gid_index_;
-  const uint64_t key_;  // of the messages that it sends
+  const uint64_t key_;  // of the messages that this end sends
   const Report report_;
   std::mt19937_64 random_;
 
@@ -178,10 +178,10 @@ class Link {
   bool credit_out_ = false;
   bool writing_ = false;  // the peer's memory for WRITEs is in use
   uint64_t sent_ = 0;     // number of the last message
-  uint64_t seen_ = 0;     // number of the last that came
-  uint64_t told_ = 0;     // ... and that the peer has been told
+  uint64_t seen_ = 0;     // number of the last received message
+  uint64_t told_ = 0;     // the last number reported to the peer
   int64_t told_ms_ = 0;
-  uint64_t last_credit_ = 0;  // what there was when it last changed
+  uint64_t last_credit_ = 0;  // the value at its last change
   int64_t credit_ms_ = 0;
   uint64_t added_ = 0;
   uint64_t swapped_ = 0;

@@ -1,4 +1,4 @@
-// A link's traffic: what is posted, and what must have come of it.
+// The traffic of a link: posting operations and verifying results.
 #include <arpa/inet.h>
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 namespace soak {
 namespace {
 
-constexpr int64_t kTellAgainMs = 20;  // over UC, where it may have been lost
+constexpr int64_t kTellAgainMs = 20;  // over UC, where credits may be lost
 constexpr int64_t kProbeMs = 50;      // without credit over UC
 constexpr size_t kInline = 64;
 
@@ -23,7 +23,7 @@ size_t Link::OffsetOf(size_t op) const {
              : kLargeOps * kMaxBytes + (op - kLargeOps) * kSmallBytes;
 }
 
-// From 1 to `most`, each magnitude as often as the others.
+// A size from 1 to `most`; all magnitudes are equally likely.
 size_t Link::RandomSize(size_t most) {
   const double magnitude = std::log(static_cast<double>(most) + 1);
   const double place = static_cast<double>(Random(1 << 20)) / (1 << 20);
@@ -79,7 +79,7 @@ bool Link::PostCredit() {
 }
 
 Link::Kind Link::ChooseKind() {
-  // How often each comes, over RC and UC.
+  // The relative frequency of each kind, over RC and UC.
   static constexpr int kWeights[2][kKinds] = {{3, 3, 3, 0, 1, 0, 0, 0},
                                               {4, 4, 4, 4, 0, 4, 2, 2}};
   const auto& weights = kWeights[options_.reliable];
@@ -103,7 +103,7 @@ bool Link::PostSome() {
     credit_ms_ = now;
   }
   if (!options_.reliable && !MayNumber()) {
-    // What was to bring more credit may be lost: a message that needs none of
+    // The message that grants credit may be lost: a message that needs none of
     // the peer's memory asks for it.
     if (now - credit_ms_ < kProbeMs) return false;
     credit_ms_ = now;
@@ -169,7 +169,7 @@ bool Link::PostMessage(size_t op, Kind kind) {
     most = std::min(most, kReceiveBytes);
   }
   size_t size = RandomSize(most);
-  // Over UC a message says its number, or has it as its immediate data.
+  // Over UC the number is in the message or in its immediate data.
   if (kind == Kind::kSend && !options_.reliable) {
     size = std::max(size, kNumberBytes);
   }
@@ -190,14 +190,14 @@ bool Link::PostMessage(size_t op, Kind kind) {
   return PostRequest(op, &wr, OffsetOf(op), size);
 }
 
-// A WRITE, and over RC a READ of the same bytes into the other half.
+// A WRITE and, over RC, a READ of the same bytes into the other half.
 bool Link::PostWrite(size_t op, Kind kind) {
   const size_t half = Room(op) / 2;
   const size_t size = RandomSize(half);
   const size_t at = Random((kMaxBytes - size) / 8 + 1) * 8;
   Op& o = ops_[op];
   o.size = size;
-  // Over UC nobody says which one came last: all say the same.
+  // Over UC the order of WRITEs is unknown, so all write the same content.
   o.key = kind == Kind::kWrite ? key_ : Mix(key_, random_());
   o.first = at / 8;
   FillPattern(BufferOf(op), size, o.key, o.first);
@@ -239,7 +239,7 @@ bool Link::PostAtomic(size_t op, Kind kind) {
     ops_[op].value = swapped_;
     wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
     wr.wr.atomic.remote_addr = peer_target_ + kSwapAt;
-    // One in four does not match and so leaves what there is.
+    // One in four compares fail and leave the value.
     const bool match = Random(4) != 0;
     wr.wr.atomic.compare_add = match ? swapped_ : swapped_ + 1;
     wr.wr.atomic.swap = random_();
@@ -248,7 +248,7 @@ bool Link::PostAtomic(size_t op, Kind kind) {
   return PostRequest(op, &wr, OffsetOf(op), sizeof(uint64_t));
 }
 
-// --- What has come of it.
+// --- Results.
 
 void Link::OnSent(const ibv_wc& wc) {
   ++completed_;

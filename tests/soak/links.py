@@ -1,16 +1,17 @@
-"""The links of the soak test: what their two ends are told, in which order, and
-what must follow."""
+"""The links of the soak test: the commands for their two ends, their order,
+and the expected reports.
+"""
 
 import time
 
-# Statuses with which a link may end when the other end does not answer.
+# Statuses with which a link may break when the other end does not respond.
 RETRY_EXCEEDED = 12
-LIMIT = 20.0  # seconds, for whatever does not depend on a fault
+LIMIT = 20.0  # seconds, for everything that does not depend on a fault
 
 
 class Link:
-    """Two ends, each a process and the address that it has. It is made, used
-    until something ends it, dropped at both ends, and made anew."""
+    """Two ends, each a process and its address. A link is made, used until
+    something ends it, dropped at both ends, and made again."""
 
     def __init__(self, number, ends, reliable, shared, mtu):
         self.number = number
@@ -20,15 +21,15 @@ class Link:
         self.mtu = mtu  # ibv_mtu
         self.generation = 0
         self.phase = "down"  # making, connecting, up, dropping, quiet
-        self.at = [None, None]  # what each end has said last
+        self.at = [None, None]  # the last report of each end
         self.introductions = [None, None]
         self.was_quiet = False  # at both ends, when it was dropped
         self.since = 0.0  # of the phase
-        self.again_at = 0.0  # when it may be made anew
-        self.work = [0, 0]  # what each end has done in this generation
+        self.again_at = 0.0  # when it may be made again
+        self.work = [0, 0]  # work of each end in this generation
         self.worked_at = 0.0
-        self.may_break_until = 0.0  # faults go on that it need not survive
-        self.may_stand_until = 0.0  # ... that stop it for a while
+        self.may_break_until = 0.0  # it may break until then
+        self.may_stand_until = 0.0  # it may stand still until then
 
     def __str__(self):
         (a, at_a), (b, at_b) = self.ends
@@ -57,8 +58,8 @@ class Link:
 
 
 class Links:
-    """All links. `report` hears of failures; `random` decides what is left
-    open."""
+    """All links. `report` is called for failures; `random` makes free choices.
+    """
 
     def __init__(self, links, timeout, report, random):
         self.links = links
@@ -118,8 +119,8 @@ class Links:
             link.again_at = time.monotonic() + self.random.uniform(0, 0.2)
 
     def on_end(self, process, patient):
-        """A process is gone. The other ends of reliable links notice
-        themselves if `patient`, else they are told."""
+        """A process has ended. The other ends of reliable links notice by
+        themselves if `patient`, otherwise they are told."""
         for link in self.links:
             if not link.uses(process) or link.phase in ("down", "failed"):
                 continue
@@ -166,7 +167,7 @@ class Links:
                 self.report("refused", f"{link}, at {process.name}: error "
                             f"{said['error']}")
             if link.phase == "connecting":
-                link.at[end] = "made"  # there is one to drop
+                link.at[end] = "made"  # there is a link to drop
             self.drop(link)
             self.see_whether_down(link)
         elif what == "broke":

@@ -1,6 +1,5 @@
-// What messages and memory of the soak test contain: words that follow from a
-// key and from where they stand, so that whoever knows the key can tell what
-// should be there.
+// The contents of messages and memory of the soak test. Each word is computed
+// from a key and its position, so contents can be verified with the key.
 #ifndef TESTS_SOAK_PATTERN_H_
 #define TESTS_SOAK_PATTERN_H_
 
@@ -23,7 +22,7 @@ inline uint64_t PatternWord(uint64_t key, uint64_t index) {
   return key + index * 0xd6e8feb86659fd93u;
 }
 
-// Bytes from word `first` on of the pattern of `key`.
+// Writes the pattern of `key` from word `first` on.
 inline void FillPattern(uint8_t* bytes, size_t size, uint64_t key,
                         uint64_t first = 0) {
   for (size_t at = 0; at < size; at += 8) {
@@ -32,8 +31,8 @@ inline void FillPattern(uint8_t* bytes, size_t size, uint64_t key,
   }
 }
 
-// The offset of the first byte that is not as FillPattern makes it; `size` if
-// all are.
+// The offset of the first byte that differs from FillPattern; `size` if none
+// does.
 inline size_t FirstDifference(const uint8_t* bytes, size_t size, uint64_t key,
                               uint64_t first = 0) {
   for (size_t at = 0; at < size; at += 8) {
@@ -45,7 +44,7 @@ inline size_t FirstDifference(const uint8_t* bytes, size_t size, uint64_t key,
   return size;
 }
 
-// A message: its number, where there is room for it, then a pattern of it.
+// A message: its number, if it fits, then a pattern derived from it.
 inline constexpr size_t kNumberBytes = 8;
 
 inline void FillMessage(uint8_t* bytes, size_t size, uint64_t key,

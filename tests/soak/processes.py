@@ -1,5 +1,6 @@
-"""The processes of the soak test: each is a soak_peer that is told what to do
-by lines of JSON and answers by such."""
+"""The processes of the soak test: each is a soak_peer that gets commands and
+sends reports as lines of JSON.
+"""
 
 import collections
 import json
@@ -16,28 +17,29 @@ RXE_USER = os.path.join(ROOT, "out", "bin", "rxe-user")
 
 
 class Process:
-    """One that may be killed and started again; `life` counts how often."""
+    """A process that may be killed and started again; `life` counts the
+    starts."""
 
     def __init__(self, name, side, mode, seed, environment):
         self.name = name
         self.side = side  # places.Side
         self.mode = mode  # poll, wait
         self.seed = seed
-        self.environment = environment  # beside ours
+        self.environment = environment  # in addition to ours
         self.life = 0
         self.child = None
-        self.statistics = {}  # what it said last
+        self.statistics = {}  # its last report
         self.stopped = False
-        self.waited = 0.0  # for a processor, in all
+        self.waited = 0.0  # total time for which it waited for a processor
         self.waits = collections.deque(maxlen=200)  # (when, seconds)
 
     def note_wait(self, waited):
-        """It says that it has waited so long for a processor in its life."""
+        """Records the total time for which it has waited for a processor."""
         self.waits.append((time.monotonic(), waited - self.waited))
         self.waited = waited
 
     def longest_wait(self, since):
-        """Seconds for which it waited between two reports."""
+        """The longest wait in seconds between two reports."""
         return max((wait for when, wait in self.waits if when > since),
                    default=0.0)
 
@@ -57,7 +59,7 @@ class Process:
         return self.child is not None
 
     def tell(self, **command):
-        """False if it is gone."""
+        """Sends a command. False if the process is gone."""
         try:
             self.child.stdin.write((json.dumps(command) + "\n").encode())
             self.child.stdin.flush()
@@ -66,7 +68,7 @@ class Process:
             return False
 
     def hear(self):
-        """What it has said since the last call; None if it has ended."""
+        """Its reports since the last call; None if it has ended."""
         out = []
         while True:
             try:
@@ -87,7 +89,7 @@ class Process:
             self.stopped = False
 
     def descriptors(self):
-        """What they are, for people."""
+        """Its descriptors as text."""
         folder = f"/proc/{self.child.pid}/fd"
         out = []
         for fd in sorted(os.listdir(folder), key=int):
@@ -98,7 +100,7 @@ class Process:
         return ", ".join(out)
 
     def stat(self):
-        """Its queue pairs and counters, for people."""
+        """Its queue pairs and counters as text."""
         if not self.running():
             return "not running"
         return subprocess.run(
@@ -106,7 +108,7 @@ class Process:
             capture_output=True, text=True).stdout
 
     def reap(self, limit=20):
-        """Its exit status, when it has ended; it is killed after `limit`."""
+        """Its exit status when it has ended; it is killed after `limit`."""
         try:
             status = self.child.wait(limit)
         except subprocess.TimeoutExpired:
@@ -133,7 +135,7 @@ class Process:
 
 
 class Ears:
-    """Listens to all processes at once."""
+    """Reads the reports of all processes."""
 
     def __init__(self):
         self.selector = selectors.DefaultSelector()
@@ -146,7 +148,7 @@ class Ears:
         self.selector.unregister(process.child.stdout)
 
     def hear(self, seconds):
-        """(process, what it said) as they come; None when it has ended."""
+        """(process, report) in order of arrival; None when it has ended."""
         for key, _ in self.selector.select(max(seconds, 0)):
             said = key.data.hear()
             if said is None:

@@ -1,6 +1,6 @@
-// A process of the soak test (run). It makes, connects, uses and drops links as
-// it is told on stdin, and says on stdout what comes of it: a JSON object a
-// line both ways. `run` says which there are and what must follow which.
+// A process of the soak test (run). It creates, connects, uses and drops links
+// by commands from stdin, and reports on stdout, with one JSON object per line
+// both ways. `run` defines the commands and checks the reports.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -31,19 +31,18 @@ using nlohmann::json;
 constexpr int kRocePort = 4791;
 constexpr int kFirstSourcePort = 0xc000;
 constexpr int64_t kStatisticsMs = 200;
-constexpr int kIdleMs =
-    5;  // links have deadlines of their own, as short as that
+constexpr int kIdleMs = 5;  // links have deadlines this short
 constexpr int kBatch = 32;
 
 void Say(const json& what) {
   const std::string line = what.dump() + "\n";
   if (std::fwrite(line.data(), 1, line.size(), stdout) != line.size() ||
       std::fflush(stdout) != 0) {
-    _exit(4);  // nobody listens any more
+    _exit(4);  // the reader is gone
   }
 }
 
-// The port that a descriptor is bound to if it is an IP socket, else 0.
+// The port of an IP socket, or 0 for other descriptors.
 int PortOf(int fd) {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
@@ -51,7 +50,7 @@ int PortOf(int fd) {
     return 0;
   }
   if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return 0;
-  // The port stands at the same place for both families.
+  // The port is at the same offset for both families.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
@@ -61,7 +60,7 @@ std::vector<int> OpenDescriptors() {
        std::filesystem::directory_iterator("/proc/self/fd")) {
     descriptors.push_back(std::atoi(entry.path().filename().c_str()));
   }
-  // That of the directory is gone by now.
+  // The descriptor of the directory itself is closed by now.
   std::erase_if(descriptors, [](int fd) { return fcntl(fd, F_GETFD) < 0; });
   return descriptors;
 }
@@ -77,11 +76,11 @@ size_t ResidentKiB() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) / 1024;
 }
 
-// How long this thread has waited for a processor, in all.
+// The total time that this thread has waited for a processor.
 uint64_t WaitedMs() {
   uint64_t ran = 0;
   uint64_t waited = 0;
-  // Both in ns. There is none in kernels without CONFIG_SCHED_INFO.
+  // Both in ns. Missing in kernels without CONFIG_SCHED_INFO.
   if (std::FILE* file = std::fopen("/proc/thread-self/schedstat", "re")) {
     if (std::fscanf(file, "%" SCNu64 " %" SCNu64, &ran, &waited) != 2) {
       waited = 0;
@@ -91,8 +90,8 @@ uint64_t WaitedMs() {
   return waited / 1'000'000;
 }
 
-// Gives the sockets that the library receives from buffers of `bytes`. How many
-// there are.
+// Sets the receive buffer of the library's receiving sockets to `bytes`.
+// Returns their number.
 int SetReceiveBuffers(int bytes) {
   int count = 0;
   for (const int fd : OpenDescriptors()) {
@@ -107,7 +106,7 @@ int SetReceiveBuffers(int bytes) {
   return count;
 }
 
-// Whether it tells of what happens to an interface.
+// Whether the event is about an interface.
 bool IsOfPort(ibv_event_type type) {
   return type == IBV_EVENT_PORT_ACTIVE || type == IBV_EVENT_PORT_ERR ||
          type == IBV_EVENT_GID_CHANGE;
@@ -115,7 +114,7 @@ bool IsOfPort(ibv_event_type type) {
 
 class Peer {
  public:
-  // `poll`: never waits, as programs do that want the shortest latency.
+  // `poll`: never sleeps, like programs that need the lowest latency.
   Peer(uint64_t seed, bool poll) : station_(seed), seed_(seed), poll_(poll) {}
 
   void Run() {
@@ -144,7 +143,7 @@ class Peer {
     while ((n = read(STDIN_FILENO, buffer, sizeof(buffer))) > 0) {
       input_.append(buffer, static_cast<size_t>(n));
     }
-    if (n == 0) _exit(4);  // whoever tells us what to do is gone
+    if (n == 0) _exit(4);  // `run` has ended
     bool any = false;
     for (size_t end; (end = input_.find('\n')) != std::string::npos;) {
       const json command = json::parse(input_.substr(0, end));
@@ -173,7 +172,7 @@ class Peer {
     }
     const auto found = links_.find(id);
     if (found == links_.end() && what == "drop") {
-      // It was refused, which whoever tells us did not know yet.
+      // The command crossed with the refusal.
       Say({{"is", "dropped"},
            {"id", id},
            {"generation", command["generation"]}});
@@ -259,7 +258,7 @@ class Peer {
     ibv_async_event event;
     while (ibv_get_async_event(device.context(), &event) == 0) {
       if (event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED) {
-        // What it speaks of is in the completion queue by now.
+        // The completions before the event are in the queue by now.
         while (TakeCompletions(device)) {
         }
         if (Link* const link = Find(event.element.qp->qp_num)) {
@@ -275,8 +274,7 @@ class Peer {
     }
   }
 
-  // Until something completes, or a command comes, or some milliseconds have
-  // gone by.
+  // Waits for a completion, a command, or some milliseconds.
   void Wait() {
     pollfd fds[8] = {{STDIN_FILENO, POLLIN, 0}};
     nfds_t count = 1;
@@ -301,8 +299,8 @@ class Peer {
   }
 
   void SayStatistics() {
-    // Sockets that send are made as flows need them, up to some for each
-    // address: they are counted apart.
+    // Sending sockets are opened when flows need them, up to a limit for each
+    // address, so they are counted separately.
     size_t senders = 0;
     size_t others = 0;
     for (const int fd : OpenDescriptors()) {

@@ -1,6 +1,6 @@
-// The devices of a process of the soak test, each with what all its links
-// share: completion queue and channel, shared receive queue, a region that
-// peers read.
+// The devices of a process of the soak test, each with the objects that all its
+// links share: completion queue and channel, shared receive queue, a region
+// that peers read.
 #ifndef TESTS_SOAK_STATION_H_
 #define TESTS_SOAK_STATION_H_
 
@@ -17,18 +17,19 @@ namespace soak {
 // The longest message.
 inline constexpr size_t kMaxBytes = 1 << 20;
 
-// wr_id of receives, also of shared ones: their index after this. Those of
+// wr_id of receives, shared ones included: this plus their index. Those of
 // sends are smaller.
 inline constexpr uint64_t kReceiveId = 1000;
 
 // Milliseconds of CLOCK_MONOTONIC.
 int64_t NowMs();
 
-// A line on stderr, and the end of the process: what no fault explains.
+// Prints a line on stderr and ends the process. For errors that no fault
+// explains.
 [[noreturn]] void Die(const std::string& what, int error);
 
-// Memory on pages of its own, all of them there from the start, so that what a
-// process occupies does not depend on what it has used so far.
+// Memory on separate pages, all resident from the start, so that the resident
+// size of a process does not depend on its history.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -46,14 +47,14 @@ class Memory {
   size_t size_;
 };
 
-// A device that is open. Any call that fails ends the process.
+// An open device. A failed call ends the process.
 class Device {
  public:
-  // Owns `context`. `key` is that of the pattern in the region to be read.
+  // Owns `context`. `key`: of the pattern in the region that peers read.
   Device(ibv_context* context, uint64_t key);
   ~Device();
 
-  // The index of `gid`, -1 if the device has none now.
+  // The index of `gid`; -1 if the device does not have it now.
   int FindGid(const ibv_gid& gid) const;
   void PostShared(size_t index);
   uint8_t* shared(size_t index) const {
@@ -67,7 +68,7 @@ class Device {
   ibv_srq* srq() const { return srq_; }
   ibv_mr* readable() const { return readable_mr_; }
 
-  static constexpr size_t kShared = 16;  // receives of the shared queue
+  static constexpr size_t kShared = 16;  // receives in the shared queue
 
  private:
   ibv_context* const context_;
@@ -84,8 +85,8 @@ class Device {
 class Station {
  public:
   explicit Station(uint64_t key) : key_(key) {}
-  // An open device that has `address` (text) now, and the index of its GID; it
-  // is opened if it has not been. Null if there is none.
+  // An open device that has `address` now, and the index of its GID. Opens the
+  // device if needed. Null if there is none.
   Device* Find(const std::string& address, int* gid_index);
   const std::vector<std::unique_ptr<Device>>& devices() const {
     return devices_;
@@ -97,7 +98,7 @@ class Station {
   std::vector<std::unique_ptr<Device>> devices_;
 };
 
-// The GID of an address in text.
+// The GID of an address given as text.
 ibv_gid GidOf(const std::string& address);
 
 }  // namespace soak

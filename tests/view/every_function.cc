@@ -1,6 +1,6 @@
-// Calls each function that the view stands before, on the device that is its
-// argument, and on what is not viewed. Prints what is wrong; the exit status
-// says whether anything is.
+// Calls each function that the view replaces, on the device given as argument
+// and outside the view. Prints failures; the exit status says whether there are
+// any.
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -23,7 +23,7 @@
 #include <string>
 
 extern "C" {
-// What programs call that were compiled with _FORTIFY_SOURCE, or with an older
+// Called by programs that were compiled with _FORTIFY_SOURCE, or with an older
 // glibc.
 int __open_2(const char*, int);
 int __open64_2(const char*, int);
@@ -61,7 +61,7 @@ const std::string kClass = "/sys/class/infiniband";
 const std::string kReal = "/sys/devices/virtual/infiniband";
 std::string name, folder, guid, missing;
 
-// Whether `fd` is of a file that holds a GUID.
+// Whether `fd` is a file that contains a GUID.
 bool HoldsGuid(int fd) {
   if (fd < 0) return false;
   char text[64] = "";
@@ -96,20 +96,21 @@ void Opens() {
   CHECK(HoldsGuid(open(("/sys//class/" + guid.substr(10)).c_str(), O_RDONLY)));
   CHECK(Fails(open(missing.c_str(), O_RDONLY), ENOENT));
   CHECK(fopen(missing.c_str(), "r") == nullptr && errno == ENOENT);
-  // As the kernel refuses what an attribute is not made for, root as well.
+  // As the kernel refuses operations that an attribute does not support, also
+  // for root.
   CHECK(Fails(open(guid.c_str(), O_RDWR), EACCES));
   CHECK(Fails(open(missing.c_str(), O_RDONLY | O_CREAT, 0600), EACCES));
   CHECK(Fails(openat(AT_FDCWD, guid.c_str(), O_WRONLY), EACCES));
   CHECK(fopen(guid.c_str(), "r+") == nullptr && errno == EACCES);
   CHECK(freopen(guid.c_str(), "w", fopen("/dev/null", "r")) == nullptr &&
         errno == EACCES);
-  // What is opened below a folder that has been.
+  // Opening relative to an open folder.
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY);
   CHECK(HoldsGuid(openat(fd, "node_guid", O_RDONLY)));
   close(fd);
 }
 
-// A descriptor that stays open, as programs have those of counters.
+// Reads a descriptor that stays open, as programs do for counters.
 void Reads() {
   const int fd = open(guid.c_str(), O_RDONLY);
   char text[64];
@@ -126,7 +127,7 @@ void Reads() {
     CHECK(lseek(fd, 0, SEEK_SET) == 0);
   }
   close(fd);
-  // Its number is another file's.
+  // The number now belongs to another file.
   const int other = open("/proc/self/comm", O_RDONLY);
   CHECK(other == fd && read(other, text, sizeof(text)) > 0);
   close(other);
@@ -171,7 +172,7 @@ void Looks() {
       __readlink_chk(folder.c_str(), text, sizeof(text), sizeof(text))));
   CHECK(is_target(__readlinkat_chk(AT_FDCWD, folder.c_str(), text, sizeof(text),
                                    sizeof(text))));
-  // Nothing is there, but the file is.
+  // The attribute does not exist, but the file does.
   const auto no_attribute = [](ssize_t got) {
     return got == -1 && (errno == ENODATA || errno == EOPNOTSUPP);
   };
@@ -297,7 +298,7 @@ void Others() {
   CHECK(Fails(open("/sys/class/infinibandx", O_RDONLY), ENOENT));
   const char* volatile null = nullptr;
   CHECK(Fails(open(null, O_RDONLY), EFAULT));
-  // With a mode.
+  // Functions with a mode argument.
   char made[] = "/tmp/every_function_XXXXXX";
   CHECK(mkdtemp(made) != nullptr);
   const std::string file = std::string(made) + "/x";
@@ -324,7 +325,7 @@ std::set<std::string> OpenDescriptors() {
   return names;
 }
 
-// The program is not to notice that another one is run.
+// The program must not notice that another one is run.
 void NothingShows() {
   const auto before = OpenDescriptors();
   signal(SIGCHLD, OnChild);
@@ -334,7 +335,7 @@ void NothingShows() {
   signal(SIGCHLD, SIG_IGN);
   CHECK(HoldsGuid(open(guid.c_str(), O_RDONLY)));
   signal(SIGCHLD, OnChild);
-  // Who inherits the children of others, as process 1 does.
+  // A subreaper inherits the children of others, like process 1.
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
   CHECK(HoldsGuid(open(guid.c_str(), O_RDONLY)));
   CHECK(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
@@ -372,7 +373,7 @@ void Contexts() {
   if (child == 0) exit(HoldsGuid(open(guid.c_str(), O_RDONLY)) ? 7 : 8);
   CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
 
-  // What daemons do.
+  // As daemons do.
   close(0);
   for (int fd = 3; fd < 1024; ++fd) close(fd);
   CHECK(HoldsGuid(open(guid.c_str(), O_RDONLY)));

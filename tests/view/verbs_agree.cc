@@ -1,5 +1,5 @@
-// What libibverbs says of a device is what stands in /sys. Run under rxe-user
-// run, by view_test.
+// Compares the attributes of libibverbs with the files in /sys. view_test runs
+// it under rxe-user run.
 #include <arpa/inet.h>
 #include <endian.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "tests/conformance/fixture.h"
 
-// infiniband/driver.h, which is not C++.
+// infiniband/driver.h, which is not valid C++.
 extern "C" {
 const char* ibv_get_sysfs_path();
 int ibv_read_sysfs_file(const char* folder, const char* file, char* buffer,
@@ -132,14 +132,14 @@ TEST_F(AgreeTest, Tables) {
   EXPECT_EQ(std::stoul(Read(port_ + "pkeys/0"), nullptr, 16), ntohs(pkey));
 }
 
-TEST_F(AgreeTest, CountersCountWhatIsSent) {
+TEST_F(AgreeTest, CountersCountSentPackets) {
   const auto read = [&](const std::string& name) {
     return std::stoull(Read(port_ + name));
   };
   const auto packets = read("counters/port_xmit_packets");
   const auto words = read("counters/port_xmit_data");
   const auto writes = read("hw_counters/rdma_writes");
-  // As perftest reads them: opened once.
+  // As perftest reads counters: opened once.
   const int held =
       open((port_ + "counters/port_xmit_packets").c_str(), O_RDONLY);
   const auto read_held = [&] {

@@ -1,4 +1,4 @@
-// Programs under rxe-user run look into /sys and /dev.
+// Programs under rxe-user run access /sys and /dev.
 #include <fcntl.h>
 #include <grp.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr uid_t kNobody = 65534;
 
 struct Result {
-  int exit_status = -1;  // -1: ended by a signal
+  int exit_status = -1;  // -1: killed by a signal
   int signal = 0;
   std::string text;  // of both stdout and stderr
 };
@@ -40,7 +40,7 @@ fs::path FromEnvironment(const char* variable) {
   return value != nullptr ? fs::absolute(value) : "";
 }
 
-// The parameter: as an ordinary user, or as who runs the test.
+// The parameter: as an ordinary user, or as the user of the test.
 class ViewTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -75,7 +75,7 @@ class ViewTest : public testing::TestWithParam<bool> {
     fs::permissions(root_ / folder / file.filename(), fs::perms(0755));
   }
 
-  // Starts `rxe-user` with these arguments; what it says goes to file `output`.
+  // Starts `rxe-user` with these arguments; its output goes to file `output`.
   pid_t Start(std::vector<std::string> argv, const std::string& output,
               const std::vector<std::string>& environment = {}) {
     argv.insert(argv.begin(), "rxe-user");
@@ -91,7 +91,7 @@ class ViewTest : public testing::TestWithParam<bool> {
     setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
     setenv("LD_LIBRARY_PATH", "", 1);
     unsetenv("LD_PRELOAD");
-    // Those that are tests themselves are not Bazel's.
+    // Programs that are tests must not report to Bazel.
     unsetenv("TEST_PREMATURE_EXIT_FILE");
     unsetenv("XML_OUTPUT_FILE");
     for (const std::string& e : environment) putenv(strdup(e.c_str()));
@@ -213,7 +213,7 @@ TEST_P(ViewTest, EndsAreTheCommandsOwn) {
             42);
   const Result r = Shell("test -e /sys/class/infiniband/rxeu0; kill -KILL $$");
   EXPECT_EQ(r.signal, SIGKILL);
-  // It could not clean up; who makes the next tree does.
+  // It could not clean up; the creator of the next tree does.
   EXPECT_NE(Left(), "");
   EXPECT_EQ(
       Shell("test -e /sys/class/infiniband/mine", {"RXE_USER_DEVICES=mine=lo"})
@@ -243,7 +243,7 @@ TEST_P(ViewTest, WhereTheRootIsReadOnly) {
   EXPECT_EQ(r.text, "1: CA\n");
 }
 
-// While the view is made, the program is interrupted as ever.
+// Signals still interrupt the program while the view is created.
 TEST_P(ViewTest, SignalsDoNotWaitForIt) {
   fs::permissions(root_ / "bin", fs::perms(0777));
   const auto start = std::chrono::steady_clock::now();
@@ -293,7 +293,7 @@ TEST_P(ViewTest, OtherPreloadedLibrariesStay) {
                         (root_ / "lib/librxe_user_view.so").string() + "\n0\n");
 }
 
-// Threads that look, and others that are started afterwards.
+// Threads that use the view, and threads that are started later.
 constexpr char kThreads[] = R"(
 #include <fcntl.h>
 #include <pthread.h>
@@ -332,13 +332,13 @@ TEST_P(ViewTest, ProgramsWithSanitizers) {
     EXPECT_EQ(r.text, "") << sanitizer;
     EXPECT_EQ(r.exit_status, 0) << sanitizer;
   }
-  // What is set for AddressSanitizer stays.
+  // Existing AddressSanitizer options are kept.
   const Result r = Execute({"run", "sh", "-c", "echo $ASAN_OPTIONS"},
                            {"ASAN_OPTIONS=detect_leaks=0"});
   EXPECT_EQ(r.text, "detect_leaks=0:verify_asan_link_order=0\n");
 }
 
-// What it is for: a node of containers.
+// The purpose of the index: a node with many containers.
 class ManyDevicesTest : public ViewTest {
  protected:
   static constexpr int kDevices = 1000;
@@ -375,7 +375,7 @@ class ManyDevicesTest : public ViewTest {
     if (system(
             ("ip -force -batch " + batch.string() + " 2>/dev/null").c_str()) !=
         0) {
-      // They were never there.
+      // These were never created.
     }
   }
 };
@@ -385,10 +385,10 @@ INSTANTIATE_TEST_SUITE_P(Users, ManyDevicesTest, testing::Values(false),
                            return "Self";
                          });
 
-TEST_P(ManyDevicesTest, ALookCostsWhatItLooksAt) {
+TEST_P(ManyDevicesTest, AnAccessCreatesOnlyItsFiles) {
   const std::string tree = base_.string() + "/rxe_user-view-*/";
-  // Of one device: its file, and the folders to it.
-  // The shell itself looks first, so that the tree outlives `cat`.
+  // One device: its file and the folders to it. The shell accesses the view
+  // first, so that the tree outlives `cat`.
   Result r = Shell(
       "test -e /sys/class/infiniband; "
       "cat /sys/class/infiniband/rxeu500/ports/1/state; find " +
@@ -408,7 +408,7 @@ TEST_P(ManyDevicesTest, ALookCostsWhatItLooksAt) {
   EXPECT_LT(second, 200) << r.text;
   EXPECT_EQ(Left(), "");
 
-  // All their names: a link each.
+  // All names: a link for each.
   r = Shell(
       "test -e /sys/class/infiniband; "
       "ls /sys/class/infiniband | wc -l; find " +
@@ -418,8 +418,8 @@ TEST_P(ManyDevicesTest, ALookCostsWhatItLooksAt) {
   EXPECT_LT(second, kDevices + 20) << r.text;
 }
 
-// How often a program that reads a file of each device asks what there is:
-// once, and again while it takes longer than that is good for.
+// How often a program that reads a file of each device runs the helper: once,
+// and again when the answer has expired.
 TEST_P(ManyDevicesTest, OneProgramAsksOnce) {
   const fs::path real = root_ / "bin/rxe-user", moved = root_ / "bin/real";
   const fs::path runs = root_ / "runs";
@@ -447,7 +447,7 @@ TEST_P(ManyDevicesTest, OneProgramAsksOnce) {
   for (std::string line; std::getline(lines, line);) {
     asked += line.find("--leave") == std::string::npos;
   }
-  // Each answer is good for 0.2 s or more.
+  // Each answer is valid for 0.2 s or more.
   EXPECT_GE(asked, 1);
   EXPECT_LE(asked, 1 + static_cast<int>(seconds / 0.2));
   EXPECT_LT(asked, kDevices / 10);
@@ -476,7 +476,7 @@ TEST_P(ViewTest, AnInterfaceKnowsItsDevice) {
   EXPECT_EQ(r.text, "rxeu0\nuverbs0\n1: CA\nthere\nnone\n");
 }
 
-// Programs of musl load what LD_PRELOAD names, too.
+// Programs of musl also load the libraries in LD_PRELOAD.
 constexpr char kOfMusl[] = R"(
 #include <stdio.h>
 #include <stdlib.h>
@@ -489,7 +489,7 @@ int main(void) {
 }
 )";
 
-// What `text` becomes as the file `name`; false: there is no musl-gcc.
+// Compiles `text` to the file `name`. Returns false if there is no musl-gcc.
 bool CompileForMusl(const fs::path& folder, const char* text,
                     const std::string& name) {
   const std::string source = (folder / "musl.c").string();
@@ -503,18 +503,18 @@ TEST_P(ViewTest, ProgramsOfMusl) {
   if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";
   const fs::path program = root_ / "musl";
   if (!CompileForMusl(root_, kOfMusl, "musl")) GTEST_SKIP() << "no musl-gcc";
-  // It is told of, and runs as ever.
+  // A message is printed, and the program runs normally.
   Result r = Execute({"run", program.string()});
   EXPECT_EQ(r.text, "rxe-user run: " + program.string() +
                         " is linked with musl: our libraries need glibc, so it "
                         "will not see our device\nnothing\nalone\n");
   EXPECT_EQ(r.exit_status, 42);
-  // Whoever starts it: it can load the library, and finds what others do.
+  // Started by another program, it can load the library and sees our devices.
   r = Shell(program.string());
   EXPECT_EQ(r.text, "1: CA\npreloaded\n");
   EXPECT_EQ(r.exit_status, 42);
   EXPECT_EQ(Left(), "");
-  // Where there is no glibc the view cannot be made.
+  // Without glibc the view cannot be created.
   fs::permissions(root_ / "bin", fs::perms(0777));
   r = Shell("rm " + (root_ / "bin/rxe-user").string() + "; " +
             program.string());
@@ -524,7 +524,7 @@ TEST_P(ViewTest, ProgramsOfMusl) {
   EXPECT_EQ(r.exit_status, 42);
 }
 
-// The program that makes the view has three descriptors that lead nowhere.
+// The program that creates the view gets three descriptors of /dev/null.
 TEST_P(ViewTest, MissingDevNullIsNamed) {
   if (GetParam() || geteuid() != 0) GTEST_SKIP() << "needs root";
   if (fs::exists("/sys/class/infiniband")) GTEST_SKIP() << "there is RDMA";

@@ -1,5 +1,5 @@
-"""What is in our binaries beside our own code: the bill of materials (SPDX 2.3)
-and the licences that travel along.
+"""The third-party components of our binaries: the bill of materials (SPDX 2.3)
+and the packed licences.
 """
 
 import hashlib
@@ -33,8 +33,8 @@ REFERRED_TO = ("LGPL-2.1", "Apache-2.0", "GPL-3")
 
 
 def installed_version(package, arch):
-    """That of `arch` if it is installed, of this machine's otherwise: what has
-    no architecture, and sysroots, which are of the same release."""
+    """The version of the package for `arch`, or else for this machine: for
+    packages without an architecture, and for sysroots of the same release."""
     for name in (f"{package}:{arch}", package):
         done = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", name],
                               capture_output=True, text=True)
@@ -71,8 +71,8 @@ def package(name, version, licence, identifier, **more):
 
 
 def bill_of_materials(version, arch, archives):
-    """SPDX 2.3 as JSON: the archives, and what each of them contains. No time of
-    the day: the same input, the same document."""
+    """SPDX 2.3 as JSON: the archives and their components. It has no time of
+    creation, so the same input gives the same document."""
     digests = {os.path.basename(file): sha256(file) for file in archives}
     every = hashlib.sha256("".join(sorted(digests.values())).encode())
     parts, relations = [], []

@@ -1,5 +1,5 @@
-"""A Python wheel: the tree of the tarball as data of the package rxe_user, and
-the command rxe-user, which becomes the program of that tree."""
+"""Packs a Python wheel: the tree of the tarball as data of the package rxe_user,
+and the command rxe-user, which executes the program in that tree."""
 
 import base64
 import hashlib
@@ -55,7 +55,7 @@ Description-Content-Type: text/markdown
 
 
 def write_wheel(tree, version, arch, glibc, destination):
-    """Packs `tree`, which stays as it is, and returns the file."""
+    """Packs `tree`, without changing it, and returns the file."""
     tag = "py3-none-manylinux_{}_{}_{}".format(*glibc, MACHINES[arch])
     file = os.path.join(destination, f"rxe_user-{version}-{tag}.whl")
     info = f"rxe_user-{version}.dist-info"

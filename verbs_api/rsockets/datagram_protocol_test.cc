@@ -49,7 +49,7 @@ TEST(UdpHeaderTest, ComesBack) {
   }
 }
 
-TEST(UdpHeaderTest, WhatIsCutOffOrOfAnotherKindIsNone) {
+TEST(UdpHeaderTest, TruncatedAndOtherHeadersAreRefused) {
   const auto bytes = Bytes(Encode(UdpHeader{UdpOp::kData, 77, Ipv6()}));
   size_t length;
   for (size_t n = 0; n < bytes.size(); ++n) {

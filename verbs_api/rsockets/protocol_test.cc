@@ -95,7 +95,7 @@ TEST(EntryTest, EntriesAreInTheReadersByteOrder) {
   EXPECT_TRUE(std::equal(big.begin(), big.end(), iomap.begin() + 8));
 }
 
-TEST(IomapEntriesTest, ManyAreRoundedToWhatCanBeSaid) {
+TEST(IomapEntriesTest, ManyAreRounded) {
   EXPECT_EQ(RoundIomapEntries(0), 0u);
   EXPECT_EQ(RoundIomapEntries(128), 128u);
   EXPECT_EQ(ScaleIomapEntries(1024), 0x84);

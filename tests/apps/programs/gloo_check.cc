@@ -1,5 +1,6 @@
-// Sums by Gloo's verbs transport, checked. Usage: gloo_check RANK RANKS FOLDER
-// DEVICE GID-INDEX. FOLDER is empty, and all ranks' own. Prints "rank RANK ok".
+// Checks sums computed by Gloo's verbs transport. Usage: gloo_check RANK RANKS
+// FOLDER DEVICE GID-INDEX. FOLDER is empty and shared by all ranks. Prints
+// "rank RANK ok".
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>
 #include <gloo/barrier_all_to_all.h>
@@ -27,8 +28,9 @@ int main(int argc, char** argv) {
   std::shared_ptr<gloo::transport::Device> device =
       gloo::transport::ibverbs::CreateDevice(attr);
   context->connectFullMesh(store, device);
-  // Gloo's buffers insist on having been sent when they go, and its algorithms
-  // do not wait for that: they stay until all ranks are through.
+  // Gloo requires that its buffers have been sent when they are destroyed, and
+  // its algorithms do not wait for that. They are kept until all ranks have
+  // finished.
   std::list<std::vector<float>> data;
   std::vector<std::unique_ptr<gloo::Algorithm>> used;
   for (const int count : {1, 1000, 1 << 20}) {

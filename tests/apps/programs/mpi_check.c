@@ -1,4 +1,4 @@
-// An MPI program that checks what arrives: point to point, collectives, and
+// An MPI program that verifies received data: point to point, collectives, and
 // one-sided. Usage: mpi_check [LARGEST MESSAGE IN BYTES]. The last line of rank
 // 0 is "mpi_check: N ranks, N checks, 0 wrong"; exits with 1 if any is wrong.
 #include <mpi.h>
@@ -18,7 +18,7 @@ static void Check(int holds, const char* what, long detail) {
   }
 }
 
-// What `from` sends to `to` under `tag`: each byte depends on all of them.
+// The message from `from` to `to` under `tag`: each byte depends on all three.
 static void Fill(uint8_t* bytes, size_t size, int from, int to, int tag) {
   uint32_t x = 1 + (uint32_t)from * 7919u + (uint32_t)to * 104729u +
                (uint32_t)tag * 1299709u;
@@ -36,7 +36,7 @@ static void CheckFilled(const uint8_t* bytes, size_t size, int from, int to,
   free(expected);
 }
 
-// Everybody with everybody, itself included, all at once.
+// All ranks with all ranks, themselves included, at once.
 static void PointToPoint(size_t size) {
   uint8_t* out = malloc((size + 1) * ranks);
   uint8_t* in = malloc((size + 1) * ranks);
@@ -64,8 +64,8 @@ static void PointToPoint(size_t size) {
   free(out);
 }
 
-// Messages that nobody expects yet, taken in another order than they were
-// sent, and messages from anybody.
+// Messages that arrive before their receive is posted, received in another
+// order than sent, and messages from any rank.
 static void Unexpected(size_t size) {
   enum { kMessages = 8 };
   uint8_t* bytes = malloc(size + 1);
@@ -157,7 +157,7 @@ static void Collectives(int count) {
   free(in);
 }
 
-// Between fences: everybody puts into, gets from, and adds to everybody.
+// Between fences all ranks put to, get from, and add to all ranks.
 static void Fences(size_t size) {
   uint8_t* memory;
   MPI_Win window;
@@ -196,8 +196,8 @@ static void Fences(size_t size) {
   MPI_Win_free(&window);
 }
 
-// A ticket of rank 0 for each time that somebody asks: each number is given
-// out once. And a lock of compare and swap around a plain counter.
+// A ticket counter at rank 0, from which each number is taken once; and a
+// compare-and-swap lock around a plain counter.
 static void Atomics(int times) {
   int64_t* memory;
   MPI_Win window;
@@ -219,9 +219,9 @@ static void Atomics(int times) {
       found = -1;
       MPI_Compare_and_swap(&mine, &none, &found, MPI_INT64_T, 0, 1, window);
       MPI_Win_flush(0, window);
-      // Who holds the lock may need rank 0 for giving it back, and rank 0 who
-      // asks itself makes no progress for others by that alone (Open MPI over
-      // UCX's ud_v, whose atomics are software at the target).
+      // The holder of the lock may need rank 0 to release it. A waiting rank 0
+      // does not make progress for others by itself (Open MPI over UCX's ud_v,
+      // whose atomics are software at the target).
       int is_there;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &is_there,
                  MPI_STATUS_IGNORE);

@@ -1,6 +1,6 @@
-// What some applications need of a device, which cannot be run here: from their
-// sources, a line for each. Usage: needs DEVICE GID-INDEX INTERFACE. The last
-// line is "needs: N checks, N missing"; exits with 1 if any is.
+// The requirements of some applications that cannot run here, taken from their
+// sources, one line each. Usage: needs DEVICE GID-INDEX INTERFACE. The last
+// line is "needs: N checks, N missing"; exits with 1 if any is missing.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ static void Needs(const char* who, const char* what, int holds) {
   printf("%-9s %s: %s\n", who, what, holds ? "yes" : "MISSING");
 }
 
-// The first line of a file of the device in sysfs, "" without one.
+// The first line of a sysfs file of the device; "" without the file.
 static const char* Line(const char* format, int number) {
   static char line[128];
   char name[64], path[PATH_MAX];
@@ -99,8 +99,8 @@ static struct ibv_wc Next(struct ibv_cq* cq) {
   return wc;
 }
 
-// A connection to itself, as NCCL has one to read what was written: WRITEs in a
-// list that ends with one with immediate data, a receive of no bytes, a READ.
+// A connection to itself, with which NCCL flushes written data: a list of
+// WRITEs that ends with immediate data, a receive without a buffer, a READ.
 static void OperationsOfNccl(struct End* e) {
   struct ibv_recv_wr receive = {.wr_id = 100}, *bad_receive;
   struct ibv_sge sges[9];
@@ -136,8 +136,8 @@ static void OperationsOfNccl(struct End* e) {
             Next(e->cq).status == IBV_WC_SUCCESS);
 }
 
-// Events for what asks for one, found by edges of a descriptor that does not
-// block, as Mooncake and brpc wait.
+// Events, waited for with edge-triggered epoll on a non-blocking descriptor, as
+// in Mooncake and brpc.
 static void Events(struct End* e) {
   int fd = e->channel->fd;
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -206,7 +206,7 @@ static void Library(struct ibv_pd* pd, char* memory, size_t size) {
   Needs("NCCL", "relaxed ordering", mr != NULL && ibv_dereg_mr(mr) == 0);
   errno = 0;
   mr = ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0);
-  // Else it would hand over memory of GPUs.
+  // Otherwise NCCL would pass GPU memory.
   Needs("NCCL", "DMA-BUF is refused as unsupported",
         mr == NULL && (errno == EOPNOTSUPP || errno == EPROTONOSUPPORT));
 }

@@ -1,7 +1,7 @@
-// Remote memory access by librpma, contents checked. Usage:
+// Remote memory access with librpma, with verified contents. Usage:
 //   rpma_check server ADDRESS PORT
 //   rpma_check client ADDRESS PORT
-// The server says "listens" when it does. Both end with "ok".
+// The server prints "listens" when it does. Both end with "ok".
 #include <librpma.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void ExpectEvent(struct rpma_conn* connection,
   }
 }
 
-// One completion, of work that was given `context`.
+// Waits for one completion, of the request with `context`.
 static struct ibv_wc Complete(struct rpma_cq* cq, const void* context) {
   struct ibv_wc wc;
   int error;
@@ -47,7 +47,7 @@ static struct ibv_wc Complete(struct rpma_cq* cq, const void* context) {
 
 static unsigned char Byte(size_t at) { return (at * 7 + at / 251) & 0xff; }
 
-// What a client has to know of the server's memory.
+// The description of the server's memory for the client.
 struct Told {
   unsigned char size;
   char descriptor[40];
@@ -90,7 +90,8 @@ static int Serve(const char* address, const char* port) {
         rpma_conn_req_connect(&request, &data, &connection));
   ExpectEvent(connection, RPMA_CONN_ESTABLISHED);
 
-  // The client says when all is written; what it hears is the sum of it.
+  // The client announces that everything is written; the server replies with
+  // the sum.
   struct rpma_cq* cq;
   Check("rpma_conn_get_cq", rpma_conn_get_cq(connection, &cq));
   Complete(cq, memory);

@@ -53,7 +53,7 @@ sockaddr_in6 ExchangeCmAddress(const Rig& rig, uint16_t port) {
     Fail("ibv_query_gid: %s", std::strerror(errno));
   }
   sockaddr_in6 mine = CmAddressOf(gid);
-  mine.sin6_port = htons(port);  // where sockaddr_in has its port, too
+  mine.sin6_port = htons(port);  // at the same offset as in sockaddr_in
   const std::string text = rig.wire_up->Exchange(
       std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)));
   sockaddr_in6 theirs;
@@ -169,7 +169,8 @@ CmEvent CmEnd::Next() {
   if (data != nullptr) {
     out.private_data.assign(static_cast<const char*>(data), size);
   }
-  // The address handle's attributes stay good; nothing of them points into it.
+  // The address handle's attributes stay valid: they do not point into the
+  // event.
   Check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
   return out;
 }

@@ -1,4 +1,4 @@
-// Ends of connections that the RDMA CM makes, by librdmacm alone.
+// Ends of RDMA CM connections, using only librdmacm.
 #ifndef TESTS_KERNEL_PEER_VERBS_PAIR_CM_H_
 #define TESTS_KERNEL_PEER_VERBS_PAIR_CM_H_
 
@@ -25,16 +25,16 @@ struct CmEvent {
 // The address of this end's GID, with a port of 0.
 sockaddr_in6 CmAddressOf(const ibv_gid& gid);
 
-// Address and port that the passive end tells the active one; both call it. The
-// passive end's port is taken from `mine`.
+// Exchanges the passive end's address and port; both ends call it. The passive
+// end uses its own `port`.
 sockaddr_in6 ExchangeCmAddress(const Rig& rig, uint16_t port);
 
-// An id with an event channel of its own, and from CreateQp on with a queue
-// pair, memory and a completion queue. Throws Failure.
+// An id with its own event channel and, after CreateQp, a queue pair, memory
+// and a completion queue. Throws Failure.
 class CmEnd {
  public:
   explicit CmEnd(rdma_port_space space);
-  // Takes over the id of a CONNECT_REQUEST.
+  // Takes ownership of the id of a CONNECT_REQUEST.
   explicit CmEnd(rdma_cm_id* request);
   ~CmEnd();
   CmEnd(const CmEnd&) = delete;
@@ -42,32 +42,32 @@ class CmEnd {
 
   rdma_cm_id* id() const { return id_; }
 
-  // Binds to this end's address; the port (host order) that it has got.
+  // Binds to this end's address. Returns the port (host order).
   uint16_t Listen(const Rig& rig);
-  // Until the route is there.
+  // Resolves address and route.
   void Resolve(const sockaddr_in6& to);
   void CreateQp();
 
   void Connect(const std::string& private_data);
   void Accept(const std::string& private_data);
-  // Whether rdma_accept has taken it.
+  // Calls rdma_accept and returns whether it succeeded.
   bool TryAccept();
   void Disconnect();
-  // Destroys the id, whatever state it is in.
+  // Destroys the id in any state.
   void Destroy();
 
-  // The next event, which must be `type`.
+  // Takes the next event, which must have `type`.
   CmEvent Expect(rdma_cm_event_type type);
-  // The next event, whatever it is.
+  // Takes the next event.
   CmEvent Next();
 
-  // Messages over the queue pair.
+  // --- Messages over the queue pair.
   void PostRecv();
-  // `qpn`, `qkey` and `ah` for datagrams.
+  // `qpn`, `qkey` and `ah`: for datagrams.
   void Send(uint32_t seed, ibv_ah* ah = nullptr, uint32_t qpn = 0,
             uint32_t qkey = 0);
-  // Waits for the message that PostRecv was for, and compares it; `skip` bytes
-  // before it are a datagram's GRH.
+  // Waits for the message of PostRecv and compares it. `skip`: bytes of a
+  // datagram's GRH before it.
   void Receive(uint32_t seed, size_t skip = 0);
 
  private:
@@ -80,7 +80,7 @@ class CmEnd {
   ibv_cq* cq_ = nullptr;
   ibv_mr* mr_ = nullptr;
   std::unique_ptr<uint8_t[]> memory_;
-  unsigned completed_ = 0;  // bits of work requests, by id
+  unsigned completed_ = 0;  // bit mask of completed work request ids
 };
 
 }  // namespace verbs_pair

@@ -1,4 +1,4 @@
-// Connections by the RDMA CM. "Active" is the end that makes the requests.
+// RDMA CM connections. The "active" end makes the requests.
 #include <cstring>
 #include <optional>
 
@@ -8,11 +8,11 @@
 namespace verbs_pair {
 namespace {
 
-// What the port space TCP leaves of the private data of REQ, REP and REJ.
+// The private data that the port space TCP leaves in REQ, REP and REJ.
 constexpr size_t kRequestData = 56, kReplyData = 196, kRejectData = 148;
-// And of SIDR_REP.
+// The same for SIDR_REP.
 constexpr size_t kResolvedData = 136;
-// Reasons of REJ, which are the status of RDMA_CM_EVENT_REJECTED.
+// REJ reasons, the status of RDMA_CM_EVENT_REJECTED.
 constexpr int kInvalidServiceId = 8, kConsumer = 28;
 
 std::string Data(size_t size, uint32_t seed) {
@@ -28,7 +28,7 @@ void CheckData(const CmEvent& event, const std::string& want) {
   }
 }
 
-// The active end: connects to the passive end's listener, with private data.
+// The active end: connects to the listener, with private data.
 void Request(CmEnd& end, const sockaddr_in6& to) {
   end.Resolve(to);
   end.CreateQp();
@@ -36,7 +36,7 @@ void Request(CmEnd& end, const sockaddr_in6& to) {
   end.Connect(Data(kRequestData, 1));
 }
 
-// The passive end: a listener and the first request that comes to it.
+// The passive end: a listener and its first request.
 class Passive {
  public:
   explicit Passive(const Rig& rig) : listener_(RDMA_PS_TCP) {
@@ -54,7 +54,7 @@ class Passive {
 
 enum class Disconnects { kActive, kPassive, kBoth };
 
-// One connection: private data and a message both ways.
+// One connection: private data and a message in each direction.
 void Connected(const Rig& rig, Disconnects who) {
   std::optional<Passive> passive;
   std::optional<CmEnd> active;
@@ -77,7 +77,7 @@ void Connected(const Rig& rig, Disconnects who) {
                      (who == Disconnects::kActive) == rig.requester;
   if (first) end->Disconnect();
   end->Expect(RDMA_CM_EVENT_DISCONNECTED);
-  if (!first) end->Disconnect();  // the answer
+  if (!first) end->Disconnect();  // answers the other end's
   rig.wire_up->Barrier();
 }
 
@@ -111,7 +111,7 @@ void Rejected(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// Nobody listens at the port any more.
+// The listener is gone.
 void Refused(const Rig& rig) {
   if (rig.requester) {
     const sockaddr_in6 to = ExchangeCmAddress(rig, 0);
@@ -128,7 +128,7 @@ void Refused(const Rig& rig) {
   ExchangeCmAddress(rig, port);
 }
 
-// The active end is gone before it has an answer.
+// The active end ends before it has an answer.
 void ActiveGivesUp(const Rig& rig) {
   if (rig.requester) {
     CmEnd end(RDMA_PS_TCP);
@@ -142,11 +142,11 @@ void ActiveGivesUp(const Rig& rig) {
   passive.end().CreateQp();
   rig.wire_up->Barrier();
   rig.wire_up->Barrier();
-  // Only those who have accepted are told; who accepts later gets an error.
+  // Only an end that has accepted gets an event; a later accept fails.
   if (passive.end().TryAccept()) passive.end().Expect(RDMA_CM_EVENT_REJECTED);
 }
 
-// The passive end is gone without an answer.
+// The passive end ends without answering.
 void PassiveGivesUp(const Rig& rig) {
   if (rig.requester) {
     CmEnd end(RDMA_PS_TCP);
@@ -159,7 +159,7 @@ void PassiveGivesUp(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// The connection ends with an id that is destroyed, not disconnected.
+// The connection ends because an id is destroyed without disconnecting.
 void Destroyed(const Rig& rig) {
   if (rig.requester) {
     CmEnd end(RDMA_PS_TCP);
@@ -181,7 +181,7 @@ void Destroyed(const Rig& rig) {
 
 constexpr size_t kGrh = 40;
 
-// Service ID resolution, and a datagram to the queue pair that it has found.
+// Service ID resolution, and a datagram to the queue pair found.
 void Datagram(const Rig& rig) {
   if (rig.requester) {
     CmEnd end(RDMA_PS_UDP);

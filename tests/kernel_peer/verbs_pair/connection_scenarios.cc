@@ -1,10 +1,10 @@
-// Connections: made anew, numbered from elsewhere, their address vectors.
+// Connections: reconnecting, reused numbers, address vectors.
 #include "tests/kernel_peer/verbs_pair/scenarios.h"
 
 namespace verbs_pair {
 namespace {
 
-// Messages of several packets of each kind, with content compared.
+// A message of several packets of each kind, with contents compared.
 void Traffic(const Rig& rig, Link* link, uint32_t seed) {
   constexpr size_t kSize = 20'001;
   constexpr int kRounds = 4;
@@ -31,7 +31,7 @@ void Traffic(const Rig& rig, Link* link, uint32_t seed) {
   rig.wire_up->Barrier();
 }
 
-// PSNs pass from 2^24 - 1 to 0 within a message of each kind.
+// PSNs wrap from 2^24 - 1 to 0 within a message of each kind.
 void PsnWrap(const Rig& rig) {
   for (uint32_t before : {1u, 2u, 7u, 16u, 30u, 64u}) {
     Link link(rig, {.sq_psn = (1u << 24) - before});
@@ -39,7 +39,7 @@ void PsnWrap(const Rig& rig) {
   }
 }
 
-// The same queue pair number, connected anew after RESET with other PSNs.
+// A queue pair is reconnected after RESET with other PSNs.
 void Reset(const Rig& rig) {
   Link link(rig, {.sq_psn = 1000});
   Traffic(rig, &link, 1);
@@ -49,7 +49,7 @@ void Reset(const Rig& rig) {
   }
 }
 
-// Queue pairs that come and go; their numbers may come again.
+// Queue pairs are created and destroyed; numbers may be reused.
 void Recreate(const Rig& rig) {
   for (uint32_t i = 0; i < 20; ++i) {
     Link link(rig, {.sq_psn = i * 0x111111u % (1u << 24)});
@@ -57,8 +57,8 @@ void Recreate(const Rig& rig) {
   }
 }
 
-// Eight connections between the same two processes. The hop limit is for a
-// capture to tell them by.
+// Eight connections between the same two processes. The hop limit identifies
+// them in a capture.
 void EightAtOnce(const Rig& rig) {
   std::vector<std::unique_ptr<Link>> links;
   for (int i = 0; i < 8; ++i) {
@@ -67,13 +67,13 @@ void EightAtOnce(const Rig& rig) {
   for (uint32_t i = 0; i < links.size(); ++i) Traffic(rig, links[i].get(), i);
 }
 
-// For a capture: what the address vector says must be seen on the wire.
+// For a capture: the values of the address vector must appear on the wire.
 void AddressVector(const Rig& rig) {
   Link link(rig, {.traffic_class = 0x68, .hop_limit = 17});
   Traffic(rig, &link, 1);
 }
 
-// Two flows of one label.
+// Two flows with one flow label.
 void FlowLabel(const Rig& rig) {
   for (uint32_t seed : {1u, 2u}) {
     Link link(rig, {.hop_limit = 18, .flow_label = 0x2abcd});

@@ -1,5 +1,5 @@
-// Every operation with patterns, compared byte by byte, with a margin of bytes
-// around each that must stay as it was.
+// Every operation with patterns that are compared byte by byte. The bytes
+// around each target must not change.
 #include <poll.h>
 
 #include <cstring>
@@ -10,14 +10,14 @@
 namespace verbs_pair {
 namespace {
 
-// Around each MTU, odd ones, and one of many packets.
+// Sizes around each MTU, odd sizes, and one of many packets.
 constexpr size_t kSizes[] = {1,    2,    3,    4,     5,    63,
                              255,  1001, 1023, 1024,  1025, 4095,
                              4096, 4097, 9999, 65536, 0};
 constexpr size_t kMargin = 16;
 constexpr size_t kMegabyte = 1 << 20;
 
-// Memory for one message of each size, and where each begins.
+// The memory for one message of each size, and the offset of each.
 struct Layout {
   size_t offset[std::size(kSizes)];
   size_t total;
@@ -34,8 +34,8 @@ Layout LayOut() {
   return layout;
 }
 
-// The memory holds `size` bytes of the pattern at each offset, and nothing else
-// has been touched.
+// Checks that the memory has `size` bytes of the pattern at each offset and is
+// otherwise unchanged.
 void CheckLayout(Link* link, const Layout& layout, const char* what) {
   size_t end = 0;
   for (size_t i = 0; i < std::size(kSizes); ++i) {
@@ -82,7 +82,7 @@ void SendMessages(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// Receives larger than what comes; every second message has immediate data.
+// Receives longer than the messages; every second message has immediate data.
 void SendImmediate(const Rig& rig) {
   constexpr size_t kSlot = 16384;
   Link link(rig, {.memory = 16 * kSlot});
@@ -128,7 +128,7 @@ void SendImmediate(const Rig& rig) {
 constexpr size_t kGather[] = {1, 3, 1000, 4097};
 constexpr size_t kScatter[] = {7, 1023, 4071};
 
-// `lengths` pieces with gaps between them, from `offset` on.
+// SGEs of `lengths` with gaps between them, from `offset` on.
 std::vector<ibv_sge> Pieces(const Link& link, std::span<const size_t> lengths,
                             size_t offset) {
   std::vector<ibv_sge> pieces;
@@ -143,7 +143,7 @@ uint8_t* Bytes(const ibv_sge& piece) {
   return reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(piece.addr));
 }
 
-// Spreads the pattern over the pieces, or collects what they hold.
+// Writes the pattern to the SGEs, or compares them with it.
 void FillPieces(const std::vector<ibv_sge>& pieces, uint32_t seed) {
   size_t total = 0;
   for (const ibv_sge& piece : pieces) total += piece.length;
@@ -167,7 +167,7 @@ void CheckPieces(const std::vector<ibv_sge>& pieces, uint32_t seed,
   CheckPattern(all.data(), all.size(), seed, what);
 }
 
-// Gathered from four pieces, scattered to three: SEND, WRITE and READ.
+// Gathers from four SGEs and scatters to three: SEND, WRITE and READ.
 void ScatterGather(const Rig& rig) {
   constexpr size_t kTotal = 1 + 3 + 1000 + 4097;
   Link link(rig, {.memory = 32768});
@@ -197,7 +197,7 @@ void ScatterGather(const Rig& rig) {
   CheckBytes(link.memory() + 16385 + kTotal, kMargin, kUntouched, "a margin");
 }
 
-// The data may be changed as soon as the work request is posted.
+// The data may change as soon as the request is posted.
 void Inline(const Rig& rig) {
   constexpr size_t kInline = 64;
   Link link(rig, {.memory = 8192, .inline_data = kInline});
@@ -207,7 +207,7 @@ void Inline(const Rig& rig) {
     for (uint32_t i = 0; i < 32; ++i) {
       const uint32_t size = i * 2 + 1;
       FillPattern(data, size, i);
-      // No lkey: inline data needs none.
+      // Inline data needs no lkey.
       link.Send(i, {{reinterpret_cast<uintptr_t>(data), size, 0}},
                 IBV_SEND_INLINE);
       std::memset(data, kUntouched, sizeof(data));
@@ -244,7 +244,7 @@ bool EventComes(ibv_comp_channel* channel, int limit_ms) {
   return true;
 }
 
-// A channel that is armed for solicited completions wakes for those alone.
+// A channel armed for solicited completions only wakes for those.
 void Solicited(const Rig& rig) {
   Link link(rig, {.memory = 4096, .channel = true});
   if (rig.requester) {
@@ -350,10 +350,10 @@ void Read(const Rig& rig) {
   }
   Fill(&link, layout);
   rig.wire_up->Barrier();
-  rig.wire_up->Barrier();  // it serves reads while it waits here
+  rig.wire_up->Barrier();  // it responds to READs while it waits here
 }
 
-// A megabyte each way of each kind, compared.
+// A megabyte in each direction by each operation, compared.
 void Megabyte(const Rig& rig) {
   Link link(rig, {.memory = 3 * kMegabyte});
   uint8_t* memory = link.memory();
@@ -408,10 +408,10 @@ void Atomics(const Rig& rig) {
     if (words[0] != before) Fail("an atomic returned 0x%lx", words[0]);
   };
   one(IBV_WR_ATOMIC_CMP_AND_SWP, 8, kStart, 42, kStart);
-  one(IBV_WR_ATOMIC_CMP_AND_SWP, 8, kStart, 43, 42);  // is not equal
+  one(IBV_WR_ATOMIC_CMP_AND_SWP, 8, kStart, 43, 42);  // the compare fails
   one(IBV_WR_ATOMIC_CMP_AND_SWP, 8, 42, 99, 42);
-  one(IBV_WR_ATOMIC_FETCH_AND_ADD, 9, 2, 0, UINT64_MAX);  // wraps
-  // Many outstanding, more than may be at once.
+  one(IBV_WR_ATOMIC_FETCH_AND_ADD, 9, 2, 0, UINT64_MAX);  // wraps around
+  // More outstanding atomics than the limit allows at once.
   uint64_t sum = 0;
   for (uint64_t i = 1; i <= 64; ++i) {
     link.Atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, i, 8 * i,
@@ -425,9 +425,9 @@ void Atomics(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// A SEND with a fence carries what the READ before it has brought. By rxe, one
-// more SEND then: now and then it does not notice that the READ is done, and
-// leaves what waits for it lying until something else is posted.
+// A SEND with a fence carries the data of the READ before it. rxe sometimes
+// does not notice that the READ is complete until another request is posted, so
+// it posts one more SEND.
 void Fence(const Rig& rig) {
   Link link(rig, {.memory = 32768});
   if (rig.requester) {
@@ -452,7 +452,7 @@ void Fence(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// Two queue pairs take from one shared receive queue.
+// Two queue pairs share one receive queue.
 void SharedReceive(const Rig& rig) {
   constexpr size_t kSlot = 5000;
   Link shared(rig, {.memory = 32 * kSlot, .srq = true});

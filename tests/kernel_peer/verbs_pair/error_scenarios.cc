@@ -1,8 +1,8 @@
-// What must fail, and how both ends learn of it: the status of the completion
-// and the flushing of what follows at the requester, the asynchronous event and
-// the state at the responder. Specification, sections 9.7.5.2 (requester) and
-// 9.7.5.1 and 10.10 (responder), except where the kernel's rxe is the responder
-// and is known to do otherwise (docs/interop.md).
+// Requests that must fail, and how both ends learn of it: completion status and
+// flushing at the requester, asynchronous event and state at the responder.
+// Specification, sections 9.7.5.2 (requester), 9.7.5.1 and 10.10 (responder),
+// except for known deviations of the kernel's rxe as responder
+// (docs/interop.md).
 #include <cstring>
 
 #include "tests/kernel_peer/verbs_pair/scenarios.h"
@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMemory = 32768;
 
-// After a failure at the requester: its state, and that later work is flushed.
+// After a failure at the requester: checks its state, and that later requests
+// are flushed.
 void ExpectRequesterInError(Link* link) {
   link->Send(77, {link->Piece(0, 1)});
   link->Expect(77, IBV_WC_WR_FLUSH_ERR);
@@ -26,20 +27,20 @@ void ExpectResponderInError(const Rig& rig, Link* link, ibv_event_type event) {
   link->ExpectState(IBV_QPS_ERR);
 }
 
-// What a receive that fails at the responder completes with: `status`, unless
-// that is rxe, which has one status for all.
+// The status of a failed receive at the responder: `status`, or rxe's single
+// status for all errors.
 ibv_wc_status ReceiveStatus(const Rig& rig, ibv_wc_status status) {
   return rig.rxe ? IBV_WC_LOC_QP_OP_ERR : status;
 }
 
-// Expects what `post(link)` posts to end in `status`, where the responder's
+// Expects that the request of `post(link)` fails with `status`. The responder's
 // memory has `mr_access` and its queue pair `qp_access`.
 template <typename Post>
 void Refused(const Rig& rig, ibv_wc_status status, ibv_event_type event,
              Post post, Options options = {}) {
   options.memory = kMemory;
   if (rig.requester) {
-    // Only the responder's rights are restricted.
+    // Only the responder's access rights are restricted.
     options.mr_access = kAllAccess;
     options.qp_access = kAllAccess;
   }
@@ -83,11 +84,11 @@ void BadKey(const Rig& rig) {
 }
 
 void OutOfBounds(const Rig& rig) {
-  RefuseAccess(rig, [](Link* link) {  // by a byte, behind
+  RefuseAccess(rig, [](Link* link) {  // one byte beyond the end
     link->RdmaAt(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)},
                  link->remote_address() + kMemory - 99, link->remote_key());
   });
-  RefuseAccess(rig, [](Link* link) {  // in front
+  RefuseAccess(rig, [](Link* link) {  // before the start
     link->RdmaAt(IBV_WR_RDMA_WRITE, 1, {link->Piece(0, 100)},
                  link->remote_address() - 1, link->remote_key());
   });
@@ -101,7 +102,7 @@ void OutOfBounds(const Rig& rig) {
   });
 }
 
-// The region does not give the right.
+// The region does not grant the access right.
 void WrongRights(const Rig& rig) {
   RefuseAccess(rig,
                [](Link* link) {
@@ -122,7 +123,7 @@ void WrongRights(const Rig& rig) {
                              IBV_ACCESS_REMOTE_READ});
 }
 
-// The queue pair does not offer the operation at all.
+// The queue pair does not support the operation.
 void NotOffered(const Rig& rig) {
   Refused(rig, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR,
           [](Link* link) {
@@ -144,7 +145,7 @@ void Misaligned(const Rig& rig) {
   });
 }
 
-// A message longer than the receive that it takes.
+// A message longer than its receive.
 void TooLong(const Rig& rig) {
   for (size_t size : {1001u, 20'000u}) {
     Link link(rig, {.memory = kMemory});
@@ -156,7 +157,7 @@ void TooLong(const Rig& rig) {
     rig.wire_up->Barrier();
     if (rig.requester) {
       link.Send(1, {link.Piece(0, size)});
-      // rxe answers "remote operational error" (NAK 0x63).
+      // rxe sends "remote operational error" (NAK 0x63).
       link.Expect(1, rig.peer_rxe ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR);
       ExpectRequesterInError(&link);
     } else {
@@ -170,7 +171,7 @@ void TooLong(const Rig& rig) {
   }
 }
 
-// The responder's own receive is wrong: an L_Key that is not one.
+// The responder's receive has an invalid L_Key.
 void BadReceive(const Rig& rig) {
   Link link(rig, {.memory = kMemory});
   if (rig.requester) {
@@ -190,8 +191,8 @@ void BadReceive(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// No receive is posted; two retries, then the requester gives up. The responder
-// does not mind.
+// No receive is posted: after two retries the requester fails. The responder is
+// not affected.
 void RnrExceeded(const Rig& rig) {
   Link link(rig, {.memory = kMemory, .rnr_retry = 2});
   rig.wire_up->Barrier();
@@ -209,9 +210,10 @@ void RnrExceeded(const Rig& rig) {
   }
 }
 
-// The receive comes late: the requester waits as long as the responder asks.
+// The receive is posted late: the requester waits as long as the responder's
+// timer says.
 void RnrRecovers(const Rig& rig) {
-  // 7: for ever. 20: 10.24 ms.
+  // 7: no limit. 20: 10.24 ms.
   Link link(rig, {.memory = kMemory, .rnr_retry = 7, .min_rnr_timer = 20});
   if (rig.requester) {
     FillPattern(link.memory(), 9000, 1);
@@ -235,7 +237,7 @@ void RnrRecovers(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// The queue pair at the other end is no more. 12: 16.8 ms.
+// The peer's queue pair does not exist any more. 12: 16.8 ms.
 void PeerGone(const Rig& rig) {
   for (ibv_wr_opcode opcode : kReadOrWrite) {
     Link link(rig, {.memory = kMemory, .timeout = 12, .retry_cnt = 2});
@@ -252,13 +254,13 @@ void PeerGone(const Rig& rig) {
   }
 }
 
-// The responder's queue pair is destroyed while WRITEs arrive, or READs are
-// answered: some complete, one is given up, the rest are flushed.
+// The responder's queue pair is destroyed while it receives WRITEs or answers
+// READs: some requests complete, one fails, the rest are flushed.
 void DestroyedInTransfer(const Rig& rig) {
   constexpr size_t kSize = 256 * 1024;
   constexpr uint64_t kCount = 48;
   for (ibv_wr_opcode opcode : kReadOrWrite) {
-    // rxe takes a retry_cnt of 7 for "for ever".
+    // rxe treats a retry_cnt of 7 as unlimited.
     Link link(rig, {.memory = kSize, .timeout = 12, .retry_cnt = 6});
     rig.wire_up->Barrier();
     if (rig.requester) {
@@ -268,7 +270,7 @@ void DestroyedInTransfer(const Rig& rig) {
       link.Expect(0);
       rig.wire_up->Barrier();
       rig.wire_up->Barrier();
-      // However fast the others were, this one comes too late.
+      // However fast the others were, this one is too late.
       link.Rdma(opcode, kCount - 1, {link.Piece(0, kSize)}, 0);
       ibv_wc_status wanted = IBV_WC_SUCCESS;
       for (uint64_t i = 1; i < kCount; ++i) {
@@ -290,8 +292,8 @@ void DestroyedInTransfer(const Rig& rig) {
   }
 }
 
-// The requester's queue pair is destroyed with work on its way; the responder
-// serves another one as if nothing had been.
+// The requester's queue pair is destroyed with requests in flight. The
+// responder's other queue pair is not affected.
 void RequesterDestroyed(const Rig& rig) {
   constexpr size_t kSize = 256 * 1024;
   Link other(rig, {.memory = kSize});

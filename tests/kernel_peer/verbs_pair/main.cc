@@ -1,7 +1,7 @@
-// verbs_pair: two processes that do every operation of a connection with each
-// other, compare what arrived, and provoke errors. One binary for any
-// device: only libibverbs and librdmacm are used. tests/kernel_peer/run runs
-// one end on our device and the other on the kernel's rxe in a guest.
+// verbs_pair: two processes perform every operation of a connection with each
+// other, compare the received data, and provoke errors. One binary for any
+// device: it only uses libibverbs and librdmacm. tests/kernel_peer/run runs one
+// end on our device and the other on the kernel's rxe in a guest.
 #include <getopt.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ ibv_context* OpenDevice(const char* name) {
   return context;
 }
 
-// How a scenario went at this end: "ok", "failed: ...", "skipped: ...".
+// The result of a scenario at this end: "ok", "failed: ...", "skipped: ...".
 std::string RunScenario(const Scenario& scenario, const Rig& rig) {
   try {
     scenario.run(rig);
@@ -70,7 +70,7 @@ bool StartsWith(const std::string& text, const char* start) {
   return text.rfind(start, 0) == 0;
 }
 
-// The verdict of both ends. The end that skips makes the other one give up.
+// The combined result. If one end skips, the other one fails.
 std::string Together(const std::string& mine, const std::string& theirs) {
   if (mine == "ok" && theirs == "ok") return "ok";
   if (StartsWith(mine, "skipped")) return mine;

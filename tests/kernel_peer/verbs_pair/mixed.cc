@@ -11,7 +11,7 @@ constexpr size_t kSlot = 16384;  // of a receive, a READ's target, a source
 constexpr int kOutstanding = 16;
 constexpr int kOperations = 300;
 constexpr int kSends = kOperations / 3;
-constexpr uint64_t kReceiveIds = 1000;  // from here on
+constexpr uint64_t kReceiveIds = 1000;  // receives have IDs from here on
 // Memory: a region that the peer writes and reads, then slots.
 constexpr size_t kRegion = 128 * 1024;
 constexpr size_t kReceives = kRegion;
@@ -31,7 +31,7 @@ class Mixer {
         link_(rig, {.memory = kMemory}),
         model_(kRegion, 0),
         random_(rig.requester ? 1 : 2),
-        // Each end knows what sizes the other one sends.
+        // Each end knows the sizes of the other's messages.
         sent_sizes_(rig.requester ? 11 : 22),
         received_sizes_(rig.requester ? 22 : 11) {}
 
@@ -56,7 +56,7 @@ class Mixer {
  private:
   struct Operation {
     int slot;
-    std::vector<char> read;  // what a READ must bring
+    std::vector<char> read;  // the expected data of a READ
   };
 
   void PostReceive(int slot) {
@@ -84,8 +84,8 @@ class Mixer {
         operation.read.assign(model_.begin() + at, model_.begin() + at + size);
         link_.Rdma(IBV_WR_RDMA_READ, posted_,
                    {link_.Piece(kReads + slot * kSlot, size)}, at);
-        // A READ may be answered again after a loss, with what a later WRITE
-        // has left by then: so nothing is posted behind one until it is done.
+        // After a loss a READ may be answered again with data of a later WRITE,
+        // so nothing is posted after a READ until it has completed.
         reading_ = true;
       }
     }

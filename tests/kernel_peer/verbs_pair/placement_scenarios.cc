@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint8_t kUntouched = 0xee;
 
-// Whether both ends have what a bit of device_cap_flags_ex stands for.
+// Whether both ends have the capability in device_cap_flags_ex.
 bool BothHave(const Rig& rig, uint64_t capability) {
   ibv_device_attr_ex device;
   const bool here = ibv_query_device_ex(rig.context, nullptr, &device) == 0 &&
@@ -17,8 +17,8 @@ bool BothHave(const Rig& rig, uint64_t capability) {
   return rig.wire_up->Exchange(here ? "yes" : "no") == "yes" && here;
 }
 
-// By ibv_wr_atomic_write: rxe's library (rdma-core 44) takes one from
-// ibv_post_send as well, but then leaves the R_Key and the data out of it.
+// Uses ibv_wr_atomic_write: rxe's library (rdma-core 44) accepts ATOMIC WRITE
+// from ibv_post_send too, but omits R_Key and data.
 void PostAtomicWrite(Link& link, uint64_t id, size_t from, uint64_t address) {
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(link.qp());
   ibv_wr_start(qp);
@@ -71,12 +71,12 @@ void MisalignedAtomicWrite(const Rig& rig) {
 }
 
 // Region and queue pair of the responder allow FLUSH to global visibility,
-// which needs no particular memory; to persistence the queue pair alone.
+// which needs no special memory. Only the queue pair allows persistence.
 Options ForFlush(const Rig& rig) {
   if (!BothHave(rig, RXE_USER_DEVICE_FLUSH_GLOBAL)) {
     throw NotSupported{"no FLUSH"};
   }
-  // Its library has it from version 45 on.
+  // Its library supports FLUSH from version 45 on.
   if (rig.requester ? rig.rxe : rig.peer_rxe) {
     throw NotSupported{"rxe's library cannot post it"};
   }
@@ -92,7 +92,7 @@ Options ForFlush(const Rig& rig) {
 
 constexpr uint32_t kFlushed = 10'000;  // bytes
 
-// A WRITE that does not ask for a completion, and a FLUSH of its range.
+// An unsignaled WRITE, and a FLUSH of its range.
 void PostWriteAndFlush(Link& link, uint64_t id, uint8_t type, uint8_t level) {
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(link.qp());
   ibv_wr_start(qp);
@@ -107,7 +107,7 @@ void PostWriteAndFlush(Link& link, uint64_t id, uint8_t type, uint8_t level) {
   if (ibv_wr_complete(qp) != 0) Fail("ibv_wr_complete");
 }
 
-// Of a range, and of the whole region.
+// FLUSH of a range, and of the whole region.
 void Flush(const Rig& rig) {
   Link link(rig, ForFlush(rig));
   for (uint8_t level : {RXE_USER_FLUSH_RANGE, RXE_USER_FLUSH_REGION}) {
@@ -127,7 +127,7 @@ void Flush(const Rig& rig) {
   }
 }
 
-// To persistence, which the region does not allow.
+// FLUSH to persistence, which the region does not allow.
 void FlushNotAllowed(const Rig& rig) {
   Link link(rig, ForFlush(rig));
   if (rig.requester) {

@@ -117,7 +117,7 @@ void Link::CreateQp() {
     attr.pd = pd_;
     attr.send_ops_flags = options_.send_ops;
     qp_ = ibv_create_qp_ex(pd_->context, &attr);
-  } else {  // the extended structure begins as the plain one does
+  } else {  // the extended structure begins with the members of the plain one
     qp_ = ibv_create_qp(pd_, reinterpret_cast<ibv_qp_init_attr*>(&attr));
   }
   if (qp_ == nullptr) Fail("ibv_create_qp: %s", std::strerror(errno));

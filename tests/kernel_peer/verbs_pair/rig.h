@@ -1,9 +1,8 @@
-// What the scenarios are made with: a device, connected queue pairs, patterns
-// in memory, and waits for completions and asynchronous events. Only libibverbs
-// is used, so that one binary runs on any device.
+// The tools of the scenarios: a device, connected queue pairs, patterns in
+// memory, and waits for completions and asynchronous events. They only use
+// libibverbs, so one binary runs on any device.
 //
-// Every wait is for an event and has a limit, which only makes a hang into a
-// failure.
+// Every wait is for an event. Its time limit only turns a hang into a failure.
 #ifndef TESTS_KERNEL_PEER_VERBS_PAIR_RIG_H_
 #define TESTS_KERNEL_PEER_VERBS_PAIR_RIG_H_
 
@@ -22,21 +21,21 @@ constexpr int kLimitMs = 20'000;
 
 int64_t NowMs();
 
-// Bytes that depend on their place and on `seed`.
+// Bytes that depend on their position and on `seed`.
 void FillPattern(uint8_t* bytes, size_t size, uint32_t seed);
 bool HoldsPattern(const uint8_t* bytes, size_t size, uint32_t seed);
-// Throws Failure naming the first byte that is not the pattern's.
+// Throws Failure, naming the first byte that differs from the pattern.
 void CheckPattern(const uint8_t* bytes, size_t size, uint32_t seed,
                   const char* what);
 // Throws Failure unless all bytes are `value`.
 void CheckBytes(const uint8_t* bytes, size_t size, uint8_t value,
                 const char* what);
 
-// What memory is filled with where nothing may arrive.
+// The content of memory that must not change.
 constexpr uint8_t kUntouched = 0xee;
 
-// Throws Failure unless a receive completed with this; `flags` are of
-// IBV_WC_WITH_IMM and IBV_WC_WITH_INV.
+// Throws Failure unless a receive completed like this. `flags`:
+// IBV_WC_WITH_IMM, IBV_WC_WITH_INV.
 void CheckReceived(const ibv_wc& wc, ibv_wc_opcode opcode, size_t length,
                    unsigned flags);
 
@@ -45,9 +44,9 @@ struct Rig {
   ibv_context* context = nullptr;
   int gid_index = 0;
   WireUp* wire_up = nullptr;
-  // Whether this end makes the requests that a scenario is about.
+  // Whether this end sends the requests of a scenario.
   bool requester = false;
-  // Whether the device here, or the peer's, is the kernel's rxe.
+  // Whether this device, or the peer's, is the kernel's rxe.
   bool rxe = false;
   bool peer_rxe = false;
 };
@@ -57,7 +56,7 @@ constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 
 struct Options {
   ibv_qp_type type = IBV_QPT_RC;  // or IBV_QPT_UC
-  ibv_pd* pd = nullptr;           // not nullptr: another's, who keeps it
+  ibv_pd* pd = nullptr;           // null: its own; otherwise the caller's
   size_t memory = 64 * 1024;
   uint32_t depth = 64;       // of both queues
   uint32_t sges = 4;         // of a work request
@@ -65,7 +64,7 @@ struct Options {
   uint64_t send_ops = 0;     // not 0: for ibv_wr_*
   int mr_access = kAllAccess;
   unsigned qp_access = kAllAccess;
-  bool channel = false;  // completions by way of a channel
+  bool channel = false;  // wait for completions with a channel
   bool srq = false;
   // The connection's attributes, as in ibv_modify_qp.
   uint32_t sq_psn = 0x123456;  // the same at both ends
@@ -79,7 +78,8 @@ struct Options {
 };
 
 // A queue pair connected to the peer's, with one memory region and a completion
-// queue. Both ends make it alike; the constructor exchanges what is needed.
+// queue. Both ends construct it alike; the constructor exchanges the
+// parameters.
 class Link {
  public:
   Link(const Rig& rig, const Options& options);
@@ -94,44 +94,44 @@ class Link {
   ibv_mr* mr() const { return mr_; }
   uint8_t* memory() { return memory_.get(); }
   size_t memory_size() const { return options_.memory; }
-  // Of the peer's memory.
+  // The peer's memory.
   uint64_t remote_address() const { return remote_.address; }
   uint32_t remote_key() const { return remote_.rkey; }
 
-  // A piece of memory().
+  // An SGE of memory().
   ibv_sge Piece(size_t offset, size_t length) const;
 
-  // Work requests, signalled. Throw Failure if the device refuses them.
+  // Signaled work requests. Throw Failure if the device refuses them.
   void Post(ibv_send_wr* wr);
   void PostRecv(uint64_t id, std::vector<ibv_sge> pieces);
   void Send(uint64_t id, std::vector<ibv_sge> pieces, unsigned flags = 0);
   // `opcode` is IBV_WR_RDMA_WRITE, _READ or _WRITE_WITH_IMM.
   void Rdma(ibv_wr_opcode opcode, uint64_t id, std::vector<ibv_sge> pieces,
             uint64_t remote_offset, uint32_t immediate = 0, unsigned flags = 0);
-  // With the key and address given, for what must fail.
+  // With an explicit address and key, for requests that must fail.
   void RdmaAt(ibv_wr_opcode opcode, uint64_t id, std::vector<ibv_sge> pieces,
               uint64_t address, uint32_t key);
   void Atomic(ibv_wr_opcode opcode, uint64_t id, size_t offset,
               uint64_t remote_address, uint32_t key, uint64_t compare_add,
               uint64_t swap);
 
-  // Whether a completion comes within `limit_ms`.
+  // Whether a completion arrives within `limit_ms`.
   bool Poll(ibv_wc* wc, int limit_ms);
-  // The next completion, whatever it is.
+  // The next completion.
   ibv_wc Next(int limit_ms = kLimitMs);
-  // The next completion, which must be this one.
+  // Expects this as the next completion.
   ibv_wc Expect(uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS);
-  // No completion comes within `ms`.
+  // Expects that no completion arrives within `ms`.
   void ExpectNone(int ms);
 
   void ExpectState(ibv_qp_state state);
-  // Waits for asynchronous events of the queue pair (IBV_EVENT_COMM_EST is
-  // passed over) until one is `type`.
+  // Waits for an asynchronous event of `type` on the queue pair, ignoring
+  // IBV_EVENT_COMM_EST.
   void ExpectEvent(ibv_event_type type);
-  // No asynchronous event has come.
+  // Expects that no asynchronous event has arrived.
   void ExpectNoEvent();
 
-  // To RESET and connected anew, with another initial PSN; both ends.
+  // Resets and reconnects with another initial PSN, at both ends.
   void Reconnect(uint32_t sq_psn);
   void DestroyQp();
 
@@ -145,7 +145,7 @@ class Link {
 
   void CreateQp();
   void Connect();
-  // The attributes of `mask` that queue pairs of this type have.
+  // The attributes in `mask` that this type of queue pair has.
   int Masked(int mask) const;
   bool NextEvent(ibv_async_event* event, int limit_ms);
 

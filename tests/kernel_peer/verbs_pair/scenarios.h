@@ -1,4 +1,4 @@
-// What verbs_pair does: each scenario runs on both ends at once.
+// The scenarios of verbs_pair. Each runs on both ends at once.
 #ifndef TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
 #define TESTS_KERNEL_PEER_VERBS_PAIR_SCENARIOS_H_
 
@@ -10,28 +10,29 @@ namespace verbs_pair {
 
 struct Scenario {
   const char* name;
-  // Throws Failure or NotSupported. The responder ends when the requester has
-  // its completions: an acknowledgement may be lost and asked for again.
+  // Throws Failure or NotSupported. The responder ends after the requester has
+  // its completions, because an acknowledgement may be lost and requested
+  // again.
   void (*run)(const Rig& rig);
-  // Only when it is asked for by name.
+  // Runs only if requested by name.
   bool on_request = false;
 };
 
-// Every operation with its content compared.
+// Every operation, with contents compared.
 std::span<const Scenario> DataScenarios();
-// What memory extensions add (annex A19): ATOMIC WRITE and FLUSH.
+// Memory placement extensions (annex A19): ATOMIC WRITE and FLUSH.
 std::span<const Scenario> PlacementScenarios();
-// Memory windows: what they let in, and until when.
+// Memory windows: what they allow, and until when.
 std::span<const Scenario> WindowScenarios();
-// Connections: made anew, numbered from elsewhere, their address vectors.
+// Connections: reconnecting, reused numbers, address vectors.
 std::span<const Scenario> ConnectionScenarios();
-// What must fail, and how both ends learn of it.
+// Requests that must fail, and how both ends learn of it.
 std::span<const Scenario> ErrorScenarios();
 
-// Unreliable connections: what arrives, and what is dropped without a word.
+// Unreliable connections: what arrives, and what is dropped silently.
 std::span<const Scenario> UnreliableScenarios();
 
-// Connections by the RDMA CM: made, refused, rejected, given up, ended.
+// RDMA CM connections: established, refused, rejected, abandoned, ended.
 std::span<const Scenario> CmScenarios();
 
 }  // namespace verbs_pair

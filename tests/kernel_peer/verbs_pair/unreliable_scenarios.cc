@@ -1,6 +1,6 @@
-// Unreliable connections: what arrives, and what is dropped without a word.
+// Unreliable connections: what arrives, and what is dropped silently.
 //
-// A message may get lost, so each is sent alone and, if need be, again.
+// A message may be lost, so each is sent alone and repeated if needed.
 #include <cstring>
 #include <functional>
 
@@ -14,14 +14,14 @@ constexpr size_t kSizes[] = {0,    1,    3,    255,  1001, 1024,
                              1025, 2047, 4096, 4097, 9999, 16384};
 constexpr size_t kMargin = 16;
 constexpr size_t kMemory = 16384 + 2 * kMargin;
-// Where one packet in twenty comes late, one message of 16 in two is lost.
+// If one packet in twenty is late, every second message of 16 packets is lost.
 constexpr int kTries = 14;
-constexpr int kLostMs = 3000;  // what has not come after this was lost
+constexpr int kLostMs = 3000;  // a message that takes longer was lost
 constexpr int kDroppedMs = 200;
 
 Options Unreliable() { return {.type = IBV_QPT_UC, .memory = kMemory}; }
 
-// Requester: makes a request until the peer has got it.
+// Requester: repeats a request until the peer has received it.
 void UntilArrived(const Rig& rig, Link* link,
                   const std::function<void()>& request, uint64_t id) {
   for (int i = 0; i < kTries; ++i) {
@@ -33,8 +33,8 @@ void UntilArrived(const Rig& rig, Link* link,
   Fail("lost %d times in a row", kTries);
 }
 
-// Responder: waits until the request has arrived, as a completion and `whole`;
-// the receive's completion.
+// Responder: waits until the request has arrived completely. Returns the
+// receive's completion.
 ibv_wc AwaitArrival(
     const Rig& rig, Link* link, const std::function<void()>& prepare,
     const std::function<bool()>& whole = [] { return true; }) {
@@ -60,12 +60,12 @@ void CheckMessage(Link* link, size_t size, uint32_t seed) {
              kUntouched, "behind a message");
 }
 
-// A receive stays posted when the message for it has been lost.
+// A receive stays posted when its message was lost.
 class Receiver {
  public:
   explicit Receiver(Link* link) : link_(link) {}
 
-  // Memory untouched, one receive of `bytes` posted.
+  // Resets the memory and posts one receive of `bytes`.
   void Prepare(size_t bytes) {
     std::memset(link_->memory(), kUntouched, kMemory);
     if (posted_) return;
@@ -79,7 +79,7 @@ class Receiver {
   bool posted_ = false;
 };
 
-// Messages of every size by `opcode`.
+// Messages of every size with `opcode`.
 void Messages(const Rig& rig, ibv_wr_opcode opcode) {
   const bool writes = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   const bool immediate = opcode != IBV_WR_SEND;
@@ -123,7 +123,7 @@ void UcWriteImmediate(const Rig& rig) {
   Messages(rig, IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
-// WRITEs tell nobody: an empty SEND behind each does.
+// WRITEs do not notify the peer; an empty SEND after each does.
 void UcWrite(const Rig& rig) {
   Link link(rig, Unreliable());
   Receiver receiver(&link);
@@ -144,7 +144,7 @@ void UcWrite(const Rig& rig) {
     AwaitArrival(
         rig, &link,
         [&] {
-          receiver.Taken();  // by the SEND behind a WRITE that was lost
+          receiver.Taken();  // by the SEND after a lost WRITE
           receiver.Prepare(0);
         },
         [&] { return HoldsPattern(link.memory() + kMargin, size, i); });
@@ -152,7 +152,7 @@ void UcWrite(const Rig& rig) {
   }
 }
 
-// Requester: sends something that the peer drops; then both see that the
+// Requester: sends something that the peer drops. Then both check that the
 // connection still carries messages.
 void DropThenSend(const Rig& rig, Link* link,
                   const std::function<void()>& dropped) {
@@ -162,7 +162,7 @@ void DropThenSend(const Rig& rig, Link* link,
     FillPattern(link->memory(), kSize, 7);
     rig.wire_up->Barrier();
     dropped();
-    link->Expect(9);  // it has left; nobody says what became of it
+    link->Expect(9);  // it was sent; its fate is unknown
     rig.wire_up->Barrier();
     UntilArrived(
         rig, link, [&] { link->Send(1, {link->Piece(0, kSize)}); }, 1);
@@ -187,7 +187,7 @@ void UcNoReceive(const Rig& rig) {
   DropThenSend(rig, &link, [&] { link.Send(9, {link.Piece(0, 5000)}); });
 }
 
-// A WRITE with a key that the peer does not have is dropped.
+// A WRITE with an invalid key is dropped.
 void UcBadKey(const Rig& rig) {
   Link link(rig, Unreliable());
   DropThenSend(rig, &link, [&] {

@@ -1,5 +1,5 @@
-// Memory windows: the responder binds them and hands out their keys, the
-// requester finds out what they are good for.
+// Memory windows: the responder binds them and passes on their keys; the
+// requester tests what they allow.
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -33,7 +33,7 @@ ibv_mw_bind_info Part(Link& link, size_t offset, size_t length,
           .mw_access_flags = access};
 }
 
-// Binds a window of type 1; its new key.
+// Binds a type 1 window. Returns its new key.
 uint32_t BindByCall(Link& link, ibv_mw* window, const ibv_mw_bind_info& part) {
   ibv_mw_bind bind = {
       .wr_id = 7, .send_flags = IBV_SEND_SIGNALED, .bind_info = part};
@@ -44,7 +44,7 @@ uint32_t BindByCall(Link& link, ibv_mw* window, const ibv_mw_bind_info& part) {
   return window->rkey;
 }
 
-// Binds a window of type 2; its new key.
+// Binds a type 2 window. Returns its new key.
 uint32_t BindByRequest(Link& link, ibv_mw* window,
                        const ibv_mw_bind_info& part) {
   ibv_send_wr wr = {};
@@ -72,7 +72,7 @@ uint32_t ReceiveKey(const Rig& rig) {
   return key;
 }
 
-// A WRITE of 100 bytes, whose completion must have `status`.
+// A WRITE of 100 bytes that must complete with `status`.
 void WriteThrough(Link& link, size_t offset, uint32_t key,
                   ibv_wc_status status = IBV_WC_SUCCESS) {
   link.RdmaAt(IBV_WR_RDMA_WRITE, 1, {link.Piece(0, 100)},
@@ -80,7 +80,7 @@ void WriteThrough(Link& link, size_t offset, uint32_t key,
   link.Expect(1, status);
 }
 
-// A window of type 1 that is bound twice: the first key is void then.
+// A type 1 window bound twice: the first key becomes invalid.
 void BoundByCall(const Rig& rig) {
   Link link(rig, kWithWindows);
   if (rig.requester) {
@@ -110,7 +110,7 @@ void BoundByCall(const Rig& rig) {
   CheckPattern(link.memory() + 4096, 100, 4, "a WRITE through the same window");
 }
 
-// A window of type 1 that is bound to nothing after it was bound.
+// A type 1 window that is unbound.
 void Unbound(const Rig& rig) {
   Link link(rig, kWithWindows);
   if (rig.requester) {
@@ -128,8 +128,8 @@ void Unbound(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// A window of type 2 is good on the queue pair that bound it alone (2B, both
-// devices' kind), and until it is invalidated there.
+// A type 2 window is valid only on the queue pair that bound it (type 2B, as on
+// both devices), until it is invalidated there.
 void BoundByRequest(const Rig& rig) {
   Link link(rig, kWithWindows);
   Options beside = kWithWindows;
@@ -165,8 +165,8 @@ void BoundByRequest(const Rig& rig) {
   rig.wire_up->Barrier();
 }
 
-// One access of 100 bytes at `offset` through a window of 1024 bytes that only
-// `access` is allowed by: it must be refused.
+// An access of 100 bytes at `offset` through a window of 1024 bytes that only
+// allows `access`: it must be refused.
 void Refused(const Rig& rig, ibv_wr_opcode opcode, size_t offset,
              unsigned access) {
   Link link(rig, kWithWindows);
@@ -184,7 +184,7 @@ void Refused(const Rig& rig, ibv_wr_opcode opcode, size_t offset,
 }
 
 void Limits(const Rig& rig) {
-  // rxe holds an access to the bounds of the region alone.
+  // rxe only checks the bounds of the region.
   if (!(rig.requester ? rig.peer_rxe : rig.rxe)) {
     Refused(rig, IBV_WR_RDMA_WRITE, 1023, kReadWrite);
     Refused(rig, IBV_WR_RDMA_WRITE, 2048 - 99, kReadWrite);
@@ -193,8 +193,8 @@ void Limits(const Rig& rig) {
   Refused(rig, IBV_WR_RDMA_WRITE, 1024, IBV_ACCESS_REMOTE_READ);
 }
 
-// Runs a SEND with invalidate of `size` bytes: the R_Key of a type 2 window is
-// good until then.
+// A SEND with invalidate of `size` bytes: the R_Key of a type 2 window is valid
+// until then.
 void Invalidate(const Rig& rig, uint32_t size) {
   Link link(rig, kWithWindows);
   if (rig.requester) {
@@ -221,7 +221,7 @@ void Invalidate(const Rig& rig, uint32_t size) {
   link.PostRecv(2, {link.Piece(2048, size)});
   TellKey(rig, key);
   const ibv_wc wc = link.Expect(2);
-  // rxe hands out the kernel's own number for the flag, 4.
+  // rxe reports the kernel's own value for the flag, 4.
   if (!rig.rxe) CheckReceived(wc, IBV_WC_RECV, size, IBV_WC_WITH_INV);
   if (wc.invalidated_rkey != key) Fail("invalidated 0x%x", wc.invalidated_rkey);
   rig.wire_up->Barrier();

@@ -14,7 +14,7 @@
 namespace verbs_pair {
 namespace {
 
-// Longer than any scenario of the peer's may take.
+// Longer than any scenario of the peer.
 constexpr timeval kPatience = {.tv_sec = 60, .tv_usec = 0};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The TCP connection by which the two ends of verbs_pair keep in step.
+// The TCP connection that synchronizes the two ends of verbs_pair.
 #ifndef TESTS_KERNEL_PEER_VERBS_PAIR_WIRE_UP_H_
 #define TESTS_KERNEL_PEER_VERBS_PAIR_WIRE_UP_H_
 
@@ -8,12 +8,13 @@
 
 namespace verbs_pair {
 
-// A check that did not hold: ends the scenario.
+// A failed check. Ends the scenario.
 struct Failure {
   std::string what;
 };
 
-// What this end's device cannot do: ends the scenario, which does not count.
+// This end's device does not support it. Ends the scenario, which counts as
+// skipped.
 struct NotSupported {
   std::string what;
 };
@@ -29,15 +30,15 @@ class WireUp {
   WireUp(const WireUp&) = delete;
   WireUp& operator=(const WireUp&) = delete;
 
-  // Sends `mine` and returns what the peer sent. Throws if the peer has given
-  // the scenario up. Both ends must call alike.
+  // Sends `mine` and returns the peer's message. Throws if the peer has ended
+  // the scenario. Both ends must make the same calls.
   std::string Exchange(const std::string& mine);
 
-  // Both ends get here.
+  // Waits until both ends arrive here.
   void Barrier() { Exchange(""); }
 
-  // Ends a scenario on both ends: sends this end's verdict, returns the peer's,
-  // whatever it was in the middle of.
+  // Ends a scenario on both ends, whatever the peer is doing: sends this end's
+  // verdict and returns the peer's.
   std::string EndScenario(const std::string& verdict);
 
  private:
@@ -48,7 +49,7 @@ class WireUp {
   std::string Receive(Kind* kind);
 
   int socket_ = -1;
-  // The peer's verdict, when it came before this end had one.
+  // The peer's verdict if it came before this end's.
   std::optional<std::string> peer_verdict_;
 };
 

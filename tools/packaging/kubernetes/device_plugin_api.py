@@ -1,8 +1,7 @@
 """The kubelet's device plugin interface, v1beta1: messages and services.
 
 Names and numbers are those of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1.
-There are only the fields that are used; a peer's others are skipped, as
-protobuf has it.
+Only the fields that are used are declared; protobuf skips others.
 """
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -5,8 +5,8 @@
 namespace view {
 namespace {
 
-// The rest of `path` after the component `name`, if that comes first; else
-// null. `path` starts with a slash.
+// The rest of `path` after its first component, if that is `name`. Null
+// otherwise, and if `path` does not start with a slash.
 const char* After(const char* path, const char* name) {
   if (*path != '/') return nullptr;
   while (*path == '/') ++path;

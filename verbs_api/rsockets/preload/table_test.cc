@@ -24,7 +24,7 @@ TEST(TableTest, NumbersBeyondItHaveNothingBehind) {
   EXPECT_EQ(Take(1 << 30), -1);
 }
 
-TEST(TableTest, WhatWasUsedIsToldOnceToEach) {
+TEST(TableTest, EachReaderSeesUseOnce) {
   uint64_t first = 0, second = 0;
   Used(20, EPOLLIN);
   EXPECT_EQ(TakeUsed(20, &first), static_cast<unsigned>(EPOLLIN));
