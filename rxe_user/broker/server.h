@@ -176,7 +176,7 @@ class Server {
   bool recovering_ = false;
   boost::asio::steady_timer recovery_deadline_;
   std::optional<LedgerData> former_;  // the latest ledger that was handed over
-  bool former_trusted_ = false;       // by a trusted client
+  bool former_trusted_ = false;       // handed over by a trusted client
   // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
     uid_t uid;  // the user who may reclaim it

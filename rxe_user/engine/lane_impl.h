@@ -164,8 +164,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   enum class Caller { kPoller, kFinisher };
   // What a round of the helper did.
   struct HelperRound {
-    bool found_left = false;  // there were leftovers
-    size_t received = 0;      // bytes
+    bool found_left = false;
+    size_t received = 0;  // bytes
     size_t sent = 0;
     bool more_is_near = false;
     bool missed = false;  // arrivals had waited since the application stopped
@@ -241,7 +241,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // When the helper will wake. In kPolling, the helper writes this without the
   // lock.
   std::atomic<transport::Time> helper_wake_ = transport::kNever;
-  bool waiter_comes_ = false;  // a waiting thread makes another round at once
+  // A waiting thread makes another round at once.
+  bool waiter_comes_ = false;
   // The last Need() that Unlock() compared, unless it was kNever.
   transport::Time last_need_ = 0;
   // Until then the helper leaves an ACK to be piggybacked on the answer.

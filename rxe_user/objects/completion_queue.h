@@ -76,8 +76,8 @@ class CompletionQueue final : public transport::CompletionSink {
   // Drops the completions of `qpn` that were not polled: its queue pair is
   // reset or destroyed, and the application may have freed its work requests.
   void Forget(uint32_t qpn);
-  // `queue` is destroyed before the queues whose completions refer to it. These
-  // may still be polled.
+  // `queue` is about to be destroyed: its completions may still be polled, but
+  // must not refer to it any more.
   void ForgetPlaces(const transport::Retrieved* queue);
 
   // The queue has lost completions. Its queue pairs go to the error state: each
@@ -133,8 +133,8 @@ class CompletionQueue final : public transport::CompletionSink {
   transport::Time hold_until_ = 0;
   uint64_t alarm_ = 0;  // 0: none
   TakenCompletions taken_;
-  EventAccount completion_account_;  // by the channel's lock
-  EventAccount async_account_;       // by the async queue's lock
+  EventAccount completion_account_;  // guarded by the channel's lock
+  EventAccount async_account_;       // guarded by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
   std::atomic<bool> overrun_{false};
   std::atomic<bool> fail_pending_{false};
