@@ -212,7 +212,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     hello.slot = slot;
     Message message;
     if (!Send(session.socket.get(), hello, {ledger})) {
-      SleepMs(pause);  // it is leaving
+      SleepMs(pause);  // it is ending
       continue;
     }
     const Message::Outcome outcome =
