@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
 // While our broker is coming up, how often to check for another one.
-constexpr int64_t kLookMs = 100;
+constexpr int64_t kRecheckMs = 100;
 // How long to wait for an idle broker that we do not accept to end. It ends as
 // soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
@@ -177,7 +177,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
       const int64_t left = deadline_ms - MonotonicMs();
       std::string why = BrokerPath() + " did not come up";
       const Progress progress =
-          AwaitBroker(starting, std::min(left, kLookMs), why);
+          AwaitBroker(starting, std::min(left, kRecheckMs), why);
       if (progress == Progress::kComingUp) continue;
       starting.Reset();
       asked = false;

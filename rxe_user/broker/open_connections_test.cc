@@ -134,27 +134,27 @@ TEST_F(OpenConnectionsTest, WhatIsOpenStaysInAFloodOfForgeries) {
 
 TEST_F(OpenConnectionsTest, TheProcessSaysWhatIsTrue) {
   for (uint32_t i = 1; i <= OpenConnections::kMostOpen; ++i) {
-    EXPECT_FALSE(connections_.Lacks(kSlot));
+    EXPECT_FALSE(connections_.MustAsk(kSlot));
     Note(wire::CmRep{.local_comm_id = i, .remote_comm_id = 0x03000000 + i},
          kOther);
   }
-  EXPECT_FALSE(connections_.Lacks(kSlot));
+  EXPECT_FALSE(connections_.MustAsk(kSlot));
   const wire::CmRep late = {
       .local_comm_id = 8, .remote_comm_id = 0x03800000, .local_qpn = 0x22};
   Note(late);
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Ask(kSlot);
-  EXPECT_FALSE(connections_.Lacks(kSlot));
+  EXPECT_FALSE(connections_.MustAsk(kSlot));
   // Before it has answered.
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Replace(kSlot, {{.local = kLocal,
                                 .peer = kPeer,
                                 .local_id = 0x03800000,
                                 .remote_id = 8,
                                 .remote_qpn = 0x22}});
   EXPECT_EQ(connections_.size(), 1u);
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   // A record that is newer than the question stays.
   connections_.Ask(kSlot);
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});

@@ -234,8 +234,8 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
       datagram,
       [this](uint8_t slot) {
         if (const Client* const holder = HolderOf(slot)) {
-          return holder->verifies ? Management::Holder::kVerifies
-                                  : Management::Holder::kProcess;
+          return holder->wants_unverified ? Management::Holder::kWantsUnverified
+                                          : Management::Holder::kProcess;
         }
         return recovering_ || absent_.contains(slot)
                    ? Management::Holder::kMayComeBack
@@ -301,7 +301,7 @@ void Server::HandOn(const Management::Datagram& datagram,
 // Asks the process for its connections when the peers' claims exceed the space.
 // Waits until it has received all recorded MADs.
 void Server::AskConnected(const ClientPtr& client) {
-  if (!connections_.Lacks(*client->slot) || client->list_waits) return;
+  if (!connections_.MustAsk(*client->slot) || client->list_waits) return;
   if (Clock::now() >= client->list_again && client->mads.empty() &&
       Send(client->fd(), ListConnected{})) {
     connections_.Ask(*client->slot);

@@ -39,7 +39,7 @@ constexpr int kMessagesPerCall = 64;
 constexpr size_t kMostEarly = 256;
 
 // 1 if the ICRC of arriving datagrams may be for other addresses (Open).
-uint32_t Verifies(const LocalAddress& local) {
+uint32_t WantsUnverified(const LocalAddress& local) {
   return NatMode() || KnownAddress(local.address) != local.address ? 1 : 0;
 }
 
@@ -154,7 +154,7 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     Restore message;
     message.index = h.index;
     message.address = h.local;
-    message.verifies = Verifies(h.local);
+    message.wants_unverified = WantsUnverified(h.local);
     if (!Send(session.socket.get(), message,
               {h.socket.get(), h.anchor.get()})) {
       return false;
@@ -379,7 +379,7 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
 absl::Status SharedSlot::Request(const LocalAddress& local) {
   Open open;
   open.address = local;
-  open.verifies = Verifies(local);
+  open.wants_unverified = WantsUnverified(local);
   Message message;
   std::optional<OpenReply> reply;
   const absl::Status answered = Ask(open, message, kRequestMs, [&] {

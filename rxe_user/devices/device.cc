@@ -420,12 +420,13 @@ absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
   return std::make_shared<const Device>(std::move(device));
 }
 
-absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices) {
+absl::StatusOr<std::vector<UnusedInterface>> ListUnusedInterfaces(
+    const Devices& devices) {
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   std::set<uint32_t> used;
   for (const auto& device : devices) used.insert(device->ifindex);
-  std::vector<NoDevice> others;
+  std::vector<UnusedInterface> others;
   for (const Interface& interface : *interfaces) {
     if (used.contains(interface.index)) continue;
     std::string why = WhyUnusable(interface);

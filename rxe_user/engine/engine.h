@@ -137,14 +137,14 @@ class Engine {
 
   // `listener` is called on changes of the device's interface, by a thread of
   // the engine. Calls begin with the first queue pair or the first WaitPassive,
-  // whose thread first reports kUnseen. The listener must not call the engine.
+  // whose thread first reports kUnknown. The listener must not call the engine.
   // When Remove returns it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;
   virtual void RemoveLinkListener(uint64_t id) = 0;
   // Whether listeners are called. Until then callers must poll. Stays false
   // where the system refuses to report changes.
-  virtual bool tells_of_links() const = 0;
+  virtual bool reports_link_changes() const = 0;
 
   // `ring` is called by a thread of the engine, `delay` after SetAlarm or a
   // little later, once however often it was set meanwhile. It may set alarms

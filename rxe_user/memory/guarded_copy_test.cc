@@ -437,18 +437,18 @@ void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 #if defined(__x86_64__) || defined(__aarch64__)
 // A scope checks once: a handler that is installed later gets the fault.
 TEST(GuardedCopyChainTest, LooksOnceInASpell) {
-  const auto fault_behind = [](bool in_spell) {
+  const auto fault_behind = [](bool in_scope) {
     PrepareGuardedAccess();
     Pages pages;
     uint8_t byte = 0;
-    std::optional<ScopedFaultGuard> spell;
-    spell.emplace();
+    std::optional<ScopedFaultGuard> guard;
+    guard.emplace();
     if (!GuardedCopyTo(pages.begin(), &byte, 1)) _exit(1);
     struct sigaction theirs = {};
     theirs.sa_handler = [](int) { _exit(17); };
     sigaction(SIGSEGV, &theirs, nullptr);
     WaitForRecheck();
-    if (!in_spell) spell.reset();
+    if (!in_scope) guard.reset();
     _exit(GuardedCopyTo(pages.end(), &byte, 1) ? 2 : 18);
   };
   EXPECT_EQ(WEXITSTATUS(InChild([&] { fault_behind(true); })), 17);

@@ -108,9 +108,9 @@ class CompletionQueue final : public transport::CompletionSink {
   enum class Armed : uint8_t { kNo, kSolicited, kNext };
 
   // Completions were added that an event is requested for. mutex_ held.
-  void OnWanted(uint32_t completions);
-  void HoldBack(transport::Time time);  // mutex_ held
-  void Announce();                      // mutex_ held
+  void OnEventWanted(uint32_t completions);
+  void StartHoldTimer(transport::Time time);  // mutex_ held
+  void RaiseEvent();                          // mutex_ held
   void OnAlarm();
 
   // A ring of `capacity` entries, or null.
@@ -166,7 +166,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) {
-    OnWanted(have - taken);
+    OnEventWanted(have - taken);
   }
   ThreadActivity::OnUseful();
   const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);

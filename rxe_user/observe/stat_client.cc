@@ -111,7 +111,7 @@ class Question {
   Question(Question&&) = default;
   // Descriptors from another user may take long to close.
   ~Question() {
-    if (!is_strangers_) return;
+    if (!is_foreign_) return;
     (void)CloseElsewhere(file_);
     (void)CloseElsewhere(socket_);
   }
@@ -134,8 +134,8 @@ class Question {
       return;
     }
     pid_ = peer.pid;
-    is_strangers_ = !IsOwnUser(peer.uid);
-    if (is_strangers_ && ::geteuid() != 0) {
+    is_foreign_ = !IsOwnUser(peer.uid);
+    if (is_foreign_ && ::geteuid() != 0) {
       reply_ = absl::PermissionDeniedError("it is another user's");
     } else if (pid_ != 0 && IsStopped(pid_)) {
       reply_ = absl::DeadlineExceededError("it is stopped");
@@ -169,7 +169,7 @@ class Question {
   UniqueFd file_;
   pid_t pid_ = 0;
   bool connected_ = false;
-  bool is_strangers_ = false;
+  bool is_foreign_ = false;
   std::optional<absl::StatusOr<StatReply>> reply_;
 };
 

@@ -190,10 +190,10 @@ bool SendSlowToClose(int to) {
 // Another user, who leaves descriptors that are slow to close in unread
 // messages. This used to block the control thread of every process for as long
 // as the user wanted.
-class StatStranger {
+class ForeignClient {
  public:
   // Connects when told to.
-  StatStranger(const std::string& name, int connections) {
+  ForeignClient(const std::string& name, int connections) {
     int go[2], said[2];
     EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
     EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
@@ -215,7 +215,7 @@ class StatStranger {
     go_ = go[1];
     said_ = said[0];
   }
-  ~StatStranger() {
+  ~ForeignClient() {
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
     ::close(go_);
@@ -238,7 +238,7 @@ class StatStranger {
 TEST(StatSocket, AStrangerDoesNotHoldItUp) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   Serving serving([] { return "text"; }, /*begins=*/false);
-  StatStranger stranger(Ours()[0], 1);
+  ForeignClient stranger(Ours()[0], 1);
   stranger.Come();
   serving.Begin();
   const auto reply = AskForReport(Ours()[0]);
@@ -255,9 +255,9 @@ TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
   const std::string name = Ours()[0];
   // Each leaves four. Created in advance: a child of fork would inherit copies
   // of the descriptors that are being closed, and the close would not wait.
-  std::vector<std::unique_ptr<StatStranger>> strangers;
+  std::vector<std::unique_ptr<ForeignClient>> strangers;
   for (int i = 0; i < 5; ++i) {
-    strangers.push_back(std::make_unique<StatStranger>(name, 4));
+    strangers.push_back(std::make_unique<ForeignClient>(name, 4));
   }
   for (const auto& stranger : strangers) {
     if ((*server)->fd() < 0) break;
@@ -284,7 +284,7 @@ TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
-  StatStranger stranger(name, 1);
+  ForeignClient stranger(name, 1);
   stranger.Come();
   server->reset();
   EXPECT_EQ(Connect(name), -1);

@@ -17,7 +17,7 @@ using PortTrouble = std::function<std::string(const rxe_user::LocalAddress&)>;
 
 using Devices = std::vector<std::shared_ptr<const rxe_user::Device>>;
 
-using Others = std::vector<rxe_user::NoDevice>;
+using Others = std::vector<rxe_user::UnusedInterface>;
 
 // A table for people: a line per device, one below it per GID, and then one per
 // interface that is no device. `alone`: why processes cannot share the port of
