@@ -95,7 +95,7 @@ TEST(CmSocketsTest, AnOverflowLosesNoInterfaceWithoutHardwareAddress) {
   EXPECT_TRUE(Has(sockets.ReadWatch(), {gone, InterfaceChange::kGone}));
 }
 
-TEST(CmSocketsTest, AnInterfaceThatIsRenamedHasNotGone) {
+TEST(CmSocketsTest, ARenamedInterfaceIsNotGone) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
   if (!Ip("link add cmwname type veth peer name cmwname1")) {
     GTEST_SKIP() << "no veth here";

@@ -42,7 +42,7 @@ std::vector<Change> Read(LinkWatch& watch, const std::vector<uint8_t>& bytes) {
   return changes;
 }
 
-TEST(LinkWatchTest, AnotherAddressIsNews) {
+TEST(LinkWatchTest, ANewAddressIsReported) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 1)).empty());
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 1)).empty());
@@ -53,7 +53,7 @@ TEST(LinkWatchTest, AnotherAddressIsNews) {
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 2)).empty());
 }
 
-TEST(LinkWatchTest, AnInterfaceThatGoesIsNewsButNotAPortOfABridge) {
+TEST(LinkWatchTest, ALostInterfaceIsReportedButNotABridgePort) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, Message(RTM_DELLINK, 7, 1, AF_BRIDGE)).empty());
   std::vector<uint8_t> two = Message(RTM_DELLINK, 7, 1);
@@ -64,7 +64,7 @@ TEST(LinkWatchTest, AnInterfaceThatGoesIsNewsButNotAPortOfABridge) {
                                  {9, InterfaceChange::kGone}}));
 }
 
-TEST(LinkWatchTest, GarbageIsNoNews) {
+TEST(LinkWatchTest, GarbageIsIgnored) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, {}).empty());
   std::vector<uint8_t> cut = Message(RTM_DELLINK, 7, 1);

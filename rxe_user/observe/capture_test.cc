@@ -144,7 +144,7 @@ TEST_F(CaptureTest, SentPacketsHaveTheirHeaders) {
   EXPECT_LE(last, (time(nullptr) + 1) * transport::kSecond);
 }
 
-TEST_F(CaptureTest, ReceivedPacketsHaveTheIdentificationOfTheirIcrc) {
+TEST_F(CaptureTest, ReceivedPacketsHaveTheIpIdOfTheirIcrc) {
   auto capture = Capture::Begin(In("a.pcap"));
   ASSERT_NE(capture, nullptr);
   See(capture.get(), 100, 0x4711);
@@ -204,7 +204,7 @@ TEST_F(CaptureTest, AFileIsNeverOverwritten) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "mine");
 }
 
-TEST_F(CaptureTest, TheNumberOfTheProcessIsPartOfTheName) {
+TEST_F(CaptureTest, TheProcessIdIsPartOfTheName) {
   const std::string pid = std::to_string(getpid());
   testing::internal::CaptureStderr();
   EXPECT_NE(Capture::Begin(In("%p-%p.pcap")), nullptr);
@@ -217,7 +217,7 @@ TEST_F(CaptureTest, TheNumberOfTheProcessIsPartOfTheName) {
   EXPECT_TRUE(Read(In(pid + "-" + pid + ".pcap.2")).empty());
 }
 
-TEST_F(CaptureTest, OnlyTheUserMayReadWhatHisMemoryHeld) {
+TEST_F(CaptureTest, OnlyTheUserMayReadTheFile) {
   const mode_t before = umask(0);
   EXPECT_NE(Capture::Begin(In("a.pcap")), nullptr);
   umask(before);
@@ -226,7 +226,7 @@ TEST_F(CaptureTest, OnlyTheUserMayReadWhatHisMemoryHeld) {
   EXPECT_EQ(file.st_mode & 0777, 0600u);
 }
 
-TEST_F(CaptureTest, WhereNoFileCanBe) {
+TEST_F(CaptureTest, FailsWithoutAFile) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Capture::Begin(In("no/a.pcap")), nullptr);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
@@ -236,7 +236,7 @@ TEST_F(CaptureTest, WhereNoFileCanBe) {
 
 // --- Writing.
 
-TEST_F(CaptureTest, AFullDiskIsSaidOnce) {
+TEST_F(CaptureTest, AFullDiskIsReportedOnce) {
   testing::internal::CaptureStderr();
   auto capture = Capture::Begin("/dev/full");
   ASSERT_NE(capture, nullptr);
@@ -278,7 +278,7 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
 }
 
 // Without a flush, and while the capture goes on.
-TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
+TEST_F(CaptureTest, AReaderSoonSeesThePackets) {
   auto capture = Capture::Begin(In("a.pcap"),
                                 {.flush_after = std::chrono::milliseconds(1)});
   ASSERT_NE(capture, nullptr);
@@ -295,7 +295,7 @@ TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
   }
 }
 
-TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
+TEST_F(CaptureTest, NothingThatFitsTheBufferIsLost) {
   auto capture = Capture::Begin(
       In("a.pcap"), {.buffer_bytes = 4096, .longest_wait = kPatience});
   ASSERT_NE(capture, nullptr);
@@ -324,7 +324,7 @@ TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
 
 // A pipe that is not read: packets that do not fit are dropped, with a line on
 // stderr. Accepted packets are complete.
-TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
+TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   ASSERT_EQ(mkfifo(In("pipe").c_str(), 0600), 0);
   const int reader = open(In("pipe").c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);

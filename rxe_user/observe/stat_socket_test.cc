@@ -90,7 +90,7 @@ class Serving {
   std::thread thread_;
 };
 
-TEST(StatSocket, AnswersWhateverTheLength) {
+TEST(StatSocket, AnswersOfAnyLength) {
   for (const size_t bytes : {0u, 1u, 100'000u, 5'000'000u}) {
     const std::string text(bytes, 'x');
     Serving serving([&] { return text; });
@@ -115,7 +115,7 @@ TEST(StatSocket, EachEngineHasItsName) {
   EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
 }
 
-TEST(StatSocket, NobodyListens) {
+TEST(StatSocket, WithoutAListener) {
   EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
             absl::StatusCode::kNotFound);
   // A name longer than possible.
@@ -235,7 +235,7 @@ class ForeignClient {
   int said_;
 };
 
-TEST(StatSocket, AStrangerDoesNotHoldItUp) {
+TEST(StatSocket, AForeignClientDoesNotBlockIt) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   Serving serving([] { return "text"; }, /*begins=*/false);
   ForeignClient stranger(Ours()[0], 1);
@@ -248,7 +248,7 @@ TEST(StatSocket, AStrangerDoesNotHoldItUp) {
 
 // No client is answered then, but the thread goes on, and all is well
 // afterwards.
-TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
+TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
@@ -279,7 +279,7 @@ TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
 }
 
 // Nor the thread that destroys the server.
-TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
+TEST(StatSocket, AForeignClientDoesNotBlockItsEnd) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
@@ -319,7 +319,7 @@ TEST(StatSocket, AChildDoesNotAnswer) {
 }
 
 // A stopped process does not block the tool.
-TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
+TEST(StatSocket, ASilentEngineTimesOut) {
   auto server = StatServer::Open([] { return ""; });
   ASSERT_TRUE(server.ok());
   EXPECT_EQ(AskForReport(Ours()[0]).status().code(),
@@ -348,7 +348,7 @@ TEST(StatSocket, ManyAreAskedAtOnce) {
   EXPECT_EQ(replies[30]->text, "report");
 }
 
-TEST(StatSocket, AStoppedProcessIsNotWaitedFor) {
+TEST(StatSocket, AStoppedProcessIsSkipped) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -405,7 +405,7 @@ class FakeServer {
   std::thread thread_;
 };
 
-TEST(StatSocket, WhatIsNoMemoryFileIsNotRead) {
+TEST(StatSocket, OnlyMemoryFilesAreRead) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   const int huge = ::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
