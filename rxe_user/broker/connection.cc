@@ -90,7 +90,7 @@ absl::Status CheckTrust(UniqueFd& connected, ucred& broker) {
   }
   return absl::PermissionDeniedError(
       shared + "a user that has no ID in this user namespace" + process +
-      ", which may be anybody; let the machine's root run "
+      ", which may be any user; let the machine's root run "
       "rxe-user-port-broker --stay and show this container its folder " +
       kContainerFolder + ", or give the container a network namespace");
 }
@@ -175,7 +175,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
         if (!spawned.ok()) continue;
       }
       const int64_t left = deadline_ms - MonotonicMs();
-      std::string why = BrokerPath() + " did not come up";
+      std::string why = BrokerPath() + " did not start";
       const Progress progress =
           AwaitBroker(starting, std::min(left, kRecheckMs), why);
       if (progress == Progress::kComingUp) continue;
@@ -236,7 +236,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     const std::optional<HelloReply> reply = message.As<HelloReply>();
     if (!reply.has_value() || (reply->refusal == Refusal::kNone &&
                                (reply->slot == 0 || reply->slot >= kSlots))) {
-      return absl::InternalError("the port broker's answer makes no sense");
+      return absl::InternalError("the port broker sent an invalid reply");
     }
     const absl::Status status = StatusOf(reply->refusal, reply->text);
     if (!status.ok()) return status;
@@ -251,7 +251,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
   failure = Failure::kTimeout;
   if (!starting.valid()) return NoAnswer(pid, patience_ms);
   return absl::DeadlineExceededError("the port broker " + BrokerPath() +
-                                     " has been coming up for " +
+                                     " has been starting for " +
                                      Seconds(patience_ms) + " (busy machine?)");
 }
 

@@ -347,7 +347,8 @@ Server::Next Server::GrantFreeSlot(Client& client) {
   if (!client.trusted && IsAtQuota(client.uid, free.size())) {
     Refuse(client.fd(), Refusal::kFull,
            "user " + std::to_string(client.uid) +
-               " has its share of the 255 slots of UDP port 4791; end some of "
+               " has reached its quota of the 255 slots of UDP port 4791; end "
+               "some of "
                "this user's programs that use it");
     return Next::kClose;
   }

@@ -88,11 +88,12 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
   if (!qp1_.services().Has(*client.slot, reserve->token) &&
       qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
     reply.refusal = Refusal::kFull;
-    reply.text = MakeText("a process may reserve 1024 service IDs");
+    reply.text = MakeText("a process may reserve at most 1024 service IDs");
   } else if (qp1_.services().MasksWith(*client.slot, reserve->token,
                                        service.mask) > kMostMasksOfProcess) {
     reply.refusal = Refusal::kFull;
-    reply.text = MakeText("a process may reserve service IDs by 16 masks");
+    reply.text =
+        MakeText("a process may reserve service IDs with at most 16 masks");
   } else if (!qp1_.services().Set(*client.slot, reserve->token, service,
                                   reserve->sequence != 0
                                       ? ServiceTable::Since::kNow

@@ -101,8 +101,8 @@ bool Server::TryOpen(Client& client) {
   };
   // A group of such an address would take datagrams of others.
   if (local.address.is_unspecified() || local.address.is_multicast()) {
-    return refuse(
-        absl::NotFoundError("no address of this machine: " + local.ToString()));
+    return refuse(absl::NotFoundError("not an address of this machine: " +
+                                      local.ToString()));
   }
   Group* group = Find(local);
   if (group != nullptr && !group->settled()) {
@@ -115,7 +115,7 @@ bool Server::TryOpen(Client& client) {
   if (!MayOpenOneMore(client)) {
     return refuse(absl::ResourceExhaustedError(
         "user " + std::to_string(client.uid) +
-        " has as many sockets of UDP port 4791 as one user may; end some of "
+        " has reached its quota of sockets of UDP port 4791; end some of "
         "this user's programs that use it"));
   }
   if (group == nullptr) {

@@ -135,7 +135,7 @@ TEST_F(SpawnTest, OneProcessOwnsThePortIfTheBrokerDies) {
     if (fd.ok()) close(*fd);
     EXPECT_EQ((*slot)->fd(), -1);
     if (how == "exit 1") {
-      EXPECT_NE(said.find("broker did not come up; so this process owns"),
+      EXPECT_NE(said.find("broker did not start; so this process owns"),
                 std::string::npos)
           << said;
     }

@@ -174,11 +174,11 @@ TEST_F(DeviceList, ReportsErrorsInOptions) {
                     "d=eth0/public=2001:db8::7,e=eth0/public=fe80::1"),
               ElementsAre("a=eth0", "b=eth0", "c=eth0", "d=eth0", "e=eth0"));
   EXPECT_THAT(problems_,
-              ElementsAre(HasSubstr("'nobody' is no public address"),
-                          HasSubstr("'' is no public address"),
+              ElementsAre(HasSubstr("'nobody' is not a public address"),
+                          HasSubstr("'' is not a public address"),
                           HasSubstr("no option 'private'"),
                           HasSubstr("'eth0' has no address that 2001:db8::7"),
-                          HasSubstr("'fe80::1' is no public address")));
+                          HasSubstr("'fe80::1' is not a public address")));
 }
 
 TEST(PublicAddressesTest, BothWays) {

@@ -54,8 +54,8 @@ bool CompletionQueue::Push(const Completion& completion) {
       // The peers only see that responses stop.
       WarnOnce(absl::StrCat("a completion queue of ", capacity_,
                             " entries has overrun and its queue pairs go to "
-                            "the error state: make it as large as what can be "
-                            "outstanding, or poll it more often"));
+                            "the error state: make it large enough for all "
+                            "outstanding requests, or poll it more often"));
       return false;
     }
     ring_[head_].place.GiveUp();

@@ -195,9 +195,9 @@ TEST_F(CaptureTest, AFileIsNeverOverwritten) {
     testing::internal::CaptureStderr();
     EXPECT_NE(Capture::Begin(In("a.pcap")), nullptr);
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "rxe_user: there is a " + In("a.pcap") +
-                  " already: the packets of process " + pid + " are in " +
-                  In(name) + "\n");
+              "rxe_user: " + In("a.pcap") +
+                  " exists already: the packets of process " + pid +
+                  " are in " + In(name) + "\n");
     EXPECT_TRUE(Read(In(name)).empty());
   }
   std::ifstream in(In("a.pcap"));
@@ -229,9 +229,10 @@ TEST_F(CaptureTest, OnlyTheUserMayReadTheFile) {
 TEST_F(CaptureTest, FailsWithoutAFile) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Capture::Begin(In("no/a.pcap")), nullptr);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: cannot capture packets to " + In("no/a.pcap") +
-                ": No such file or directory; the program runs without\n");
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "rxe_user: cannot capture packets to " + In("no/a.pcap") +
+          ": No such file or directory; the program runs without a capture\n");
 }
 
 // --- Writing.
@@ -246,8 +247,8 @@ TEST_F(CaptureTest, AFullDiskIsReportedOnce) {
   capture->Flush(kPatience);
   capture.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: cannot write /dev/full: No space left on device; it has "
-            "no more packets, and the program goes on\n");
+            "rxe_user: cannot write /dev/full: No space left on device; no "
+            "more packets are captured, and the program continues\n");
 }
 
 // The file consists of whole records, also if the disk was full in the middle
@@ -272,8 +273,8 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "rxe_user: cannot write " + In("a.pcap") +
-                ": File too large; it has no more packets, and the program "
-                "goes on\n");
+                ": File too large; no more packets are captured, and the "
+                "program continues\n");
   EXPECT_EQ(Read(In("a.pcap")).size(), 1u);
 }
 
@@ -351,7 +352,7 @@ TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   emptier.join();
   close(reader);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("lacks packets"), std::string::npos) << said;
+  EXPECT_NE(said.find("is incomplete"), std::string::npos) << said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
   std::ofstream(In("a.pcap")) << all;
   EXPECT_EQ(Read(In("a.pcap")).size(), seen - missed);

@@ -136,7 +136,7 @@ class Question {
     pid_ = peer.pid;
     is_foreign_ = !IsOwnUser(peer.uid);
     if (is_foreign_ && ::geteuid() != 0) {
-      reply_ = absl::PermissionDeniedError("it is another user's");
+      reply_ = absl::PermissionDeniedError("it belongs to another user");
     } else if (pid_ != 0 && IsStopped(pid_)) {
       reply_ = absl::DeadlineExceededError("it is stopped");
     }
@@ -152,7 +152,7 @@ class Question {
         reply_ = absl::PermissionDeniedError("it refuses to answer");
       }
     } else if (!ReadMemoryFile(file_.get(), &reply.text)) {
-      reply_ = absl::InternalError("it answers with what is no report");
+      reply_ = absl::InternalError("its answer is not a report");
     } else {
       reply_ = std::move(reply);
     }
