@@ -67,7 +67,7 @@ TEST(ForkGuard, IsCalledInTheOrderOfLevels) {
 }
 
 // A lock that another thread takes all the time is free in each child.
-TEST(ForkGuard, ChildrenFindLocksFree) {
+TEST(ForkGuard, LocksAreFreeInChild) {
   static auto* const mutex = new ForkSafeMutex;
   std::atomic<bool> stop = false;
   std::thread other([&] {
@@ -92,7 +92,7 @@ TEST(ForkGuard, ChildrenFindLocksFree) {
   other.join();
 }
 
-TEST(SecureRandom, ChildrenDrawNumbersOfTheirOwn) {
+TEST(SecureRandom, ChildOfForkDrawsDifferentNumbers) {
   SecureRandom32();
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -110,7 +110,7 @@ TEST(SecureRandom, ChildrenDrawNumbersOfTheirOwn) {
   close(ends[1]);
 }
 
-TEST(WarnOnce, SaysALineOnceAndOneOfATopic) {
+TEST(WarnOnce, PrintsALineOnceAndOneLinePerTopic) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) {
     WarnOnce("something is wrong");

@@ -5,7 +5,7 @@
 namespace rxe_user {
 namespace {
 
-TEST(LaneUse, HasALaneAsLongAsItHasUsers) {
+TEST(LaneUse, ContainsALaneWhileItHasUsers) {
   LaneUse use;
   EXPECT_EQ(use.lanes(), 0u);
   use.Add(0);

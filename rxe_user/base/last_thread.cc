@@ -20,7 +20,7 @@ namespace {
 
 // How often to check whether other threads have ended, since nothing reports
 // it. Only after the main thread has ended while others run.
-constexpr useconds_t kLookAgainUs = 50'000;
+constexpr useconds_t kRecheckUs = 50'000;
 
 enum class State : uint8_t {
   kNotAsked,   // no service threads
@@ -56,7 +56,7 @@ bool HasThreads() {
 
 void* Watch(void* /*unused*/) {
   ::pthread_setname_np(::pthread_self(), "rxe-user-last");
-  while (HasThreads()) ::usleep(kLookAgainUs);
+  while (HasThreads()) ::usleep(kRecheckUs);
   std::exit(0);
 }
 

@@ -13,13 +13,13 @@ namespace rxe_user {
 
 struct LocalAddress {
   wire::IpAddress address;  // IPv4-mapped: the 16 bytes of a GID
-  uint32_t scope_id = 0;    // interface of a link-local address, else 0
+  uint32_t scope_id = 0;    // interface index if link-local, else 0
 
   // "192.0.2.1", "fe80::1%eth0".
   std::string ToString() const;
   auto operator<=>(const LocalAddress&) const = default;
 };
-// Messages and files contain it as it is in memory.
+// Copied into messages and files as raw bytes.
 static_assert(std::is_trivially_copyable_v<LocalAddress> &&
               sizeof(LocalAddress) == 20);
 

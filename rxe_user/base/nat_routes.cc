@@ -105,10 +105,10 @@ void WarnOfTranslation(const wire::IpAddress& peer, uint16_t port,
       "packets of " + own +
       (seen.address == peer
            ? " are sent from UDP port " + std::to_string(port) +
-                 " and come from port " + std::to_string(seen.port)
-           : " come from " + seen.address.ToString()) +
-      ": something between translates addresses, so their ICRC is wrong and "
-      "they are dropped. Set RXE_USER_NAT=1 at both ends, or give the device "
+                 " and arrive from port " + std::to_string(seen.port)
+           : " arrive from " + seen.address.ToString()) +
+      ": an address translator (NAT) makes their ICRC wrong, so they are "
+      "dropped. Set RXE_USER_NAT=1 at both ends, or give the device "
       "there its public address (docs/nat.md)";
   WarnOnceAbout("translated " + own, line);
 }

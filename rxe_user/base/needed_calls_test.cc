@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kNoFilters = 77;
 
-TEST(NeededCallsTest, AllAreAllowedAndLeaveNothingOpen) {
+TEST(NeededCallsTest, AllowedCallsOpenNothing) {
   const int next = dup(0);
   close(next);
   EXPECT_EQ(NeededCalls(), absl::OkStatus());
@@ -24,7 +24,7 @@ TEST(NeededCallsTest, AllAreAllowedAndLeaveNothingOpen) {
   close(next);
 }
 
-TEST(NeededCallsTest, TheOneThatIsRefusedIsNamed) {
+TEST(NeededCallsTest, NamesARefusedCall) {
   const struct {
     const char* name;
     long number;

@@ -14,8 +14,8 @@
 namespace rxe_user {
 
 struct PublicAddress {
-  wire::IpAddress known;  // by other hosts
-  wire::IpAddress bound;  // by an interface
+  wire::IpAddress known;  // the address that other hosts use
+  wire::IpAddress bound;  // the interface's address
 
   bool operator==(const PublicAddress&) const = default;
 };

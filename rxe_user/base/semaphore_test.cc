@@ -10,7 +10,7 @@
 namespace rxe_user {
 namespace {
 
-TEST(BinarySemaphore, OneThreadReleasesWhatAnotherTook) {
+TEST(BinarySemaphore, AnotherThreadMayRelease) {
   BinarySemaphore there(false), back(false);
   std::thread other([&] {
     for (int i = 0; i < 1000; ++i) {
@@ -27,7 +27,7 @@ TEST(BinarySemaphore, OneThreadReleasesWhatAnotherTook) {
 
 // All rounds end: no later event would make up for a wake-up that is lost at
 // the end of one.
-TEST(BinarySemaphore, NobodySleepsWhileItIsFree) {
+TEST(BinarySemaphore, NoThreadSleepsWhileItIsFree) {
   BinarySemaphore semaphore(true);
   ::alarm(60);
   int count = 0;

@@ -32,7 +32,7 @@ int LanesWith(const char* value) {
   return With("RXE_USER_LANES", value, LaneCount);
 }
 
-TEST(UnknownSettings, AreWhatLooksLikeOne) {
+TEST(UnknownSettings, FindsMisspelledSettings) {
   for (const std::string_view name : SettingNames()) {
     ::setenv(std::string(name).c_str(), "1", 1);
   }
@@ -60,7 +60,7 @@ TEST(HelperSpin, FollowsTheEnvironment) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(HelperSpin, ComplainsOfAWrongValueOnce) {
+TEST(HelperSpin, WarnsOfAWrongValueOnce) {
   testing::internal::CaptureStderr();
   for (const char* wrong : {"soon", "-1", "50us", "1000001", "99999999999"}) {
     EXPECT_EQ(SpinWith(wrong), 0) << wrong;
@@ -80,7 +80,7 @@ TEST(LaneCount, FollowsTheEnvironment) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(LaneCount, ComplainsOfAWrongValueOnce) {
+TEST(LaneCount, WarnsOfAWrongValueOnce) {
   testing::internal::CaptureStderr();
   for (const char* wrong : {"0", "-1", "x", "1000", "2x", "17"}) {
     EXPECT_EQ(LanesWith(wrong), 1) << wrong;

@@ -28,7 +28,7 @@ int InNamespace(uid_t inside, const std::function<bool()>& test) {
   return WEXITSTATUS(status);
 }
 
-TEST(UsersTest, WhereAllAreMappedEachIdIsOneUser) {
+TEST(UsersTest, EachIdIsOneUserWhereAllAreMapped) {
   std::string map;
   std::getline(std::ifstream("/proc/self/uid_map"), map);
   if (map.find("4294967295") == std::string::npos) {
@@ -41,7 +41,7 @@ TEST(UsersTest, WhereAllAreMappedEachIdIsOneUser) {
   EXPECT_EQ(IsRootOfTheMachine(), geteuid() == 0);
 }
 
-TEST(UsersTest, TheOverflowIdIsNobodyWhereSomeAreNotMapped) {
+TEST(UsersTest, OverflowIdIsAmbiguousWhereSomeAreUnmapped) {
   const int root = InNamespace(0, [] {
     return !NamesOneUser(kOverflow) && NamesOneUser(0) && NamesOneUser(1000) &&
            IsOwnUser(0) && !IsOwnUser(kOverflow) && !IsRootOfTheMachine();

@@ -59,7 +59,7 @@ TEST(Warn, GoesToPipesSocketsAndFiles) {
 }
 
 // Warn may be called with locks held.
-TEST(Warn, NeverWaits) {
+TEST(Warn, NeverBlocks) {
   int pipe_ends[2], socket_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, socket_ends), 0);

@@ -42,7 +42,8 @@ struct Client {
   uid_t uid = 0;
   bool trusted = false;  // of our user or root: its ledger is trusted
   std::optional<uint8_t> slot;
-  bool verifies = false;  // Open::verifies of any of its addresses
+  // Open::wants_unverified of any of its addresses.
+  bool wants_unverified = false;
   bool waiting_for_slot = false;
   bool restoring = false;  // is handing sockets back
   // Deadline for its Hello.

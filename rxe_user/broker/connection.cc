@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
 // While our broker is coming up, how often to check for another one.
-constexpr int64_t kLookMs = 100;
+constexpr int64_t kRecheckMs = 100;
 // How long to wait for an idle broker that we do not accept to end. It ends as
 // soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
@@ -90,7 +90,7 @@ absl::Status CheckTrust(UniqueFd& connected, ucred& broker) {
   }
   return absl::PermissionDeniedError(
       shared + "a user that has no ID in this user namespace" + process +
-      ", which may be anybody; let the machine's root run "
+      ", which may be any user; let the machine's root run "
       "rxe-user-port-broker --stay and show this container its folder " +
       kContainerFolder + ", or give the container a network namespace");
 }
@@ -175,9 +175,9 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
         if (!spawned.ok()) continue;
       }
       const int64_t left = deadline_ms - MonotonicMs();
-      std::string why = BrokerPath() + " did not come up";
+      std::string why = BrokerPath() + " did not start";
       const Progress progress =
-          AwaitBroker(starting, std::min(left, kLookMs), why);
+          AwaitBroker(starting, std::min(left, kRecheckMs), why);
       if (progress == Progress::kComingUp) continue;
       starting.Reset();
       asked = false;
@@ -212,7 +212,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     hello.slot = slot;
     Message message;
     if (!Send(session.socket.get(), hello, {ledger})) {
-      SleepMs(pause);  // it is leaving
+      SleepMs(pause);  // it is ending
       continue;
     }
     const Message::Outcome outcome =
@@ -236,7 +236,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     const std::optional<HelloReply> reply = message.As<HelloReply>();
     if (!reply.has_value() || (reply->refusal == Refusal::kNone &&
                                (reply->slot == 0 || reply->slot >= kSlots))) {
-      return absl::InternalError("the port broker's answer makes no sense");
+      return absl::InternalError("the port broker sent an invalid reply");
     }
     const absl::Status status = StatusOf(reply->refusal, reply->text);
     if (!status.ok()) return status;
@@ -251,7 +251,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
   failure = Failure::kTimeout;
   if (!starting.valid()) return NoAnswer(pid, patience_ms);
   return absl::DeadlineExceededError("the port broker " + BrokerPath() +
-                                     " has been coming up for " +
+                                     " has been starting for " +
                                      Seconds(patience_ms) + " (busy machine?)");
 }
 

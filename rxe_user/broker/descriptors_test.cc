@@ -36,7 +36,7 @@ std::span<const uint8_t> BytesOf(const auto& message) {
 using DescriptorsTest = HostileTest;
 
 // An empty record is no message, and its descriptors used to stay open.
-TEST_F(DescriptorsTest, WhatComesBesideNothingIsClosed) {
+TEST_F(DescriptorsTest, DescriptorsOfAnEmptyRecordAreClosed) {
   const pid_t broker = BrokerPid();
   const size_t before = OpenFiles(broker);
   Attack([]() -> std::string {
@@ -86,7 +86,7 @@ class SlowCloseTest : public DescriptorsTest {
   }
 };
 
-TEST_F(SlowCloseTest, BesideAGreeting) {
+TEST_F(SlowCloseTest, WithAHello) {
   Pass(2, [](RawClient& client, const std::vector<int>& fds) {
     Hello hello;
     hello.slot = 9;
@@ -94,14 +94,14 @@ TEST_F(SlowCloseTest, BesideAGreeting) {
   });
 }
 
-TEST_F(SlowCloseTest, BesideWhatHasNoDescriptors) {
+TEST_F(SlowCloseTest, WithAMessageThatHasNone) {
   Pass(2, [](RawClient& client, const std::vector<int>& fds) {
     client.SendRaw(BytesOf(Hello()), {});
     client.SendRaw(BytesOf(Open{.address = kLoopback}), fds);
   });
 }
 
-TEST_F(SlowCloseTest, MoreThanAMessageMayHave) {
+TEST_F(SlowCloseTest, MoreThanAMessageMayContain) {
   Pass(8, [](RawClient& client, const std::vector<int>& fds) {
     client.SendRaw(BytesOf(Hello()), fds);
   });
@@ -118,7 +118,7 @@ TEST_F(SlowCloseTest, InAMessageThatIsNeverRead) {
 
 // The broker used to be woken again and again to write to a client that had
 // stopped reading.
-TEST_F(DescriptorsTest, WhoStopsReadingCostsNoComputing) {
+TEST_F(DescriptorsTest, AClientThatStopsReadingCostsNoCpuTime) {
   Attack([]() -> std::string {
     static RawClient deaf;
     if (deaf.Greet() == 0) return "no slot";

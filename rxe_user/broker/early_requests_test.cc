@@ -11,7 +11,7 @@ EarlyRequests::Entry From(uint16_t port) {
   return entry;
 }
 
-TEST(EarlyRequests, AreRefusedInOrderWhenTheyHaveWaited) {
+TEST(EarlyRequests, AreRefusedInOrderAfterTheDelay) {
   EarlyRequests early;
   EXPECT_FALSE(early.NextDeadline().has_value());
   ASSERT_TRUE(early.Push(From(1), 1000));
@@ -25,7 +25,7 @@ TEST(EarlyRequests, AreRefusedInOrderWhenTheyHaveWaited) {
   EXPECT_EQ(early.NextDeadline(), 2000 + EarlyRequests::kHoldFor);
 }
 
-TEST(EarlyRequests, GoToWhoTakesThem) {
+TEST(EarlyRequests, GoToANewListener) {
   EarlyRequests early;
   for (uint16_t port = 0; port < 10; ++port) {
     ASSERT_TRUE(early.Push(From(port), port));

@@ -87,7 +87,7 @@ Group Group::ForAdoption(const LocalAddress& address,
                          const LedgerGroup* former) {
   Group group(address);
   group.adopted_ = true;
-  if (former != nullptr) group.Believe(*former);
+  if (former != nullptr) group.MergeLedger(*former);
   return group;
 }
 
@@ -129,7 +129,7 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
   return took_socket;
 }
 
-void Group::Believe(const LedgerGroup& former) {
+void Group::MergeLedger(const LedgerGroup& former) {
   former_ = former.index;
   for (const Member& m : members_) {
     if (m.slot.has_value()) former_[*m.slot] = kNoIndex;

@@ -48,7 +48,7 @@ class Group {
   bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
              UniqueFd anchor);
   // Merges a dead broker's record of an adopted group.
-  void Believe(const LedgerGroup& former);
+  void MergeLedger(const LedgerGroup& former);
   // Finds the positions, installs the program, and adds slot 0's socket if it
   // was not handed back. Call it again later, since other sockets of the group
   // may close and move ours. Blocks for some milliseconds.

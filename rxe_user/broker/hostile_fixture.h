@@ -1,4 +1,4 @@
-// A broker that serves all users, a victim that must come to no harm, and an
+// A broker that serves all users, a victim that must stay unharmed, and an
 // attacker. For tests, which need root.
 #ifndef RXE_USER_BROKER_HOSTILE_FIXTURE_H_
 #define RXE_USER_BROKER_HOSTILE_FIXTURE_H_

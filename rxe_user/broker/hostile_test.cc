@@ -35,7 +35,7 @@ bool Refused(int fd, int option) {
 
 // An address in two notations used to be two groups, whose programs replaced
 // each other.
-TEST_F(HostileTest, OneAddressInTwoWordsIsOneGroup) {
+TEST_F(HostileTest, AnAddressInTwoNotationsIsOneGroup) {
   Attack([]() -> std::string {
     RawClient client;
     if (client.Greet() == 0) return "no slot";
@@ -47,7 +47,7 @@ TEST_F(HostileTest, OneAddressInTwoWordsIsOneGroup) {
   ExpectVictimUnharmed();
 }
 
-TEST_F(HostileTest, HandingASocketBackHarmsNobodyElse) {
+TEST_F(HostileTest, HandingBackASocketDoesNotHarmOthers) {
   Attack([]() -> std::string {
     RawClient client;
     const uint8_t slot = client.Greet();
@@ -73,7 +73,7 @@ TEST_F(HostileTest, HandingASocketBackHarmsNobodyElse) {
 
 // The same by a trusted client. The broker used to search for positions for
 // ever, with more than half of a core.
-TEST_F(HostileTest, ASocketHandedBackUnderAnotherNameIsRefused) {
+TEST_F(HostileTest, ASocketHandedBackForAnotherSlotIsRefused) {
   RawClient client;
   ASSERT_NE(client.Greet(), 0);
   const UniqueFd lent = client.OpenAddress(kLoopback);
@@ -101,7 +101,7 @@ TEST_F(HostileTest, ASocketHandedBackUnderAnotherNameIsRefused) {
   EXPECT_LT(used, 0.25) << "seconds of computing in 2.5";
 }
 
-TEST_F(HostileTest, WhatIsLentTakesNoProgramAndNoFilter) {
+TEST_F(HostileTest, ALentSocketRefusesProgramsAndFilters) {
   Attack([]() -> std::string {
     RawClient client;
     client.Greet();
@@ -120,7 +120,7 @@ TEST_F(HostileTest, WhatIsLentTakesNoProgramAndNoFilter) {
   EndAttack();
 }
 
-TEST_F(HostileTest, NobodyOpensAddressesWithoutEnd) {
+TEST_F(HostileTest, AddressesOfAUserAreLimited) {
   const int before = PortSockets();
   Attack([]() -> std::string {
     RawClient client;
@@ -149,7 +149,7 @@ TEST_F(HostileTest, NobodyOpensAddressesWithoutEnd) {
       << PortSockets() << " sockets, " << before << " before";
 }
 
-TEST_F(HostileTest, WildcardsAndGroupsAreNoAddresses) {
+TEST_F(HostileTest, WildcardAndMulticastAddressesAreRefused) {
   Attack([]() -> std::string {
     RawClient client;
     client.Greet();
@@ -164,7 +164,7 @@ TEST_F(HostileTest, WildcardsAndGroupsAreNoAddresses) {
   EndAttack();
 }
 
-TEST_F(HostileTest, NobodyTakesAllSlots) {
+TEST_F(HostileTest, SlotsOfAUserAreLimited) {
   Attack([]() -> std::string {
     static std::vector<RawClient> clients;
     for (int i = 0; i < 300; ++i) {
@@ -186,7 +186,7 @@ TEST_F(HostileTest, NobodyTakesAllSlots) {
   EndAttack();
 }
 
-TEST_F(HostileTest, NobodyTakesAllConnections) {
+TEST_F(HostileTest, ConnectionsOfAUserAreLimited) {
   Attack([]() -> std::string {
     static std::vector<RawClient> silent;
     for (int i = 0; i < 256; ++i) silent.emplace_back();
@@ -218,7 +218,7 @@ TEST_F(HostileTest, ASelfBoundSocketHandedBackDoesNotBlockThePort) {
 }
 
 // A kept copy of a lent socket keeps its position in the group.
-TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
+TEST_F(HostileTest, AKeptCopyDoesNotBlockThePort) {
   const LocalAddress address = {Ip("127.0.0.9"), 0};
   Attack([&]() -> std::string {
     RawClient client;
@@ -240,7 +240,7 @@ TEST_F(HostileTest, ACopyThatIsKeptDoesNotBlockThePort) {
 // Programs of the broker's own user see that the broker does not have the
 // socket open. A copy that others hold, or that is in transit, does not block
 // them either.
-TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
+TEST_F(HostileTest, AKeptCopyBlocksNoAddressOfTrustedUsers) {
   const LocalAddress kept = {Ip("127.0.0.6"), 0};
   const LocalAddress sent = {Ip("127.0.0.7"), 0};
   Attack([&]() -> std::string {
@@ -271,7 +271,7 @@ TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
 }
 
 // Root's broker has died, and only users come back, whose sockets are locked.
-TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
+TEST_F(HostileTest, TheNextBrokerLocatesLockedSockets) {
   std::vector<Peer> users;
   for (const uid_t uid : {kSomebody, kAnother, kSomebody, kAnother}) {
     users.emplace_back(std::vector<LocalAddress>(), [uid] { Become(uid); });
@@ -298,7 +298,7 @@ TEST_F(HostileTest, LockedSocketsAreFoundAgainByTheNextBroker) {
 
 // While a broker recovers, a slot is returned to its user only, even before a
 // client has shown a ledger.
-TEST_F(HostileTest, NobodyReclaimsAnothersSlot) {
+TEST_F(HostileTest, AnotherUsersSlotCannotBeReclaimed) {
   Peer late({}, [] { Become(kAnother); });
   ASSERT_EQ(late.Start(), "");
   late.Signal(SIGSTOP);

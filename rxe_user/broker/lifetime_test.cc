@@ -137,7 +137,7 @@ TEST_F(LifetimeTest, BrokerInheritsNothing) {
   unsetenv("UNRELATED_SECRET");
 }
 
-TEST_F(LifetimeTest, StartersWhoRaceShareOneBroker) {
+TEST_F(LifetimeTest, RacingStartersShareOneBroker) {
   for (int round = 0; round < 5; ++round) {
     std::vector<Peer> peers;
     for (int i = 0; i < 8; ++i) peers.emplace_back();
@@ -154,7 +154,7 @@ TEST_F(LifetimeTest, StartersWhoRaceShareOneBroker) {
   }
 }
 
-TEST_F(LifetimeTest, ThreadsOfAProcessGetSlotsOfTheirOwn) {
+TEST_F(LifetimeTest, ThreadsOfAProcessGetDistinctSlots) {
   std::vector<std::unique_ptr<Slot>> slots(8);
   std::vector<std::thread> threads;
   for (auto& slot : slots) {
@@ -171,7 +171,7 @@ TEST_F(LifetimeTest, ThreadsOfAProcessGetSlotsOfTheirOwn) {
   }
 }
 
-TEST_F(LifetimeTest, ConnectingWhileTheBrokerLeavesSucceeds) {
+TEST_F(LifetimeTest, ConnectingWhileTheBrokerEndsSucceeds) {
   setenv("RXE_USER_BROKER_LINGER_MS", "0", 1);
   std::set<pid_t> brokers;
   for (int i = 0; i < 150; ++i) {
@@ -288,7 +288,7 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
 
 // Programs of several users, one after another: the last one's broker still
 // runs, but is idle.
-TEST_F(LifetimeTest, UsersIdleBrokerMakesRoomForOthers) {
+TEST_F(LifetimeTest, AUsersIdleBrokerEndsForOthers) {
   if (!Root()) GTEST_SKIP() << "needs root";
   setenv("RXE_USER_BROKER_LINGER_MS", "60000", 1);
   const PublicBroker program;

@@ -26,7 +26,7 @@ TEST(MadQueue, KeepsTheOrder) {
   EXPECT_TRUE(queue.empty());
 }
 
-TEST(MadQueue, RequestsLeaveRoomForConnectionsAndOthersRequests) {
+TEST(MadQueue, RequestsLeaveSpaceForConnectionsAndOtherSources) {
   MadQueue queue;
   size_t taken = 0;
   while (queue.Push(From(1, true))) ++taken;

@@ -18,7 +18,7 @@ constexpr int64_t kUnverifiedPerSecond = 10;
 
 bool IsProcess(Management::Holder holder) {
   return holder == Management::Holder::kProcess ||
-         holder == Management::Holder::kVerifies;
+         holder == Management::Holder::kWantsUnverified;
 }
 
 // The parts of a message that routing needs.
@@ -181,7 +181,7 @@ Management::Verdict Management::RouteUnverified(const Datagram& datagram,
                : std::nullopt;
   }
   const Holder holder = slot.has_value() ? holder_of(*slot) : Holder::kNobody;
-  if (holder != Holder::kVerifies &&
+  if (holder != Holder::kWantsUnverified &&
       (holder != Holder::kProcess ||
        !unverified_.Take(now / transport::kMillisecond))) {
     ++counters_.bad_icrc;

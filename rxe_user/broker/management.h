@@ -58,7 +58,7 @@ class Management {
     // addresses (protocol.h, Open); every process verifies the ICRC itself.
     // Other processes get a few of these, so that they can report the reason of
     // the drop. The broker neither records nor answers such a datagram.
-    kVerifies,
+    kWantsUnverified,
     kMayComeBack
   };
   using HolderOf = std::function<Holder(uint8_t slot)>;

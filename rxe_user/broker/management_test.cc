@@ -100,7 +100,7 @@ TEST_F(ManagementTest, RequestsGoToTheListener) {
   EXPECT_TRUE(verdict.initial);
 }
 
-TEST_F(ManagementTest, DuplicatesFollowTheFirstThoughAnotherListens) {
+TEST_F(ManagementTest, DuplicatesFollowTheFirstEvenIfAnotherListens) {
   Listen(kA);
   ExpectFor(kA, Route(Of(Req(1))));
   qp1_.services().RemoveAll(kA);
@@ -113,7 +113,7 @@ TEST_F(ManagementTest, DuplicatesFollowTheFirstThoughAnotherListens) {
   ExpectFor(kB, Route(Of(Req(1, 5)), 5 * kSecond));
 }
 
-TEST_F(ManagementTest, OfAProcessThatIsGoneNothingIsRemembered) {
+TEST_F(ManagementTest, AnEndedProcessIsForgotten) {
   Listen(kA);
   ExpectFor(kA, Route(Of(Req(1))));
   holders_.erase(kA);
@@ -124,7 +124,7 @@ TEST_F(ManagementTest, OfAProcessThatIsGoneNothingIsRemembered) {
   ExpectFor(kB, Route(Of(Req(1))));
 }
 
-TEST_F(ManagementTest, ARequesterThatGivesUpIsHeardByTheSameProcess) {
+TEST_F(ManagementTest, TheRejOfARequesterReachesTheSameProcess) {
   Listen(kA);
   Route(Of(Req(9)));
   const wire::CmRej gives_up = {.local_comm_id = 9,
@@ -137,7 +137,7 @@ TEST_F(ManagementTest, ARequesterThatGivesUpIsHeardByTheSameProcess) {
   EXPECT_EQ(Route(Of(gives_up), 0, kLocal.address).what, What::kDrop);
 }
 
-TEST_F(ManagementTest, AnswersGoToWhoGaveTheIdOut) {
+TEST_F(ManagementTest, RepliesGoToTheCreatorOfTheId) {
   const uint32_t id = uint32_t{kB} << 24 | 0x123456;
   ExpectFor(kB,
             Route(Of(wire::CmRep{.local_comm_id = 1, .remote_comm_id = id})));
@@ -150,7 +150,7 @@ TEST_F(ManagementTest, AnswersGoToWhoGaveTheIdOut) {
   EXPECT_FALSE(Route(Of(wire::CmRtu{.remote_comm_id = id})).initial);
 }
 
-TEST_F(ManagementTest, WhatIsForNobodyIsAnsweredOnce) {
+TEST_F(ManagementTest, UnclaimedMessagesAreAnsweredOnce) {
   const uint32_t id = 0x77123456;
   const auto rej = View(Route(Of(Req(5)))).rej();
   EXPECT_EQ(rej.remote_comm_id, 5u);
@@ -181,7 +181,7 @@ TEST_F(ManagementTest, WhatIsForNobodyIsAnsweredOnce) {
   EXPECT_EQ(qp1_.counters().nobodys, 5u);
 }
 
-TEST_F(ManagementTest, AnswersToAnAddressAreLimited) {
+TEST_F(ManagementTest, AnswersToAnAddressAreRateLimited) {
   int answers = 0;
   for (uint32_t i = 1; i <= 10'000; ++i) {
     answers += Route(Of(Req(i))).what == What::kAnswer;
@@ -190,7 +190,7 @@ TEST_F(ManagementTest, AnswersToAnAddressAreLimited) {
   EXPECT_GT(answers, 0);
 }
 
-TEST_F(ManagementTest, ProcessesThatMayComeBackAreWaitedFor) {
+TEST_F(ManagementTest, RequestsAreDroppedWhileProcessesMayComeBack) {
   all_known_ = false;
   holders_[9] = Holder::kMayComeBack;
   EXPECT_EQ(Route(Of(Req(1))).what, What::kDrop);
@@ -220,7 +220,7 @@ TEST_F(ManagementTest, GarbageIsCountedAndNotAnswered) {
 }
 
 // A flood of requests does not grow the memory beyond its limit.
-TEST_F(ManagementTest, WhatIsRememberedIsBounded) {
+TEST_F(ManagementTest, RememberedRequestsAreLimited) {
   Listen(kA);
   ExpectFor(kA, Route(Of(Req(1))));
   for (uint32_t i = 2; i < 20'000; ++i) Route(Of(Req(i)));

@@ -75,7 +75,7 @@ class ManagementUsersTest : public BrokerTest {
   UniqueFd socket_;
 };
 
-TEST_F(ManagementUsersTest, WhatAUserForgesReachesNobodyElse) {
+TEST_F(ManagementUsersTest, ForgeriesDoNotReachOtherUsers) {
   ASSERT_TRUE(slot_->Reserve(1, Listening()).ok());
   // Root last, which all processes trust: its REQ arrives, and nothing before
   // it.
@@ -106,7 +106,7 @@ TEST_F(ManagementUsersTest, WhatAUserForgesReachesNobodyElse) {
   EXPECT_EQ(came, std::vector<uint32_t>{2});
 }
 
-TEST_F(ManagementUsersTest, NobodyTakesAllServiceIds) {
+TEST_F(ManagementUsersTest, ServiceIdsOfAProcessAreLimited) {
   constexpr uint32_t kShare = 1024;
   RawClient greedy;
   ASSERT_NE(greedy.Greet(), 0);
@@ -127,7 +127,7 @@ TEST_F(ManagementUsersTest, NobodyTakesAllServiceIds) {
 }
 
 // Every request is looked up by each mask.
-TEST_F(ManagementUsersTest, NobodyHasMasksWithoutEnd) {
+TEST_F(ManagementUsersTest, MasksOfAProcessAreLimited) {
   constexpr uint32_t kShare = 16;
   RawClient greedy;
   ASSERT_NE(greedy.Greet(), 0);

@@ -24,7 +24,7 @@ std::function<void()> Refusing(int error) {
 class NoSteeringTest : public BrokerTest,
                        public testing::WithParamInterface<int> {};
 
-TEST_P(NoSteeringTest, TheFirstProcessOfAnAddressHasThePort) {
+TEST_P(NoSteeringTest, TheFirstProcessAtAnAddressOwnsThePort) {
   Peer first({}, Refusing(GetParam()));
   ASSERT_EQ(first.Start(), "");
   EXPECT_EQ(BrokerPid(), 0);
@@ -115,7 +115,7 @@ TEST_F(NoSteeringLineTest, OneLineSaysWhy) {
 }
 
 // As under qemu-user.
-TEST_F(NoSteeringLineTest, TheBrokerStartsWhereAChildHasToSendASignal) {
+TEST_F(NoSteeringLineTest, TheBrokerStartsWhereCloneNeedsAnExitSignal) {
   EXPECT_EQ(SaidBy([] {
               if (!RefuseCloneWithoutSignal(EINVAL)) _exit(9);
             }),

@@ -10,7 +10,7 @@
 
 namespace rxe_user {
 
-// Messages contain it as it is in memory.
+// Copied into messages as raw bytes.
 struct OpenConnection {
   LocalAddress local;
   wire::IpAddress peer;

@@ -63,7 +63,7 @@ void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
       known.requested.find({connection.peer, connection.remote_id});
   if (request == known.requested.end()) {
     // A duplicate, or the request was dropped for lack of space, or has ended.
-    known.lacks |= !known.open.contains(connection.local_id);
+    known.must_ask |= !known.open.contains(connection.local_id);
     return;
   }
   Claim(known, connection);
@@ -83,24 +83,24 @@ void OpenConnections::Claim(Slot& slot, const Connection& connection) {
   const auto known = slot.open.find(connection.local_id);
   if (known != slot.open.end()) {
     const Connection& before = known->second.connection;
-    slot.lacks |= before.peer != connection.peer ||
-                  before.remote_id != connection.remote_id;
+    slot.must_ask |= before.peer != connection.peer ||
+                     before.remote_id != connection.remote_id;
   } else if (slot.open.size() == kMostOpen) {
-    slot.lacks = true;
+    slot.must_ask = true;
   } else {
     slot.open[connection.local_id] = {connection, slot.asked};
   }
 }
 
-bool OpenConnections::Lacks(uint8_t slot) const {
+bool OpenConnections::MustAsk(uint8_t slot) const {
   const auto known = slots_.find(slot);
-  return known != slots_.end() && known->second.lacks;
+  return known != slots_.end() && known->second.must_ask;
 }
 
 void OpenConnections::Ask(uint8_t slot) {
   Slot& known = slots_[slot];
   ++known.asked;
-  known.lacks = false;
+  known.must_ask = false;
 }
 
 void OpenConnections::Replace(uint8_t slot,

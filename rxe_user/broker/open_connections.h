@@ -49,7 +49,7 @@ class OpenConnections {
   // Whether a record for `slot` was dropped for lack of space, or contradicts
   // another. Then ask the process for its connections, once all recorded MADs
   // have been delivered to it.
-  bool Lacks(uint8_t slot) const;
+  bool MustAsk(uint8_t slot) const;
   // The process is being asked. It may not know of later records yet.
   void Ask(uint8_t slot);
   // The process's complete answer. Replaces everything recorded before Ask.
@@ -73,7 +73,7 @@ class OpenConnections {
     std::map<PeersId, uint32_t> requested;  // queue pair numbers of REQs
     std::map<uint32_t, Open> open;          // by local_id
     uint32_t asked = 0;
-    bool lacks = false;
+    bool must_ask = false;
   };
   static void Claim(Slot& slot, const Connection& connection);
 

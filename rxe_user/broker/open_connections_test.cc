@@ -56,7 +56,7 @@ TEST_F(OpenConnectionsTest, ReplyOpens) {
   EXPECT_TRUE(connections_.Take(kSlot).empty());
 }
 
-TEST_F(OpenConnectionsTest, ReadyToUseOpensWhatWasRequested) {
+TEST_F(OpenConnectionsTest, RtuOpensARequestedConnection) {
   Note(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = 0x03000007});
   EXPECT_TRUE(connections_.Take(kSlot).empty());
   Accepted();
@@ -72,7 +72,7 @@ TEST_F(OpenConnectionsTest, RequestAloneIsNoConnection) {
   EXPECT_TRUE(connections_.Take(kSlot).empty());
 }
 
-TEST_F(OpenConnectionsTest, EndsWithDisconnecting) {
+TEST_F(OpenConnectionsTest, DisconnectingEndsIt) {
   const auto left = [this] { return connections_.Take(kSlot).size(); };
   Accepted();
   Note(wire::CmDreq{.local_comm_id = 8, .remote_comm_id = 0x03000007});
@@ -91,7 +91,7 @@ TEST_F(OpenConnectionsTest, OthersCannotEndIt) {
   EXPECT_EQ(connections_.Take(kSlot).size(), 1u);
 }
 
-TEST_F(OpenConnectionsTest, IsBounded) {
+TEST_F(OpenConnectionsTest, IsLimited) {
   for (uint32_t id = 1; id <= 2 * OpenConnections::kMostOpen; ++id) {
     Note(wire::CmRep{
         .local_comm_id = id, .remote_comm_id = id, .local_qpn = 0x22});
@@ -100,7 +100,7 @@ TEST_F(OpenConnectionsTest, IsBounded) {
 }
 
 // Forged IDs and addresses.
-TEST_F(OpenConnectionsTest, WhatIsOpenStaysInAFloodOfForgeries) {
+TEST_F(OpenConnectionsTest, OpenConnectionsSurviveAFloodOfForgeries) {
   Note(wire::CmRep{
       .local_comm_id = 8, .remote_comm_id = 0x03000007, .local_qpn = 0x22});
   wire::CmReq req;
@@ -132,29 +132,29 @@ TEST_F(OpenConnectionsTest, WhatIsOpenStaysInAFloodOfForgeries) {
   }
 }
 
-TEST_F(OpenConnectionsTest, TheProcessSaysWhatIsTrue) {
+TEST_F(OpenConnectionsTest, TheProcesssAnswerReplacesClaims) {
   for (uint32_t i = 1; i <= OpenConnections::kMostOpen; ++i) {
-    EXPECT_FALSE(connections_.Lacks(kSlot));
+    EXPECT_FALSE(connections_.MustAsk(kSlot));
     Note(wire::CmRep{.local_comm_id = i, .remote_comm_id = 0x03000000 + i},
          kOther);
   }
-  EXPECT_FALSE(connections_.Lacks(kSlot));
+  EXPECT_FALSE(connections_.MustAsk(kSlot));
   const wire::CmRep late = {
       .local_comm_id = 8, .remote_comm_id = 0x03800000, .local_qpn = 0x22};
   Note(late);
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Ask(kSlot);
-  EXPECT_FALSE(connections_.Lacks(kSlot));
+  EXPECT_FALSE(connections_.MustAsk(kSlot));
   // Before it has answered.
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Replace(kSlot, {{.local = kLocal,
                                 .peer = kPeer,
                                 .local_id = 0x03800000,
                                 .remote_id = 8,
                                 .remote_qpn = 0x22}});
   EXPECT_EQ(connections_.size(), 1u);
-  EXPECT_TRUE(connections_.Lacks(kSlot));
+  EXPECT_TRUE(connections_.MustAsk(kSlot));
   // A record that is newer than the question stays.
   connections_.Ask(kSlot);
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});

@@ -34,7 +34,7 @@ TEST_F(PortHolderTest, AProcessIsNamed) {
 }
 
 // As when the broker closes the sockets of a killed client.
-TEST_F(PortHolderTest, WhatWasClosedSinceItWasListedIsNobodys) {
+TEST_F(PortHolderTest, ASocketClosedSinceTheListingHasNoHolder) {
   UniqueFd socket = Bound();
   ASSERT_TRUE(socket.valid());
   const std::vector<PortSocket> listed = *ListPortSockets();
@@ -44,7 +44,7 @@ TEST_F(PortHolderTest, WhatWasClosedSinceItWasListedIsNobodys) {
 }
 
 // As when clients hand theirs to the next broker.
-TEST_F(PortHolderTest, OnItsWayFromOneProcessToAnother) {
+TEST_F(PortHolderTest, InTransitBetweenProcesses) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
   const UniqueFd from(ends[0]);

@@ -113,8 +113,8 @@ struct Open {
   Header header{.type = Type::kOpen};
   // 1: an address translator (NAT) is in use. The client then also wants the
   // datagrams to queue pair 1 whose ICRC is wrong for their addresses
-  // (Management::Holder::kVerifies).
-  uint32_t verifies = 0;
+  // (Management::Holder::kWantsUnverified).
+  uint32_t wants_unverified = 0;
   LocalAddress address;
 };
 
@@ -134,7 +134,7 @@ struct Close {
 
 struct Restore {
   Header header{.type = Type::kRestore};
-  uint32_t verifies = 0;  // as in Open
+  uint32_t wants_unverified = 0;  // as in Open
   uint32_t index = 0;
   LocalAddress address;
 };

@@ -35,7 +35,7 @@ class FakeSlot final : public Slot {
 
 // The broker knows the addresses of the interfaces. With others it could not
 // disconnect the connections of a killed process.
-TEST(PublicSlotTest, TheBrokerHearsOfConnectionsByTheInterfacesAddress) {
+TEST(PublicSlotTest, TheBrokerGetsTheInterfacesAddress) {
   const wire::IpAddress known = *wire::IpAddress::Parse("203.0.113.7");
   const wire::IpAddress bound = *wire::IpAddress::Parse("10.1.2.3");
   AddPublicAddresses({{known, bound}});

@@ -34,7 +34,7 @@ void ReplaceBroker() {
   }));
 }
 
-TEST_F(RecoveryTest, NobodyNoticesWhenNoSlotWasGivenBack) {
+TEST_F(RecoveryTest, NoDatagramIsLostIfNoSlotWasReturned) {
   std::vector<Peer> peers = StartPeers(6);
   Asker asker;
   for (int round = 0; round < 5; ++round) {
@@ -51,7 +51,7 @@ TEST_F(RecoveryTest, NobodyNoticesWhenNoSlotWasGivenBack) {
   }
 }
 
-TEST_F(RecoveryTest, PositionsThatMovedAreFoundAgain) {
+TEST_F(RecoveryTest, MovedPositionsAreFoundAgain) {
   std::vector<Peer> peers = StartPeers(8);
   Asker asker;
   for (const size_t victim : {1u, 0u, 3u}) {
@@ -122,7 +122,7 @@ TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
   for (const Peer& p : others) EXPECT_TRUE(asker.Ask(p.slot()));
 }
 
-TEST_F(RecoveryTest, StoppedClientThatDiesMovesOthersWhichIsNoticed) {
+TEST_F(RecoveryTest, MovesByADyingStoppedClientAreNoticed) {
   std::vector<Peer> peers = StartPeers(3);
   Asker asker;
   peers[0].Signal(SIGSTOP);
@@ -135,7 +135,7 @@ TEST_F(RecoveryTest, StoppedClientThatDiesMovesOthersWhichIsNoticed) {
   for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
 }
 
-TEST_F(RecoveryTest, ClientsThatDieTogetherWithTheBrokerLeaveRoom) {
+TEST_F(RecoveryTest, SlotsOfClientsThatDieWithTheBrokerAreFreed) {
   std::vector<Peer> peers = StartPeers(6);
   Asker asker;
   KillBroker();
@@ -152,7 +152,7 @@ TEST_F(RecoveryTest, ClientsThatDieTogetherWithTheBrokerLeaveRoom) {
   }
 }
 
-TEST_F(RecoveryTest, AfterEverybodysDeathAllStartsAnew) {
+TEST_F(RecoveryTest, ANewStartAfterAllHaveDied) {
   {
     std::vector<Peer> peers = StartPeers(3);
     KillBroker();
@@ -164,7 +164,7 @@ TEST_F(RecoveryTest, AfterEverybodysDeathAllStartsAnew) {
   EXPECT_TRUE(asker.AskOnce(next.slot()));
 }
 
-TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
+TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNecessary) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const auto a = (*slot)->OpenAddress({Ip("127.0.0.1")});
@@ -182,7 +182,7 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNeedBe) {
 
 // Several threads wait on the slot, and any of them may reconnect to the next
 // broker. The others must go on waiting.
-TEST_F(RecoveryTest, WhoeverWaitsForTheSlotHearsOfEveryBrokersDeath) {
+TEST_F(RecoveryTest, EveryWaitingThreadNoticesEachBrokersDeath) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const UniqueFd waits(epoll_create1(EPOLL_CLOEXEC));

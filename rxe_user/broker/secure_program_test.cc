@@ -78,7 +78,7 @@ class SecureProgramTest : public BrokerTest {
   std::filesystem::path program_;
 };
 
-TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
+TEST_F(SecureProgramTest, IgnoresTheEnvironment) {
   const std::string secret = folder_ / "secret";
   std::ofstream(secret) << kSecret << "\n";
   setenv("RXE_USER_DEVICES", secret.c_str(), 1);

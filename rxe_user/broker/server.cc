@@ -228,21 +228,22 @@ void Server::AwaitMessages(const ClientPtr& client) {
 
 // Descriptors of untrusted users are accepted only where the protocol has them.
 bool Server::MayHandBack(const Client& client) const {
-  return client.trusted || (!strange_.contains(client.uid) &&
+  return client.trusted || (!blocked_uids_.contains(client.uid) &&
                             (!client.slot.has_value() || client.restoring));
 }
 
 // True if there was something to refuse. A descriptor that cannot be closed
 // without waiting is leaked: no more are accepted from this user.
-bool Server::RefuseStrange(const Client& client, Message& message) {
-  bool strange = false;
+bool Server::RefuseUnexpectedDescriptors(const Client& client,
+                                         Message& message) {
+  bool unexpected = false;
   for (UniqueFd& fd : message.fds()) {
     if (!fd.valid() || IsSocketOrMemory(fd.get())) continue;
-    strange = true;
+    unexpected = true;
     if (!CloseElsewhere(fd)) (void)fd.Release();
   }
-  if (strange) strange_.insert(client.uid);
-  return strange;
+  if (unexpected) blocked_uids_.insert(client.uid);
+  return unexpected;
 }
 
 Server::Next Server::ReadMessages(const ClientPtr& client) {
@@ -252,7 +253,7 @@ Server::Next Server::ReadMessages(const ClientPtr& client) {
     const Message::Outcome outcome = message.Receive(
         client->fd(),
         MayHandBack(*client) ? Message::Fds::kTake : Message::Fds::kRefuse);
-    if (!client->trusted && RefuseStrange(*client, message)) {
+    if (!client->trusted && RefuseUnexpectedDescriptors(*client, message)) {
       return Next::kClose;
     }
     switch (outcome) {
@@ -343,10 +344,11 @@ Server::Next Server::GrantFreeSlot(Client& client) {
            "programs that use it");
     return Next::kClose;
   }
-  if (!client.trusted && HasItsShare(client.uid, free.size())) {
+  if (!client.trusted && IsAtQuota(client.uid, free.size())) {
     Refuse(client.fd(), Refusal::kFull,
            "user " + std::to_string(client.uid) +
-               " has its share of the 255 slots of UDP port 4791; end some of "
+               " has reached its quota of the 255 slots of UDP port 4791; end "
+               "some of "
                "this user's programs that use it");
     return Next::kClose;
   }
@@ -354,7 +356,7 @@ Server::Next Server::GrantFreeSlot(Client& client) {
 }
 
 // With one more slot, a user would have more than all others can still get.
-bool Server::HasItsShare(uid_t uid, size_t free_slots) const {
+bool Server::IsAtQuota(uid_t uid, size_t free_slots) const {
   const auto held =
       std::count_if(holders_.begin(), holders_.end(),
                     [uid](const Client* c) { return c && c->uid == uid; }) +

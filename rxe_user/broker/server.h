@@ -75,14 +75,14 @@ class Server {
   void AwaitMessages(const ClientPtr& client);
   Next ReadMessages(const ClientPtr& client);
   bool MayHandBack(const Client& client) const;
-  bool RefuseStrange(const Client& client, Message& message);
+  bool RefuseUnexpectedDescriptors(const Client& client, Message& message);
   Next OnMessage(const ClientPtr& client, Message& message);
   Next OnHello(Client& client, Message& message);
   Next GrantFreeSlot(Client& client);
   Next Grant(Client& client, uint8_t slot);
   void Drop(const ClientPtr& client);
   bool InUse(uint8_t slot) const;
-  bool HasItsShare(uid_t uid, size_t free_slots) const;
+  bool IsAtQuota(uid_t uid, size_t free_slots) const;
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
@@ -92,7 +92,7 @@ class Server {
   void OnStray(Client& client, const Message::StrayView& stray);
   void Record(const Group& group);
   Group* Find(const LocalAddress& local);
-  bool MayHaveOneMore(const Client& client) const;
+  bool MayOpenOneMore(const Client& client) const;
   void FreeUnusedGroups();
 
   // --- Queue pair 1 (server_management.cc).
@@ -129,13 +129,13 @@ class Server {
   void StartRecovery();
   Next Reclaim(Client& client, uint8_t slot, Message& message);
   void NoteLedger(const LedgerData& former, bool trusted);
-  void BelieveLedger(const LedgerData& former);
+  void MergeLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
   Next OnConnected(const ClientPtr& client, Message& message);
   // The connection with the broker's local address. Absent if it cannot be the
   // client's.
-  std::optional<OpenConnection> Believed(const Client& client,
-                                         OpenConnection connection) const;
+  std::optional<OpenConnection> Validated(const Client& client,
+                                          OpenConnection connection) const;
   void AwaitAbsent(uint8_t slot);
   void OnAbsentTooLong(uint8_t slot);
   void EndRecoveryIfDone();
@@ -159,7 +159,7 @@ class Server {
   std::set<ClientPtr> clients_;
   // Users who have passed descriptors that are neither a socket nor a memory
   // file: no more are accepted from them.
-  std::set<uid_t> strange_;
+  std::set<uid_t> blocked_uids_;
   std::array<Client*, kSlots> holders_{};  // by slot
   std::map<LocalAddress, Group> groups_;
   // Slot 0's sockets: copies of the groups' descriptors.
@@ -176,7 +176,7 @@ class Server {
   bool recovering_ = false;
   boost::asio::steady_timer recovery_deadline_;
   std::optional<LedgerData> former_;  // the latest ledger that was handed over
-  bool former_trusted_ = false;       // by a trusted client
+  bool former_trusted_ = false;       // handed over by a trusted client
   // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
     uid_t uid;  // the user who may reclaim it

@@ -88,11 +88,12 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
   if (!qp1_.services().Has(*client.slot, reserve->token) &&
       qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
     reply.refusal = Refusal::kFull;
-    reply.text = MakeText("a process may reserve 1024 service IDs");
+    reply.text = MakeText("a process may reserve at most 1024 service IDs");
   } else if (qp1_.services().MasksWith(*client.slot, reserve->token,
                                        service.mask) > kMostMasksOfProcess) {
     reply.refusal = Refusal::kFull;
-    reply.text = MakeText("a process may reserve service IDs by 16 masks");
+    reply.text =
+        MakeText("a process may reserve service IDs with at most 16 masks");
   } else if (!qp1_.services().Set(*client.slot, reserve->token, service,
                                   reserve->sequence != 0
                                       ? ServiceTable::Since::kNow
@@ -234,8 +235,8 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
       datagram,
       [this](uint8_t slot) {
         if (const Client* const holder = HolderOf(slot)) {
-          return holder->verifies ? Management::Holder::kVerifies
-                                  : Management::Holder::kProcess;
+          return holder->wants_unverified ? Management::Holder::kWantsUnverified
+                                          : Management::Holder::kProcess;
         }
         return recovering_ || absent_.contains(slot)
                    ? Management::Holder::kMayComeBack
@@ -301,7 +302,7 @@ void Server::HandOn(const Management::Datagram& datagram,
 // Asks the process for its connections when the peers' claims exceed the space.
 // Waits until it has received all recorded MADs.
 void Server::AskConnected(const ClientPtr& client) {
-  if (!connections_.Lacks(*client->slot) || client->list_waits) return;
+  if (!connections_.MustAsk(*client->slot) || client->list_waits) return;
   if (Clock::now() >= client->list_again && client->mads.empty() &&
       Send(client->fd(), ListConnected{})) {
     connections_.Ask(*client->slot);

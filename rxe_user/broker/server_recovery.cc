@@ -73,17 +73,17 @@ void Server::NoteLedger(const LedgerData& former, bool trusted) {
   if (!recovering_) return;
   for (const auto& [slot, absent] : absent_) ledger_.data().used[slot] = 0;
   absent_.clear();
-  BelieveLedger(*former_);
+  MergeLedger(*former_);
   for (uint32_t i = 0; i < former_->group_count; ++i) {
     Group* const group = Find(former_->groups[i].address);
     if (group != nullptr && group->adopted())
-      group->Believe(former_->groups[i]);
+      group->MergeLedger(former_->groups[i]);
   }
 }
 
 // Recorded in our own ledger at once, since we may be killed before all have
 // come back.
-void Server::BelieveLedger(const LedgerData& former) {
+void Server::MergeLedger(const LedgerData& former) {
   LedgerData& ours = ledger_.data();
   ours.groups = former.groups;
   ours.group_count = former.group_count;
@@ -122,7 +122,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
 Server::Next Server::OnRestore(Client& client, Message& message) {
   const std::optional<Restore> restore = message.As<Restore>();
   if (!restore.has_value() || !client.restoring) return Next::kClose;
-  client.verifies |= restore->verifies != 0;
+  client.wants_unverified |= restore->wants_unverified != 0;
   const LocalAddress local = Normalized(restore->address);
   UniqueFd socket = message.TakeFd(0);
   UniqueFd anchor = message.TakeFd(1);
@@ -159,7 +159,7 @@ Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
     return Next::kClose;
   }
   for (uint32_t i = 0; i < connected->count; ++i) {
-    const auto connection = Believed(*client, connected->connections[i]);
+    const auto connection = Validated(*client, connected->connections[i]);
     if (!connection.has_value()) continue;
     if (client->restoring) {
       connections_.Add(*client->slot, *connection);
@@ -177,7 +177,7 @@ Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   return Next::kKeep;
 }
 
-std::optional<OpenConnection> Server::Believed(
+std::optional<OpenConnection> Server::Validated(
     const Client& client, OpenConnection connection) const {
   if (transport::cm::PrefixOf(connection.local_id) != *client.slot) {
     return std::nullopt;

@@ -56,7 +56,7 @@ Server::Next Server::OnOpen(const ClientPtr& client, Message& message) {
   // Clients send one request at a time.
   if (client->open.has_value()) return Next::kClose;
   client->open = {open->address, Clock::now()};
-  client->verifies |= open->verifies != 0;
+  client->wants_unverified |= open->wants_unverified != 0;
   RetryOpen(client);
   return Next::kKeep;
 }
@@ -101,8 +101,8 @@ bool Server::TryOpen(Client& client) {
   };
   // A group of such an address would take datagrams of others.
   if (local.address.is_unspecified() || local.address.is_multicast()) {
-    return refuse(
-        absl::NotFoundError("no address of this machine: " + local.ToString()));
+    return refuse(absl::NotFoundError("not an address of this machine: " +
+                                      local.ToString()));
   }
   Group* group = Find(local);
   if (group != nullptr && !group->settled()) {
@@ -112,10 +112,10 @@ bool Server::TryOpen(Client& client) {
       return refuse(status);
     }
   }
-  if (!MayHaveOneMore(client)) {
+  if (!MayOpenOneMore(client)) {
     return refuse(absl::ResourceExhaustedError(
         "user " + std::to_string(client.uid) +
-        " has as many sockets of UDP port 4791 as one user may; end some of "
+        " has reached its quota of sockets of UDP port 4791; end some of "
         "this user's programs that use it"));
   }
   if (group == nullptr) {
@@ -151,7 +151,7 @@ bool Server::TryOpen(Client& client) {
   return true;
 }
 
-bool Server::MayHaveOneMore(const Client& client) const {
+bool Server::MayOpenOneMore(const Client& client) const {
   if (client.trusted) return true;
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);

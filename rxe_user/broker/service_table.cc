@@ -23,7 +23,7 @@ bool Overlap(const Service& a, const Service& b) {
   return (HasV4(a) && HasV4(b)) || (HasV6(a) && HasV6(b));
 }
 
-bool MayStandTogether(const Service& a, const Service& b) {
+bool MayCoexist(const Service& a, const Service& b) {
   return !Overlap(a, b) || (a.reuse == 1 && b.reuse == 1 &&
                             !(a.listening == 1 && b.listening == 1));
 }
@@ -53,7 +53,7 @@ bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
       for (const Name& other : same->second) {
         if (other == name) continue;
         const Service& there = services_.at(other);
-        if (!MayStandTogether(there, service)) return false;
+        if (!MayCoexist(there, service)) return false;
         if (comes && there.listening == 1 && Overlap(there, service)) {
           return false;
         }

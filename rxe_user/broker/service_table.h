@@ -16,7 +16,7 @@
 
 namespace rxe_user {
 
-// A service ID that a process reserves. Messages contain it as it is in memory.
+// A service ID that a process reserves. Copied into messages as raw bytes.
 struct Service {
   uint64_t service_id = 0;
   uint64_t mask = ~uint64_t{0};  // the bits that count

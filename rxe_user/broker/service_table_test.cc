@@ -20,7 +20,7 @@ Service On(const LocalAddress& local, uint64_t service_id = 7) {
   return {.service_id = service_id, .local = local, .listening = 1};
 }
 
-TEST(ServiceTable, RequestsGoToWhoListens) {
+TEST(ServiceTable, RequestsGoToTheListener) {
   ServiceTable table;
   ASSERT_TRUE(table.Set(1, 1, On(kA)));
   ASSERT_TRUE(table.Set(2, 1, On(kB)));
@@ -32,7 +32,7 @@ TEST(ServiceTable, RequestsGoToWhoListens) {
   EXPECT_EQ(table.Match(7, kA), std::nullopt);
 }
 
-TEST(ServiceTable, WhatIsOnlyReservedGetsNothing) {
+TEST(ServiceTable, AReservationWithoutListenerGetsNothing) {
   ServiceTable table;
   Service service = On(kA);
   service.listening = 0;
@@ -45,7 +45,7 @@ TEST(ServiceTable, WhatIsOnlyReservedGetsNothing) {
   EXPECT_EQ(table.CountOf(1), 1u);
 }
 
-TEST(ServiceTable, AddressesInCommonStandAgainstEachOther) {
+TEST(ServiceTable, CommonAddressesConflict) {
   struct {
     LocalAddress first, second;
     bool first_v6_only, second_v6_only, together;
@@ -73,7 +73,7 @@ TEST(ServiceTable, AddressesInCommonStandAgainstEachOther) {
   }
 }
 
-TEST(ServiceTable, ThoseWhoShareHaveOneListener) {
+TEST(ServiceTable, SharedIdsHaveOneListener) {
   ServiceTable table;
   Service service = On(kA);
   service.reuse = 1;
@@ -96,7 +96,7 @@ TEST(ServiceTable, ThoseWhoShareHaveOneListener) {
   EXPECT_EQ(table.Match(7, kA), 2);
 }
 
-TEST(ServiceTable, WhoComesLaterHasNoShareInWhatIsListenedOn) {
+TEST(ServiceTable, ALaterReservationConflictsWithAListener) {
   ServiceTable table;
   Service service = On(kA);
   service.reuse = 1;
@@ -110,7 +110,7 @@ TEST(ServiceTable, WhoComesLaterHasNoShareInWhatIsListenedOn) {
   EXPECT_FALSE(table.Set(3, 1, service, ServiceTable::Since::kBefore));
 }
 
-TEST(ServiceTable, TheNarrowestAnswers) {
+TEST(ServiceTable, TheNarrowestMatchWins) {
   ServiceTable table;
   Service range = On(kAll, 0x1200);
   range.mask = ~uint64_t{0xff};
@@ -122,7 +122,7 @@ TEST(ServiceTable, TheNarrowestAnswers) {
   EXPECT_EQ(table.Match(0x1335, kA), std::nullopt);
 }
 
-TEST(ServiceTable, RemovesAllOfOneAlone) {
+TEST(ServiceTable, RemoveAllRemovesOneHoldersServices) {
   ServiceTable table;
   for (uint32_t i = 0; i < 5; ++i) {
     ASSERT_TRUE(table.Set(1, i, On(kA, i)));

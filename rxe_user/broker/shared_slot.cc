@@ -39,7 +39,7 @@ constexpr int kMessagesPerCall = 64;
 constexpr size_t kMostEarly = 256;
 
 // 1 if the ICRC of arriving datagrams may be for other addresses (Open).
-uint32_t Verifies(const LocalAddress& local) {
+uint32_t WantsUnverified(const LocalAddress& local) {
   return NatMode() || KnownAddress(local.address) != local.address ? 1 : 0;
 }
 
@@ -154,7 +154,7 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     Restore message;
     message.index = h.index;
     message.address = h.local;
-    message.verifies = Verifies(h.local);
+    message.wants_unverified = WantsUnverified(h.local);
     if (!Send(session.socket.get(), message,
               {h.socket.get(), h.anchor.get()})) {
       return false;
@@ -212,9 +212,10 @@ absl::Status SharedSlot::Recover(int64_t patience_ms) {
   }
   if (!session.ok() && failure == Failure::kRefused) {
     if (!complained_) {
-      Warn("the port broker has gone, and the next one will not do (" +
+      Warn("the port broker has ended, and the next one cannot be used (" +
            std::string(session.status().message()) +
-           "); running traffic goes on, new addresses cannot be opened");
+           "); established connections continue, new addresses cannot be "
+           "opened");
     }
     complained_ = true;
     RetryAfter(kRetryRefused);
@@ -249,8 +250,8 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
     const std::optional<ReserveReply> refused = message.As<ReserveReply>();
     if (refused.has_value() && refused->sequence == 0) {
       Warn(
-          "a service ID that this process listens on has become another's "
-          "while the port broker was gone");
+          "another process has reserved a service ID that this process "
+          "listens on, while there was no port broker");
     }
     if (message.As<ListConnected>().has_value()) {
       const std::lock_guard lock(requests_);
@@ -334,7 +335,7 @@ absl::Status SharedSlot::Ask(const T& request, Message& message,
     const absl::Status recovered = Recover(left);
     if (absl::IsDeadlineExceeded(recovered)) return recovered;
     if (!recovered.ok()) {
-      return absl::UnavailableError("the port broker has gone: " +
+      return absl::UnavailableError("the port broker has ended: " +
                                     std::string(recovered.message()));
     }
   }
@@ -379,7 +380,7 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
 absl::Status SharedSlot::Request(const LocalAddress& local) {
   Open open;
   open.address = local;
-  open.verifies = Verifies(local);
+  open.wants_unverified = WantsUnverified(local);
   Message message;
   std::optional<OpenReply> reply;
   const absl::Status answered = Ask(open, message, kRequestMs, [&] {

@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
       if (error == EADDRINUSE) use.foreign_holder = "another socket";
     }
     if (error == EMFILE || error == ENFILE) {
-      return ErrnoStatus(error, "cannot look at UDP port 4791");
+      return ErrnoStatus(error, "cannot check UDP port 4791");
     }
     if (error == 0) use.foreign_holder.clear();
     if (error == EADDRINUSE) {

@@ -174,7 +174,7 @@ class SlotManagementTest : public BrokerTest {
 };
 
 // A call that waits for its reply reads an earlier MAD.
-TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
+TEST_F(SlotManagementTest, AMadArrivesAlthoughACallHadNoMemoryForIt) {
   MadPeer peer("127.0.0.2");
   bool done = false;
   for (int granted = 0; !done; ++granted) {
@@ -201,7 +201,7 @@ TEST_F(SlotManagementTest, AMadIsHeardThoughACallHadNoMemoryForIt) {
 }
 
 // Only the process knows which connections are real.
-TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
+TEST_F(SlotManagementTest, AProcessIsAskedForItsConnections) {
   constexpr uint32_t kForged = 4200;
   constexpr uint32_t kBatch = 64;
   MadPeer real("127.0.0.2");
@@ -240,7 +240,7 @@ TEST_F(SlotManagementTest, AProcessIsAskedWhichOfManyConnectionsThereAre) {
 }
 
 // Steered, so that no other process has to wake up for it.
-TEST_F(SlotManagementTest, AnRtuComesToTheSocketOfItsSlot) {
+TEST_F(SlotManagementTest, AnRtuArrivesAtItsSlotsSocket) {
   MadPeer peer("127.0.0.2");
   peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});
   pollfd readable = {socket_.get(), POLLIN, 0};
@@ -252,7 +252,7 @@ TEST_F(SlotManagementTest, AnRtuComesToTheSocketOfItsSlot) {
 }
 
 // Linux's rxe sends no UDP checksum over IPv6 either.
-TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
+TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumArrivesOverIpv6) {
   const LocalAddress local = {Ip("::1")};
   const auto fd = slot_->OpenAddress(local);
   ASSERT_TRUE(fd.ok()) << fd.status();
@@ -264,7 +264,7 @@ TEST_F(SlotManagementTest, AnRtuWithoutUdpChecksumComesOverIpv6) {
 }
 
 // A process may be killed before it has read a steered RTU.
-TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
+TEST_F(SlotManagementTest, AnUnreadRtuCountsAsAConnection) {
   MadPeer peer("127.0.0.2");
   ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));
   peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(5)});
@@ -275,7 +275,7 @@ TEST_F(SlotManagementTest, AnUnreadRtuIsAConnectionToo) {
 }
 
 // The broker has not seen the RTU itself.
-TEST_F(SlotManagementTest, TheBrokerIsToldOfAConnection) {
+TEST_F(SlotManagementTest, AConnectionIsReportedToTheBroker) {
   MadPeer peer("127.0.0.2");
   ASSERT_NO_FATAL_FAILURE(HearRequestOf(peer));
   slot_->TellConnected({.local = kLocal,

@@ -79,7 +79,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
   }
 }
 
-TEST_F(SlotTest, DatagramsForUnknownSlotsReachNobody) {
+TEST_F(SlotTest, DatagramsForUnknownSlotsAreDropped) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
@@ -96,7 +96,7 @@ TEST_F(SlotTest, DatagramsForUnknownSlotsReachNobody) {
   EXPECT_EQ(payload[5], (*slot)->number());
 }
 
-TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
+TEST_F(SlotTest, OpensAnAddressOncePerSlotAndReturnsCopies) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const auto a = (*slot)->OpenAddress({Ip("127.0.0.1")});
@@ -115,7 +115,7 @@ TEST_F(SlotTest, OpensAnAddressOncePerSlotAndHandsOutCopies) {
       absl::IsNotFound((*slot)->OpenAddress({Ip("198.51.100.77")}).status()));
 }
 
-TEST_F(SlotTest, WhatIsClosedIsFreeAndCanBeOpenedAgain) {
+TEST_F(SlotTest, AClosedAddressIsFreeAndCanBeOpenedAgain) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
   const LocalAddress kept = {Ip("127.0.0.1")};
@@ -163,7 +163,7 @@ TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
   EXPECT_TRUE(asker.Ask(peer.slot()));
 }
 
-TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreUsedAgain) {
+TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreReused) {
   Peer stays, first;
   ASSERT_EQ(first.Start(), "");
   ASSERT_EQ(stays.Start(), "");
@@ -186,7 +186,7 @@ TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreUsedAgain) {
   }
 }
 
-TEST_F(SlotTest, StraysAreHandedOverByTheBroker) {
+TEST_F(SlotTest, TheBrokerForwardsStrays) {
   Peer peer;
   ASSERT_EQ(peer.Start(), "");
   auto slot = Slot::Acquire();
@@ -308,7 +308,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
   EXPECT_TRUE(asker.AskOnce(peer.slot()));
 }
 
-TEST_F(SlotTest, OtherProtocolVersionIsToldSo) {
+TEST_F(SlotTest, AnotherProtocolVersionIsRefusedWithAReason) {
   Peer peer;
   ASSERT_EQ(peer.Start(), "");
   const UniqueFd fd = RawConnection();
@@ -365,7 +365,7 @@ TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
   for (const int fd : {life[0], life[1], report[0], report[1]}) close(fd);
 }
 
-TEST_F(SlotTest, ABrokerWithoutDescriptorsSaysWhatToDo) {
+TEST_F(SlotTest, ABrokerWithoutDescriptorsNamesTheRemedy) {
   if (!Root()) GTEST_SKIP() << "needs root";
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
@@ -429,7 +429,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
 }
 
 // What our own broker holds is not foreign, and a probe takes nothing away.
-TEST_F(SlotTest, PortAvailableDisturbsNobody) {
+TEST_F(SlotTest, PortAvailableDoesNotDisturbOthers) {
   Peer peer({{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}});
   ASSERT_EQ(peer.Start(), "");
   const int sockets = PortSockets();

@@ -63,7 +63,7 @@ class SpawnTest : public BrokerTest {
   fs::path folder_;
 };
 
-TEST_F(SpawnTest, ABrokerThatComesUpSlowlyIsWaitedFor) {
+TEST_F(SpawnTest, ASlowlyStartingBrokerIsAwaited) {
   UseSlowBroker();
   testing::internal::CaptureStderr();
   auto acquired =
@@ -83,7 +83,7 @@ TEST_F(SpawnTest, ABrokerThatComesUpSlowlyIsWaitedFor) {
 }
 
 // A thread that makes progress for others waits only briefly.
-TEST_F(SpawnTest, WhoAsksAgainMeanwhileStartsNoOther) {
+TEST_F(SpawnTest, ARetryStartsNoSecondBroker) {
   UseSlowBroker();
   UniqueFd starting;
   Failure failure{};
@@ -105,7 +105,7 @@ TEST_F(SpawnTest, WhoAsksAgainMeanwhileStartsNoOther) {
 }
 
 // Another process's broker serves as well.
-TEST_F(SpawnTest, ABrokerThatIsFasterIsUsed) {
+TEST_F(SpawnTest, AFasterBrokerIsUsed) {
   UseSlowBroker();
   testing::internal::CaptureStderr();
   auto acquired =
@@ -123,7 +123,7 @@ TEST_F(SpawnTest, ABrokerThatIsFasterIsUsed) {
   Go();
 }
 
-TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
+TEST_F(SpawnTest, OneProcessOwnsThePortIfTheBrokerDies) {
   for (const std::string how : {"exit 1", "kill -9 $$"}) {
     UseScript(how + "\n");
     testing::internal::CaptureStderr();
@@ -135,7 +135,7 @@ TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
     if (fd.ok()) close(*fd);
     EXPECT_EQ((*slot)->fd(), -1);
     if (how == "exit 1") {
-      EXPECT_NE(said.find("broker did not come up; so this process owns"),
+      EXPECT_NE(said.find("broker did not start; so this process owns"),
                 std::string::npos)
           << said;
     }
@@ -144,7 +144,7 @@ TEST_F(SpawnTest, WithoutTheOneThatDiedOneProcessOwnsThePort) {
 
 // The waiting process gets this error, and not that the port is taken. The
 // broker is unharmed.
-TEST_F(SpawnTest, AStoppedBrokerIsNotWaitedForWithoutEnd) {
+TEST_F(SpawnTest, WaitingForAStoppedBrokerTimesOut) {
   Peer first;
   ASSERT_EQ(first.Start(), "");
   const pid_t broker = BrokerPid();
@@ -163,7 +163,7 @@ TEST_F(SpawnTest, AStoppedBrokerIsNotWaitedForWithoutEnd) {
   EXPECT_TRUE(Connect(0, -1, 20'000, Start::kIfNeeded, starting, failure).ok());
 }
 
-TEST_F(SpawnTest, ABrokerHasThePriorityOfNobody) {
+TEST_F(SpawnTest, ABrokerHasDefaultPriority) {
   if (!Root()) GTEST_SKIP() << "needs root";
   Peer nice({}, [] { ASSERT_EQ(setpriority(PRIO_PROCESS, 0, 7), 0); });
   ASSERT_EQ(nice.Start(), "");

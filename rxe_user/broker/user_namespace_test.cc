@@ -126,7 +126,7 @@ TEST_F(UserNamespaceTest, AContainersBrokerDoesNotServeUnmappedUsers) {
 }
 
 // Its broker could not tell its own user from others, so there is none.
-TEST_F(UserNamespaceTest, WhoIsTheOverflowUserHasThePortAlone) {
+TEST_F(UserNamespaceTest, TheOverflowUserOwnsThePortAlone) {
   Peer nobody({}, AsContainer(kSomebody, kOverflow));
   ASSERT_EQ(nobody.Start(), "");
   EXPECT_EQ(BrokerPid(), 0);
@@ -188,7 +188,7 @@ TEST_F(StayingBrokerTest, RootsBrokerServesRootlessContainers) {
 }
 
 // A folder that others can write proves nothing.
-TEST_F(StayingBrokerTest, AFolderThatOthersCanWriteVouchesForNobody) {
+TEST_F(StayingBrokerTest, AFolderThatOthersCanWriteIsNotTrusted) {
   for (const char* folder : {"/run/rxe_user", "/run"}) {
     ASSERT_EQ(chmod(folder, 0777), 0) << folder;
     Peer container({}, AsContainer(kSomebody, 0));

@@ -177,7 +177,7 @@ class CmProcessesTest : public broker::BrokerTest {
   TestEnd b_{2};
 };
 
-TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
+TEST_F(CmProcessesTest, ADeadListenerIsNoticedAtOnce) {
   Process listener(ListenAndServe);
   listener.Say("127.0.0.1");
   ASSERT_TRUE(listener.Ready());
@@ -201,7 +201,7 @@ TEST_F(CmProcessesTest, AListenerThatDiesIsMissedAtOnce) {
 }
 
 // As a kernel does.
-TEST_F(CmProcessesTest, PeersOfWhoDiesAreDisconnected) {
+TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
   Process passive(AcceptOne);
   Process active(ConnectOne);
   ASSERT_TRUE(passive.Ready());
@@ -255,7 +255,7 @@ TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
 }
 
 // The next broker learns the connections from the process itself.
-TEST_F(CmProcessesTest, PeersOfWhoDiesAfterTheBrokerAreDisconnected) {
+TEST_F(CmProcessesTest, PeersAreDisconnectedIfProcessAndBrokerDie) {
   Process passive(AcceptOne);
   ASSERT_TRUE(passive.Ready());
   const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
@@ -406,7 +406,7 @@ class Flooder {
   UniqueFd fd_;
 };
 
-TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
+TEST_F(CmProcessesTest, AFloodOfRequestsIsLimitedAndNotAmplified) {
   constexpr uint32_t kFlood = 100'000;
   constexpr uint32_t kPeers = 100;
   ASSERT_EQ(b_.Listen(kLoopback), 0);
@@ -448,7 +448,7 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsBoundedAndAnsweredByNoMore) {
 
 // A process that reads nothing has its own queue: others do not wait, and when
 // it continues, messages outside of the flood are in its queue.
-TEST_F(CmProcessesTest, AStoppedListenerHoldsUpNobodyElse) {
+TEST_F(CmProcessesTest, AStoppedListenerDoesNotDelayOthers) {
   constexpr uint32_t kFlood = 5'000;
   Process listener(ListenAndServe);
   listener.Say("127.0.0.1");

@@ -16,8 +16,7 @@
 //   EADDRINUSE     the service ID is taken, in this process or another
 //   EADDRNOTAVAIL  no such local address
 //   EBUSY          the queue pair is in another connection, or in timewait
-//   ENODEV         the service was created before fork(), and this is the
-// child;
+//   ENODEV         the service is from before fork(), and this is the child;
 //                  or there is no port broker (a line on stderr says why)
 //   ETIMEDOUT      the port broker has not replied
 // and errors of the system (EMFILE, ENOMEM, ...). Without memory a call throws
@@ -87,9 +86,9 @@ class CmService {
   static std::shared_ptr<CmService> Get(AcquireSlot acquire_slot);
   // Gives up connections that are not established. No more events.
   virtual ~CmService() = default;
-  // The process is about to exit: destroys all ids, and tells each peer once.
-  // For a destructor of the library. Other threads may go on; if one of them
-  // stays in the service for a tenth of a second, nothing is sent.
+  // The process is about to exit: destroys all ids, and notifies each peer
+  // once. For a destructor of the library. Other threads may go on; if one of
+  // them stays in the service for a tenth of a second, nothing is sent.
   virtual void DestroyAll() = 0;
 
   // --- Local addresses.
@@ -140,10 +139,10 @@ class CmService {
   virtual int Listen(ServiceHandle handle, size_t backlog,
                      std::shared_ptr<CmEventHandler> handler) = 0;
   // Stops listening and frees the service ID. Requests that `handler` has seen
-  // stay with it; others are rejected. On return the handler is not running for
-  // this service's requests, nor will it: this waits for a running call, unless
-  // a handler calls it. The caller must not hold a lock that the handler takes.
-  // ENOENT.
+  // stay with it; others are rejected. On return the handler does not run for
+  // this service's requests, and will not: the call waits for a running
+  // handler, unless a handler makes it. The caller must not hold a lock that
+  // the handler takes. ENOENT.
   virtual int Release(ServiceHandle handle) = 0;
 
   // --- Connections, as ConnectionManager's. Short private data is padded with
@@ -182,10 +181,10 @@ class CmService {
   virtual int Disconnect(transport::cm::CmId id,
                          std::span<const uint8_t> private_data) = 0;
   // Allowed in any state: rejects, disconnects or gives up. On return the
-  // handler is not running for this id, nor will it: this waits for a running
-  // call, unless a handler calls it. The caller must not hold a lock that the
-  // handler takes. The id is no longer the application's; the service still
-  // sends what the peer must get.
+  // handler does not run for this id, and will not: the call waits for a
+  // running handler, unless a handler makes it. The caller must not hold a lock
+  // that the handler takes. The id is no longer the application's; the service
+  // still sends what the peer must get.
   virtual int Destroy(transport::cm::CmId id) = 0;
 
   // --- Service ID resolution.

@@ -124,21 +124,21 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
 void CmServiceImpl::OnAddresses() {
   // After a lack of memory, retry.
   constexpr std::chrono::milliseconds kAgain{10};
-  news_retry_ = ControlThread::Clock::now() + kAgain;
-  if (news_.empty()) news_ = sockets_.ReadWatch();
+  changes_retry_ = ControlThread::Clock::now() + kAgain;
+  if (changes_.empty()) changes_ = sockets_.ReadWatch();
   bool all = !sockets_.is_behind();
   {
     const std::lock_guard lock(opening_);
     if (listens_all_) all &= OpenAll();
   }
-  while (!news_.empty()) {
+  while (!changes_.empty()) {
     // Constant after the start.
     if (on_link_ != nullptr) {
-      on_link_(news_.front().interface, news_.front().change);
+      on_link_(changes_.front().interface, changes_.front().change);
     }
-    news_.erase(news_.begin());
+    changes_.erase(changes_.begin());
   }
-  if (all) news_retry_ = ControlThread::Clock::time_point::max();
+  if (all) changes_retry_ = ControlThread::Clock::time_point::max();
 }
 
 void CmServiceImpl::Drain() {

@@ -202,8 +202,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   TranslatedMads translated_;  // control thread only
   // Control thread only: changes that on_link_ must still get, and when to
   // retry after a lack of memory.
-  std::vector<LinkWatch::News> news_;
-  ControlThread::Clock::time_point news_retry_ =
+  std::vector<LinkWatch::Change> changes_;
+  ControlThread::Clock::time_point changes_retry_ =
       ControlThread::Clock::time_point::max();
 
   // When the control thread must run the manager. Read without a lock.

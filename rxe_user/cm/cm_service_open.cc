@@ -137,7 +137,7 @@ absl::Status CmServiceImpl::Start() {
                      },
                  .run = [this] { OnBell(); }});
   control_->Add({.fd = [this] { return sockets_.watch(); },
-                 .time = [this] { return news_retry_; },
+                 .time = [this] { return changes_retry_; },
                  .run = [this] { OnAddresses(); }});
   control_->Add({.fd = [this] { return neighbors_.fd(); },
                  .time = [this] { return neighbors_.time(); },

@@ -131,7 +131,7 @@ TEST_F(CmServiceTest, WildcardsListenOnEveryAddress) {
 }
 
 // A later address is served as well.
-TEST_F(CmServiceTest, WildcardsListenOnAddressesThatCome) {
+TEST_F(CmServiceTest, WildcardsListenOnLaterAddresses) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   ASSERT_EQ(b_.Listen(kAllV4), 0);
   ASSERT_TRUE(SetLoopbackAddress("192.0.2.77", true));
@@ -146,7 +146,7 @@ bool Ip(const std::string& arguments) {
 
 // A link-local address follows from the hardware address: a recreated interface
 // has the same one.
-TEST_F(CmServiceTest, AnInterfaceThatIsMadeAnewIsServed) {
+TEST_F(CmServiceTest, ARecreatedInterfaceIsServed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   for (uint32_t i = 0; i < 3; ++i) {
     SCOPED_TRACE(i);
@@ -175,7 +175,7 @@ size_t OpenDescriptors() {
 
 // As in a container whose addresses change. Used addresses stay open: here of a
 // service and of a connection.
-TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
+TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   constexpr int kMany = 150;
   const auto address = [](int i) { return "10.78.0." + std::to_string(1 + i); };
@@ -222,7 +222,7 @@ TEST_F(CmServiceTest, AddressesThatNobodyUsesAreClosed) {
 }
 
 // The listener's host reports by ICMP that port 4791 is not open yet.
-TEST_F(CmServiceTest, ARequestThatComesBeforeItsHostIsThereComesAgainSoon) {
+TEST_F(CmServiceTest, AnUndeliverableRequestIsSoonRetried) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   ASSERT_TRUE(SetLoopbackAddress("192.0.2.78", true));
   const LocalAddress late = Local("192.0.2.78");
@@ -235,7 +235,7 @@ TEST_F(CmServiceTest, ARequestThatComesBeforeItsHostIsThereComesAgainSoon) {
   EXPECT_EQ(a_.Expect(EventKind::kReply), id);
 }
 
-TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {
+TEST_F(CmServiceTest, RequestsAreRejectedWithAndWithoutListener) {
   ServiceHandle handle = 0;
   ASSERT_EQ(b_.Listen(kLoopback, kTestService, &handle), 0);
   const CmId first = a_.Connect(kLoopback, kLoopback, 0x11);
@@ -270,7 +270,7 @@ TEST_F(CmServiceTest, RequestsAreRejectedByTheApplicationAndByNobody) {
   EXPECT_TRUE(b_.recorder()->empty());
 }
 
-TEST_F(CmServiceTest, AServiceIdIsOneProcesss) {
+TEST_F(CmServiceTest, AServiceIdBelongsToOneProcess) {
   ServiceHandle handle = 0;
   ASSERT_EQ(a_.Listen(kLoopback, kTestService, &handle), 0);
   EXPECT_EQ(b_.Listen(kLoopback), EADDRINUSE);
@@ -287,7 +287,7 @@ TEST_F(CmServiceTest, AServiceIdIsOneProcesss) {
   EXPECT_TRUE(broker::Eventually([&] { return a_.Listen(kLoopback) == 0; }));
 }
 
-TEST_F(CmServiceTest, ServiceIdsAreSharedByThoseWhoSaySo) {
+TEST_F(CmServiceTest, ServiceIdsWithReuseAreShared) {
   const ServiceOptions options = {
       .service_id = kTestService, .local = kLoopback, .reuse = true};
   ServiceHandle a = 0, b = 0;
@@ -299,7 +299,7 @@ TEST_F(CmServiceTest, ServiceIdsAreSharedByThoseWhoSaySo) {
   EXPECT_EQ(a_->Listen(a, 1, a_.recorder()), 0);
 }
 
-TEST_F(CmServiceTest, PortsAreChosenThatNobodyHas) {
+TEST_F(CmServiceTest, FreePortsAreChosen) {
   std::set<uint64_t> chosen;
   for (int i = 0; i < 20; ++i) {
     for (TestEnd* end : {&a_, &b_}) {
@@ -337,7 +337,7 @@ TEST_F(CmServiceTest, ServiceIdsAreResolved) {
             wire::CmSidrStatus::kInvalidServiceId);
 }
 
-TEST_F(CmServiceTest, WrongCallsAreRefused) {
+TEST_F(CmServiceTest, InvalidCallsAreRefused) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   EXPECT_EQ(a_->Destroy(0x1234), ENOENT);
   EXPECT_EQ(a_->Accept(1, {}), ENOENT);
@@ -472,7 +472,7 @@ TEST_F(CmServiceTest, HandlersMayDestroy) {
   a_.Expect(EventKind::kRejected);
 }
 
-TEST_F(CmServiceTest, AChildOfForkHasNothingButMayBegin) {
+TEST_F(CmServiceTest, AChildOfForkStartsWithANewService) {
   const std::shared_ptr<CmService> ours = CmService::Get(Slot::Acquire);
   EXPECT_EQ(CmService::Get(Slot::Acquire), ours);
   ASSERT_EQ(ours->OpenAddress(kLoopback), 0);

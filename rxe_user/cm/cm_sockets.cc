@@ -103,13 +103,13 @@ void CmSockets::OpenWatch() {
     return;
   }
   // The current state: there are no changes to report yet.
-  std::vector<LinkWatch::News> none;
+  std::vector<LinkWatch::Change> none;
   missed_ = !links_.ReadAll(&none);
   const std::lock_guard lock(mutex_);
   watch_ = std::move(fd);
 }
 
-std::vector<LinkWatch::News> CmSockets::ReadWatch() {
+std::vector<LinkWatch::Change> CmSockets::ReadWatch() {
   const int fd = watch();
   absl::Cleanup look_again = [this] { missed_ = true; };
   for (;;) {
@@ -117,17 +117,17 @@ std::vector<LinkWatch::News> CmSockets::ReadWatch() {
         ::recv(fd, watch_bytes_.data(), watch_bytes_.size(), MSG_DONTWAIT);
     if (n >= 0) {
       links_.Read(std::span(watch_bytes_).first(static_cast<size_t>(n)),
-                  &news_);
+                  &changes_);
     } else if (errno == ENOBUFS) {
       missed_ = true;  // an overflow is reported once
     } else if (errno != EINTR) {
       break;
     }
   }
-  const bool all = !missed_ || links_.ReadAll(&news_);
+  const bool all = !missed_ || links_.ReadAll(&changes_);
   std::move(look_again).Cancel();
   missed_ = !all;
-  return std::exchange(news_, {});
+  return std::exchange(changes_, {});
 }
 
 absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,

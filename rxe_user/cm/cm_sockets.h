@@ -47,7 +47,7 @@ class CmSockets final : private ForkGuard {
   // known one: perhaps fewer changes, but the final state is right. If it
   // throws std::bad_alloc, the next call returns all of them. Called by one
   // thread at a time.
-  std::vector<LinkWatch::News> ReadWatch();
+  std::vector<LinkWatch::Change> ReadWatch();
   // The system could not be asked: call ReadWatch again.
   bool is_behind() const { return missed_; }
 
@@ -108,12 +108,12 @@ class CmSockets final : private ForkGuard {
   const Address* Find(const Opened& opened) const;
 
   mutable std::mutex mutex_;
-  UniqueFd bell_;                      // set once
-  UniqueFd watch_;                     // under mutex_, set once
-  LinkWatch links_;                    // used by ReadWatch's thread
-  bool missed_ = false;                // the same; links_ is not up to date
-  std::vector<LinkWatch::News> news_;  // the same; not returned yet
-  std::vector<uint8_t> watch_bytes_;   // the same; receive buffer
+  UniqueFd bell_;        // set once
+  UniqueFd watch_;       // under mutex_, set once
+  LinkWatch links_;      // used by ReadWatch's thread
+  bool missed_ = false;  // the same; links_ is not up to date
+  std::vector<LinkWatch::Change> changes_;     // the same; not returned yet
+  std::vector<uint8_t> watch_bytes_;           // the same; receive buffer
   std::map<LocalAddress, Address> addresses_;  // under mutex_
   uint64_t last_number_ = 0;                   // under mutex_
   uint32_t psn_;                               // under mutex_

@@ -52,8 +52,9 @@ void Overflow(int watch) {
   }
 }
 
-bool Has(const std::vector<LinkWatch::News>& all, const LinkWatch::News& news) {
-  return std::find(all.begin(), all.end(), news) != all.end();
+bool Has(const std::vector<LinkWatch::Change>& all,
+         const LinkWatch::Change& change) {
+  return std::find(all.begin(), all.end(), change) != all.end();
 }
 
 TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
@@ -70,9 +71,9 @@ TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
   Overflow(sockets.watch());
   ASSERT_TRUE(Ip("link delete cmwgone"));
   ASSERT_TRUE(Ip("link set cmwstay address 02:00:00:00:00:94"));
-  const std::vector<LinkWatch::News> news = sockets.ReadWatch();
-  const auto count = [&news](const LinkWatch::News& n) {
-    return std::count(news.begin(), news.end(), n);
+  const std::vector<LinkWatch::Change> changes = sockets.ReadWatch();
+  const auto count = [&changes](const LinkWatch::Change& n) {
+    return std::count(changes.begin(), changes.end(), n);
   };
   EXPECT_EQ(count({gone, InterfaceChange::kGone}), 1);
   EXPECT_EQ(count({other, InterfaceChange::kAddress}), 1);
@@ -94,7 +95,7 @@ TEST(CmSocketsTest, AnOverflowLosesNoInterfaceWithoutHardwareAddress) {
   EXPECT_TRUE(Has(sockets.ReadWatch(), {gone, InterfaceChange::kGone}));
 }
 
-TEST(CmSocketsTest, AnInterfaceThatIsRenamedHasNotGone) {
+TEST(CmSocketsTest, ARenamedInterfaceIsNotGone) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
   if (!Ip("link add cmwname type veth peer name cmwname1")) {
     GTEST_SKIP() << "no veth here";

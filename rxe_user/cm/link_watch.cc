@@ -61,7 +61,7 @@ std::optional<std::vector<uint8_t>> AskAddress(int fd, uint32_t interface) {
 
 }  // namespace
 
-bool LinkWatch::ReadAll(std::vector<News>* news) {
+bool LinkWatch::ReadAll(std::vector<Change>* changes) {
   const UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return false;
   const std::unique_ptr<struct if_nameindex, decltype(&if_freenameindex)> all(
@@ -73,7 +73,7 @@ bool LinkWatch::ReadAll(std::vector<News>* news) {
       there.emplace(i->if_index, *std::move(address));
     }
   }
-  std::vector<News> fresh;
+  std::vector<Change> fresh;
   for (const auto& [interface, address] : addresses_) {
     const auto found = there.find(interface);
     if (found == there.end()) {
@@ -82,12 +82,13 @@ bool LinkWatch::ReadAll(std::vector<News>* news) {
       fresh.push_back({interface, InterfaceChange::kAddress});
     }
   }
-  news->insert(news->end(), fresh.begin(), fresh.end());
+  changes->insert(changes->end(), fresh.begin(), fresh.end());
   addresses_ = std::move(there);
   return true;
 }
 
-void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {
+void LinkWatch::Read(std::span<const uint8_t> bytes,
+                     std::vector<Change>* changes) {
   size_t left = bytes.size();
   const auto* header = reinterpret_cast<const nlmsghdr*>(bytes.data());
   for (; NLMSG_OK(header, left); header = NLMSG_NEXT(header, left)) {
@@ -101,14 +102,14 @@ void LinkWatch::Read(std::span<const uint8_t> bytes, std::vector<News>* news) {
     if (link->ifi_family != AF_UNSPEC) continue;
     const auto interface = static_cast<uint32_t>(link->ifi_index);
     if (gone) {
-      news->push_back({interface, InterfaceChange::kGone});
+      changes->push_back({interface, InterfaceChange::kGone});
       addresses_.erase(interface);
       continue;
     }
     std::vector<uint8_t> address = AddressOf(*header);
     std::vector<uint8_t>& known = addresses_[interface];
     if (IsAnother(known, address)) {
-      news->push_back({interface, InterfaceChange::kAddress});
+      changes->push_back({interface, InterfaceChange::kAddress});
     }
     if (!address.empty()) known = std::move(address);
   }

@@ -18,20 +18,20 @@ enum class InterfaceChange : uint8_t {
 // thread at a time.
 class LinkWatch {
  public:
-  struct News {
+  struct Change {
     uint32_t interface = 0;
     InterfaceChange change = InterfaceChange::kGone;
 
-    bool operator==(const News&) const = default;
+    bool operator==(const Change&) const = default;
   };
 
   // Reads all interfaces from the system. Adds the differences from the known
-  // ones to `*news`. False if the system cannot be asked. std::bad_alloc has no
-  // effect.
-  bool ReadAll(std::vector<News>* news);
+  // ones to `*changes`. False if the system cannot be asked. std::bad_alloc has
+  // no effect.
+  bool ReadAll(std::vector<Change>* changes);
   // Processes the result of one recvmsg: whole messages of any kind. Adds to
-  // `*news`. After std::bad_alloc, ReadAll finds what is missing.
-  void Read(std::span<const uint8_t> bytes, std::vector<News>* news);
+  // `*changes`. After std::bad_alloc, ReadAll finds what is missing.
+  void Read(std::span<const uint8_t> bytes, std::vector<Change>* changes);
 
  private:
   // By interface; empty if it has no Ethernet address.

@@ -12,7 +12,7 @@
 namespace rxe_user {
 namespace {
 
-using News = LinkWatch::News;
+using Change = LinkWatch::Change;
 
 // A message as the kernel sends it; without an address if `last` is 0.
 std::vector<uint8_t> Message(uint16_t type, int interface, uint8_t last,
@@ -36,34 +36,35 @@ std::vector<uint8_t> Message(uint16_t type, int interface, uint8_t last,
   return bytes;
 }
 
-std::vector<News> Read(LinkWatch& watch, const std::vector<uint8_t>& bytes) {
-  std::vector<News> news;
-  watch.Read(bytes, &news);
-  return news;
+std::vector<Change> Read(LinkWatch& watch, const std::vector<uint8_t>& bytes) {
+  std::vector<Change> changes;
+  watch.Read(bytes, &changes);
+  return changes;
 }
 
-TEST(LinkWatchTest, AnotherAddressIsNews) {
+TEST(LinkWatchTest, ANewAddressIsReported) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 1)).empty());
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 1)).empty());
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 0)).empty());
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 8, 2)).empty());
   EXPECT_EQ(Read(watch, Message(RTM_NEWLINK, 7, 2)),
-            (std::vector<News>{{7, InterfaceChange::kAddress}}));
+            (std::vector<Change>{{7, InterfaceChange::kAddress}}));
   EXPECT_TRUE(Read(watch, Message(RTM_NEWLINK, 7, 2)).empty());
 }
 
-TEST(LinkWatchTest, AnInterfaceThatGoesIsNewsButNotAPortOfABridge) {
+TEST(LinkWatchTest, ALostInterfaceIsReportedButNotABridgePort) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, Message(RTM_DELLINK, 7, 1, AF_BRIDGE)).empty());
   std::vector<uint8_t> two = Message(RTM_DELLINK, 7, 1);
   const std::vector<uint8_t> other = Message(RTM_DELLINK, 9, 0);
   two.insert(two.end(), other.begin(), other.end());
-  EXPECT_EQ(Read(watch, two), (std::vector<News>{{7, InterfaceChange::kGone},
-                                                 {9, InterfaceChange::kGone}}));
+  EXPECT_EQ(Read(watch, two),
+            (std::vector<Change>{{7, InterfaceChange::kGone},
+                                 {9, InterfaceChange::kGone}}));
 }
 
-TEST(LinkWatchTest, GarbageIsNoNews) {
+TEST(LinkWatchTest, GarbageIsIgnored) {
   LinkWatch watch;
   EXPECT_TRUE(Read(watch, {}).empty());
   std::vector<uint8_t> cut = Message(RTM_DELLINK, 7, 1);

@@ -16,7 +16,7 @@ namespace {
 
 // Makes the kernel look up the next hop, by a datagram with hop limit 1 to the
 // discard port (RFC 863), which no host processes.
-bool Provoke(const LocalAddress& local, const wire::IpAddress& remote) {
+bool TriggerLookup(const LocalAddress& local, const wire::IpAddress& remote) {
   constexpr uint16_t kDiscardPort = 9;
   const bool v4 = local.address.is_v4();
   const UniqueFd fd(
@@ -43,7 +43,7 @@ NeighborWaits::NeighborWaits() : ForkGuard(ForkLevel::kDescriptors) {
 NeighborWaits::~NeighborWaits() { LeaveForkGuard(); }
 
 void NeighborWaits::AfterForkInChild() {
-  news_.AbandonInChild();
+  events_.AbandonInChild();
   // Without destroying them: their owners belong to the parent.
   new (&waiting_) List;
   mutex_.unlock();
@@ -67,12 +67,12 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
                  .deadline = deadline,
                  .handler = std::move(handler)});
   const std::lock_guard lock(mutex_);
-  if (waiting_.empty() && !news_.Subscribe()) return 0;
+  if (waiting_.empty() && !events_.Subscribe()) return 0;
   // A neighbor that failed before is looked up again.
   state.reset();
-  if (Provoke(local, remote)) state = StateOfNeighbor(*neighbor);
+  if (TriggerLookup(local, remote)) state = StateOfNeighbor(*neighbor);
   if (!state.has_value() || *state == NeighborState::kKnown) {
-    if (waiting_.empty()) news_.Unsubscribe();
+    if (waiting_.empty()) events_.Unsubscribe();
     return 0;
   }
   one.front().name = ++last_;
@@ -91,12 +91,12 @@ void NeighborWaits::Cancel(NeighborWait wait) {
   const auto found = Find(wait);
   if (found == waiting_.end()) return;
   End(found, 0, &ended);
-  if (waiting_.empty()) news_.Unsubscribe();
+  if (waiting_.empty()) events_.Unsubscribe();
 }
 
 int NeighborWaits::fd() const {
   const std::lock_guard lock(mutex_);
-  return waiting_.empty() ? -1 : news_.fd();
+  return waiting_.empty() ? -1 : events_.fd();
 }
 
 NeighborWaits::Clock::time_point NeighborWaits::time() const {
@@ -113,9 +113,9 @@ void NeighborWaits::Run() {
   {
     const std::lock_guard lock(mutex_);
     if (waiting_.empty()) return;
-    ReadNews(&ended);
+    ReadEvents(&ended);
     Expire(&ended);
-    if (waiting_.empty()) news_.Unsubscribe();
+    if (waiting_.empty()) events_.Unsubscribe();
   }
   for (const Waiting& waiting : ended) {
     waiting.handler->OnNeighbor(waiting.error);
@@ -137,9 +137,9 @@ void NeighborWaits::OnState(const Neighbor& neighbor, NeighborState state,
   }
 }
 
-void NeighborWaits::ReadNews(List* ended) {
+void NeighborWaits::ReadEvents(List* ended) {
   const bool complete =
-      news_.Read([&](const Neighbor& neighbor, NeighborState state) {
+      events_.Read([&](const Neighbor& neighbor, NeighborState state) {
         OnState(neighbor, state, ended);
       });
   if (!complete) LookUp(ended);

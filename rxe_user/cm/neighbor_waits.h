@@ -69,7 +69,7 @@ class NeighborWaits final : private ForkGuard {
   void AfterForkInChild() override;
 
   // --- mutex_ held.
-  void ReadNews(List* ended);
+  void ReadEvents(List* ended);
   void LookUp(List* ended);
   void Expire(List* ended);
   void End(List::iterator waiting, int error, List* ended);
@@ -78,7 +78,7 @@ class NeighborWaits final : private ForkGuard {
 
   mutable std::mutex mutex_;
   // All that follows is under mutex_.
-  NeighborNews news_;  // subscribed while there are waits
+  NeighborEvents events_;  // subscribed while there are waits
   List waiting_;
   NeighborWait last_ = 0;
 };

@@ -110,9 +110,9 @@ bool TranslatedMads::FindSender(const MadFlow& flow,
         WarnOnceAbout(
             "translated " + named->receiver.ToString(),
             "a connection request for " + named->receiver.ToString() +
-                " has come to " + flow.destination.ToString() +
-                ": something between translates addresses, so its ICRC is "
-                "wrong and it is dropped. Name the device's public address: "
+                " has arrived at " + flow.destination.ToString() +
+                ": an address translator (NAT) makes its ICRC wrong, so it is "
+                "dropped. Configure the device's public address: "
                 "RXE_USER_DEVICES=INTERFACE/public=" +
                 named->receiver.ToString() + " (docs/nat.md)");
       }

@@ -253,7 +253,7 @@ std::string WhyUnusable(const Interface& interface) {
   if (interface.addresses.empty()) return "it has no address";
   if (RoceMtu(interface.mtu) == 0) {
     return absl::StrCat("its MTU of ", interface.mtu,
-                        " bytes is too small: the smallest RoCE MTU wants ",
+                        " bytes is too small: the smallest RoCE MTU needs ",
                         256 + kMaxHeaders);
   }
   return "";
@@ -303,10 +303,10 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
                   absl::StrCat("interface '", choice.netdev, "': ", why),
                   absl::StrCat("the interface: ", why)));
     } else if (choice.name.size() > kMaxNameLength) {
-      problems->push_back(
-          Problem(config, choice.line,
-                  absl::StrCat("'", choice.name, "' is no name for a device"),
-                  "the name is none for a device"));
+      problems->push_back(Problem(
+          config, choice.line,
+          absl::StrCat("'", choice.name, "' is not a valid device name"),
+          "the name is not a valid device name"));
     } else {
       chosen.push_back({choice.name, &*found, choice.line, choice.options});
     }
@@ -345,11 +345,11 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
         quoted = absl::StrCat("there is no option '", option.name, "'");
       } else if (!known.has_value() || known->is_unspecified() ||
                  known->is_multicast() || IsLinkLocal(*known)) {
-        quoted = absl::StrCat("'", option.value, "' is no public address");
+        quoted = absl::StrCat("'", option.value, "' is not a public address");
       } else if (!SetPublic(*known, &device)) {
         quoted = absl::StrCat("interface '", interface->name,
                               "' has no address that ", option.value,
-                              " could stand for");
+                              " could replace");
       }
       if (!quoted.empty()) {
         problems->push_back(
@@ -394,7 +394,7 @@ absl::StatusOr<Devices> ListDevices() {
     WarnOnceAbout(
         "settings",
         absl::StrCat("there is no setting ", absl::StrJoin(unknown, ", "),
-                     "; those are ", Joined(SettingNames())));
+                     "; the settings are ", Joined(SettingNames())));
   }
   return devices;
 }
@@ -420,12 +420,13 @@ absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
   return std::make_shared<const Device>(std::move(device));
 }
 
-absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices) {
+absl::StatusOr<std::vector<UnusedInterface>> ListUnusedInterfaces(
+    const Devices& devices) {
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();
   std::set<uint32_t> used;
   for (const auto& device : devices) used.insert(device->ifindex);
-  std::vector<NoDevice> others;
+  std::vector<UnusedInterface> others;
   for (const Interface& interface : *interfaces) {
     if (used.contains(interface.index)) continue;
     std::string why = WhyUnusable(interface);

@@ -46,7 +46,7 @@ enum class LinkChange : uint8_t {
   kDown,       // no carrier, set down, or gone
   kAddresses,  // an address appeared or disappeared
   kMtu,
-  kUnseen,  // any change, or none, before the watch began
+  kUnknown,  // any change, or none, before the watch began
 };
 
 // The devices of this network namespace as configured by the environment
@@ -62,11 +62,12 @@ absl::StatusOr<Devices> ListDevices();
 absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before);
 
 // An interface that ListDevices left out, and the reason: "it is down".
-struct NoDevice {
+struct UnusedInterface {
   std::string netdev;
   std::string reason;
 };
-absl::StatusOr<std::vector<NoDevice>> ListOthers(const Devices& devices);
+absl::StatusOr<std::vector<UnusedInterface>> ListUnusedInterfaces(
+    const Devices& devices);
 
 // Registers configured public addresses in this library
 // (base/public_addresses.h), unless devices were listed before. Cheap

@@ -76,7 +76,7 @@ TEST_F(DeviceList, RealInterfacesComeFirstAndLoopbackLast) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-TEST_F(DeviceList, IsWhatTheConfigurationSays) {
+TEST_F(DeviceList, FollowsTheConfiguration) {
   EXPECT_THAT(Names("mlx5_0=eth1, lo"), ElementsAre("mlx5_0=eth1", "rxeu0=lo"));
   EXPECT_THAT(Names("rxeu0=lo,eth0"), ElementsAre("rxeu0=lo", "rxeu1=eth0"));
   EXPECT_THAT(Names("# mine\na = eth0 # first\n\nb=eth0\n"),
@@ -85,7 +85,7 @@ TEST_F(DeviceList, IsWhatTheConfigurationSays) {
 }
 
 // As a kernel device keeps its name while it exists.
-TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
+TEST_F(DeviceList, AnInterfaceKeepsItsName) {
   DeviceNames known;
   std::vector<Interface> interfaces = Several();
   interfaces[1].addresses = {};  // eth0 comes later
@@ -104,7 +104,7 @@ TEST_F(DeviceList, AnInterfaceKeepsItsNameWhateverOthersDo) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
+TEST_F(DeviceList, ReportsErrorsInTheConfiguration) {
   const std::string long_name(64, 'n');
   EXPECT_THAT(Names("eth7,eth9,eth8," + long_name + "=eth0,x=eth0,x=eth1"),
               ElementsAre("x=eth0"));
@@ -117,7 +117,7 @@ TEST_F(DeviceList, TellsWhatIsWrongWithTheConfiguration) {
 }
 
 // A container's interface on the host appears and disappears with it.
-TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyWhereTheyAreNamed) {
+TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyIfNamed) {
   std::vector<Interface> interfaces = Several();
   Interface port = Make("veth1", 1, 7);
   port.addresses = {Gid("fe80::7", 1)};
@@ -137,7 +137,7 @@ TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyWhereTheyAreNamed) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-TEST_F(DeviceList, TellsOfAnMtuThatIsTooSmall) {
+TEST_F(DeviceList, ReportsAnMtuThatIsTooSmall) {
   std::vector<Interface> interfaces = Several();
   interfaces[1].mtu = 300;
   DeviceNames names;
@@ -147,7 +147,7 @@ TEST_F(DeviceList, TellsOfAnMtuThatIsTooSmall) {
               ElementsAre(HasSubstr("'eth0': its MTU of 300 bytes")));
 }
 
-TEST_F(DeviceList, APublicAddressStandsForOneOfTheInterface) {
+TEST_F(DeviceList, APublicAddressReplacesOneOfTheInterface) {
   std::vector<Interface> interfaces = Several();
   interfaces[1].addresses = {Gid("10.0.0.5"), Gid("10.0.0.6"),
                              Gid("2001:db8::5"), Gid("fe80::1", 2)};
@@ -169,16 +169,16 @@ TEST_F(DeviceList, APublicAddressStandsForOneOfTheInterface) {
   EXPECT_THAT(devices[1]->public_addresses, IsEmpty());
 }
 
-TEST_F(DeviceList, TellsWhatIsWrongWithOptions) {
+TEST_F(DeviceList, ReportsErrorsInOptions) {
   EXPECT_THAT(Names("a=eth0/public=nobody,b=eth0/public,c=eth0/private=1,"
                     "d=eth0/public=2001:db8::7,e=eth0/public=fe80::1"),
               ElementsAre("a=eth0", "b=eth0", "c=eth0", "d=eth0", "e=eth0"));
   EXPECT_THAT(problems_,
-              ElementsAre(HasSubstr("'nobody' is no public address"),
-                          HasSubstr("'' is no public address"),
+              ElementsAre(HasSubstr("'nobody' is not a public address"),
+                          HasSubstr("'' is not a public address"),
                           HasSubstr("no option 'private'"),
                           HasSubstr("'eth0' has no address that 2001:db8::7"),
-                          HasSubstr("'fe80::1' is no public address")));
+                          HasSubstr("'fe80::1' is not a public address")));
 }
 
 TEST(PublicAddressesTest, BothWays) {
@@ -198,7 +198,7 @@ TEST(PublicAddressesTest, BothWays) {
 }
 
 // A program may be made to read a file that its caller must not read.
-TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
+TEST(DeviceConfig, FileContentIsNeverPrinted) {
   char path[] = "/tmp/rxe_user_devices_XXXXXX";
   const UniqueFd file(::mkstemp(path));
   const std::string text = "a=eth0\nroot:secret\neth0/secret=1,eth9\na=eth1\n";
@@ -225,7 +225,7 @@ TEST(DeviceConfig, WhatStandsInAFileIsNeverTold) {
   }
 }
 
-TEST(DeviceConfig, ReadsNothingButAFileOfModestSize) {
+TEST(DeviceConfig, ReadsOnlyRegularFilesOfLimitedSize) {
   char folder[] = "/tmp/rxe_user_devices_XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
   const std::string fifo = std::string(folder) + "/fifo";
@@ -304,7 +304,7 @@ TEST(ListDevices, FindsLoopback) {
   EXPECT_EQ(lo.gids[0].address.ToString(), "127.0.0.1");
 }
 
-TEST(LinkMonitor, TellsOfUpAndDown) {
+TEST(LinkMonitor, ReportsUpAndDown) {
   const auto monitor = LinkMonitor::Open(1);
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   if (!SetLoopback(false)) GTEST_SKIP() << "not allowed to";
@@ -326,7 +326,7 @@ TEST(LinkMonitor, TellsOfUpAndDown) {
   EXPECT_THAT((*monitor)->Read(), ::testing::Each(LinkChange::kAddresses));
 }
 
-TEST(DeviceTest, TheSpeedThatApplicationsAreTold) {
+TEST(DeviceTest, NominalSpeed) {
   Device device;
   EXPECT_EQ(device.NominalSpeed(), 10'000u);
   device.loopback = true;

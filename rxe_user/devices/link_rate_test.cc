@@ -5,7 +5,7 @@
 namespace rxe_user {
 namespace {
 
-TEST(LinkRateTest, IsTheHighestThatIsNotAbove) {
+TEST(LinkRateTest, IsTheHighestRateBelow) {
   EXPECT_EQ(LinkRateText(LinkRateOf(400000)), "400 Gb/sec (4X NDR)");
   EXPECT_EQ(LinkRateText(LinkRateOf(250000)), "200 Gb/sec (4X HDR)");
   EXPECT_EQ(LinkRateText(LinkRateOf(100000)), "100 Gb/sec (4X EDR)");

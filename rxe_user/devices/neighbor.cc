@@ -146,13 +146,13 @@ bool AsksForNeighbors(uint32_t interface) {
   return (request.ifr_flags & (IFF_LOOPBACK | IFF_NOARP)) == 0;
 }
 
-NeighborNews::~NeighborNews() {
+NeighborEvents::~NeighborEvents() {
   if (socket_ == nullptr) return;
   const std::lock_guard lock(netlink::Lock());
   nl_socket_free(socket_);
 }
 
-bool NeighborNews::Subscribe() {
+bool NeighborEvents::Subscribe() {
   const std::lock_guard lock(netlink::Lock());
   if (socket_ == nullptr) {
     absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
@@ -165,7 +165,7 @@ bool NeighborNews::Subscribe() {
 }
 
 // Without libnl, which does not read if there is no memory.
-void NeighborNews::Unsubscribe() {
+void NeighborEvents::Unsubscribe() {
   {
     const std::lock_guard lock(netlink::Lock());
     (void)nl_socket_drop_membership(socket_, RTNLGRP_NEIGH);
@@ -176,9 +176,9 @@ void NeighborNews::Unsubscribe() {
   }
 }
 
-int NeighborNews::fd() const { return nl_socket_get_fd(socket_); }
+int NeighborEvents::fd() const { return nl_socket_get_fd(socket_); }
 
-bool NeighborNews::Read(OnState on_state) {
+bool NeighborEvents::Read(OnState on_state) {
   const std::lock_guard lock(netlink::Lock());
   for (;;) {
     const int error = Receive(socket_, [&](nl_object* object) {
@@ -201,7 +201,7 @@ bool NeighborNews::Read(OnState on_state) {
   }
 }
 
-void NeighborNews::AbandonInChild() {
+void NeighborEvents::AbandonInChild() {
   if (socket_ != nullptr) ::close(nl_socket_get_fd(socket_));
   socket_ = nullptr;
 }

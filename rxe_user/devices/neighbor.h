@@ -43,14 +43,14 @@ std::optional<NeighborState> StateOfNeighbor(const Neighbor& neighbor);
 bool AsksForNeighbors(uint32_t interface);
 
 // The kernel's events about neighbors. Thread: one at a time.
-class NeighborNews {
+class NeighborEvents {
  public:
   using OnState = absl::FunctionRef<void(const Neighbor&, NeighborState)>;
 
-  NeighborNews() = default;
-  NeighborNews(const NeighborNews&) = delete;
-  NeighborNews& operator=(const NeighborNews&) = delete;
-  ~NeighborNews();
+  NeighborEvents() = default;
+  NeighborEvents(const NeighborEvents&) = delete;
+  NeighborEvents& operator=(const NeighborEvents&) = delete;
+  ~NeighborEvents();
 
   // False if the system refuses.
   bool Subscribe();

@@ -85,7 +85,7 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
 }
 
 // The same result as in the list of all, except for its master.
-TEST_F(NetdevTest, ReadsOne) {
+TEST_F(NetdevTest, ReadsOneInterface) {
   ASSERT_TRUE(
       Shell("ip link set rxeu_a up; ip link set rxeu_b up;"
             "ip addr add fe80::7/64 dev rxeu_a nodad;"
@@ -107,7 +107,7 @@ TEST_F(NetdevTest, ReadsOne) {
   EXPECT_FALSE(ReadInterface(0)->has_value());
 }
 
-TEST_F(NetdevTest, KnowsWhatItIsAPortOf) {
+TEST_F(NetdevTest, KnowsItsMaster) {
   if (!Shell("ip link add rxeu_br type bridge")) {
     GTEST_SKIP() << "no bridges here";
   }
@@ -118,7 +118,7 @@ TEST_F(NetdevTest, KnowsWhatItIsAPortOf) {
   EXPECT_TRUE(Shell("ip link del rxeu_br"));
 }
 
-TEST_F(NetdevTest, InterfacesComeByIndex) {
+TEST_F(NetdevTest, InterfacesAreOrderedByIndex) {
   const auto all = ReadInterfaces();
   ASSERT_TRUE(all.ok());
   EXPECT_GE(all->size(), 3u);
@@ -151,7 +151,7 @@ TEST_F(NetdevTest, KnowsNeighborsOfThisInterfaceOnly) {
   EXPECT_FALSE(NeighborMac(Index(), *wire::IpAddress::Parse("192.0.2.79")));
 }
 
-TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
+TEST_F(NetdevTest, ReportsAddressesAndALostInterface) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   // A high number: the program may have closed stderr.
@@ -177,7 +177,7 @@ TEST_F(NetdevTest, TellsOfAddressesAndOfAnInterfaceThatGoes) {
 }
 
 // More messages than the socket buffers: the final state is found.
-TEST_F(NetdevTest, FindsTheStateAfterAStormOfMessages) {
+TEST_F(NetdevTest, FindsTheStateAfterLostMessages) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
   ASSERT_TRUE(

@@ -31,7 +31,7 @@ TEST(AdaptiveLock, ExcludesAndWakes) {
   EXPECT_FALSE(lock.contended());
 }
 
-TEST(AdaptiveLock, ShowsThatOthersWait) {
+TEST(AdaptiveLock, ShowsWaitingThreads) {
   AdaptiveLock lock;
   lock.Lock();
   EXPECT_FALSE(lock.TryLock());

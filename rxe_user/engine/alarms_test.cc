@@ -60,7 +60,7 @@ TEST_F(AlarmsTest, TheEarlierTimeCounts) {
   alarms_.Remove(id);
 }
 
-TEST_F(AlarmsTest, OneThatIsRemovedDoesNotRing) {
+TEST_F(AlarmsTest, ARemovedAlarmDoesNotRing) {
   bool rung = false;
   const uint64_t id = alarms_.Add([&] { rung = true; });
   const auto when = Alarms::Clock::now() + 5ms;
@@ -84,7 +84,7 @@ TEST_F(AlarmsTest, MaySetItselfAgain) {
   alarms_.Remove(id);
 }
 
-TEST_F(AlarmsTest, RemovalWaitsForOneThatRings) {
+TEST_F(AlarmsTest, RemovalWaitsForARingingAlarm) {
   std::binary_semaphore begun{0};
   std::binary_semaphore go_on{0};
   std::atomic<bool> ended = false;

@@ -75,7 +75,7 @@ TEST(ControlThread, RunsSourcesWhoseDescriptorsAreReadable) {
 }
 
 // As when there are more messages than one run reads.
-TEST(ControlThread, RunsASourceAsLongAsItIsReadable) {
+TEST(ControlThread, RunsASourceWhileItIsReadable) {
   Bell bell;
   std::atomic<int> runs = 0;
   const auto control = Start();
@@ -114,7 +114,7 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
 }
 
 // A source that finds no memory is run again. The others are not affected.
-TEST(ControlThread, GoesOnWhenThereWasNoMemory) {
+TEST(ControlThread, ContinuesAfterALackOfMemory) {
   Bell starved, other;
   int runs = 0;
   const auto control = Start();
@@ -133,7 +133,7 @@ TEST(ControlThread, GoesOnWhenThereWasNoMemory) {
 }
 
 // The failed run has used up the source's time; the source names the next one.
-TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
+TEST(ControlThread, ContinuesWithATimerAfterALackOfMemory) {
   std::atomic<int> runs = 0;
   std::binary_semaphore done{0};
   const auto control = Start();
@@ -151,7 +151,7 @@ TEST(ControlThread, GoesOnWithATimerWhenThereWasNoMemory) {
 
 // Another file gets the descriptor's number at once, and the old file is still
 // open elsewhere.
-TEST(ControlThread, ForgetsWhatIsRemoved) {
+TEST(ControlThread, ForgetsRemovedSources) {
   Bell remover, after;
   std::optional<Bell> gone(std::in_place), kept(std::in_place);
   const UniqueFd copy(::dup(gone->fd()));
@@ -225,7 +225,7 @@ int StatusOfChild(const std::function<bool()>& f) {
   return status;
 }
 
-TEST(ControlThread, AForkedChildHasNothingOfIt) {
+TEST(ControlThread, AForkedChildInheritsNothing) {
   Bell bell;
   const std::set<std::string> before = Descriptors();
   auto control = Start();
@@ -266,7 +266,7 @@ TEST(ControlThread, ForkDoesNotWaitForASource) {
   EXPECT_TRUE(bell.Answered());
 }
 
-TEST(ControlThread, ForksAtAnyTimeHarmNobody) {
+TEST(ControlThread, ForksAtAnyTimeAreSafe) {
   Bell bell;
   std::atomic<bool> stop = false;
   auto control = Start();
@@ -292,7 +292,7 @@ TEST(ControlThread, ForksAtAnyTimeHarmNobody) {
   rings.join();
 }
 
-TEST(ControlThread, TakesNoSignalThatIsForTheProgram) {
+TEST(ControlThread, TakesNoSignalOfTheProgram) {
   Bell bell;
   const auto control = Start();
   control->Add(SourceOf(bell));
@@ -313,7 +313,7 @@ TEST(ControlThread, TakesNoSignalThatIsForTheProgram) {
   EXPECT_EQ(blocked, "SigBlk:\tfffffffe7ffbfa27");
 }
 
-TEST(ControlThread, SaysThatThereAreNoFilesLeft) {
+TEST(ControlThread, ReportsThatThereAreNoFilesLeft) {
   rlimit before;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   int next = ::dup(0);

@@ -85,21 +85,21 @@ void EngineImpl::EnterContext() {
 void EngineImpl::LeaveContext() {
   if (!alive_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (--contexts_ == 0) Rest();
+  if (--contexts_ == 0) CloseIfIdle();
 }
 
-void EngineImpl::Rest() {
+void EngineImpl::CloseIfIdle() {
   for (const EngineLane& lane : lanes_) {
     if (lane.queue_pairs() != 0) return;
   }
-  resting_ = true;
-  const absl::Cleanup end = [this] { resting_ = false; };
+  closing_ = true;
+  const absl::Cleanup end = [this] { closing_ = false; };
   if (waiting_ != 0) return;
   open_ = false;
   xrc_lane_ = kNoLane;
   {
     const std::lock_guard<std::mutex> lock(control_mutex_);
-    tells_of_links_ = false;
+    reports_link_changes_ = false;
     alarms_.RunOn(nullptr);
     // First, since the thread uses the other parts.
     control_.reset();
@@ -199,8 +199,8 @@ absl::Status EngineImpl::StartControl() {
     link_monitor_ = *std::move(monitor);
     control_->Add({.fd = [this] { return link_monitor_->fd(); },
                    .run = [this] { NotifyOfLink(link_monitor_->Read()); }});
-    NotifyOfLink({LinkChange::kUnseen});
-    tells_of_links_ = true;
+    NotifyOfLink({LinkChange::kUnknown});
+    reports_link_changes_ = true;
   }
   return absl::OkStatus();
 }
@@ -355,7 +355,7 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
   struct Waiting {
     Waiting(EngineImpl& engine, LaneSet lanes) : engine(engine) {
       ++engine.waiting_;
-      if (engine.resting_) return;
+      if (engine.closing_) return;
       engine.ForEach(lanes, [this](LaneImpl& lane) {
         if (lane.EnterWait()) served[count++] = &lane;
       });
@@ -379,7 +379,7 @@ int EngineImpl::WaitReadable(int fd, LaneSet lanes) {
     for (int i = 0; i < waiting.count; ++i) {
       LaneImpl& lane = *waiting.served[i];
       if (lane.PollOnce(now, by_socket[i])) until = now;
-      const Time rested = lane.sockets_rest_until();
+      const Time rested = lane.sockets_disarmed_until();
       if (rested <= now) {
         AddDescriptors(lane, &fds);
       } else {

@@ -45,9 +45,9 @@ class Engine {
 
   // Called when a context of the program is opened and closed. Closing the last
   // one frees slots, sockets and threads, unless a queue pair number is in use
-  // or a thread is in WaitReadable. Objects that the program has left can still
-  // be polled and destroyed. The next context's first queue pair opens
-  // everything again.
+  // or a thread is in WaitReadable. Objects that the program did not destroy
+  // can still be polled and destroyed. The next context's first queue pair
+  // opens everything again.
   virtual void EnterContext() = 0;
   virtual void LeaveContext() = 0;
 
@@ -74,11 +74,10 @@ class Engine {
   // lane; it may be newer than the first queue pair. May block for the port
   // broker's reply, so no lane may be locked.
   virtual absl::Status OpenAddress(const wire::IpAddress& local) = 0;
-  // Hold keeps the sockets of an address open until it has been released as
-  // often as it was held. Otherwise, once the interface has lost the address,
-  // and kKeptAddresses are open, they are closed unless a queue pair is
-  // connected from there. An address that is not open is allowed. No lane may
-  // be locked.
+  // Keeps the sockets of an address open until ReleaseAddress has been called
+  // as often. Other sockets are closed once the interface has lost the address
+  // and kKeptAddresses are open, unless a queue pair is connected from it. An
+  // address that is not open is allowed. No lane may be locked.
   virtual void HoldAddress(const wire::IpAddress& local) = 0;
   virtual void ReleaseAddress(const wire::IpAddress& local) = 0;
 
@@ -106,7 +105,7 @@ class Engine {
   // It is the port of one of the lane's transmit sockets, chosen by
   // `flow_label`, or, if that is 0, by the queue pair numbers (their product,
   // folded, as other implementations do). The port stays open while a queue
-  // pair is connected with it. For a datagram, queue it before the lane is
+  // pair is connected with it; a datagram must be queued before the lane is
   // unlocked. The lane must be locked. Error: kResourceExhausted when too many
   // sockets are in use.
   virtual absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
@@ -138,14 +137,14 @@ class Engine {
 
   // `listener` is called on changes of the device's interface, by a thread of
   // the engine. Calls begin with the first queue pair or the first WaitPassive,
-  // whose thread first reports kUnseen. The listener must not call the engine.
+  // whose thread first reports kUnknown. The listener must not call the engine.
   // When Remove returns it is not running and will not be called again.
   using LinkListener = std::function<void(LinkChange)>;
   virtual uint64_t AddLinkListener(LinkListener listener) = 0;
   virtual void RemoveLinkListener(uint64_t id) = 0;
   // Whether listeners are called. Until then callers must poll. Stays false
   // where the system refuses to report changes.
-  virtual bool tells_of_links() const = 0;
+  virtual bool reports_link_changes() const = 0;
 
   // `ring` is called by a thread of the engine, `delay` after SetAlarm or a
   // little later, once however often it was set meanwhile. It may set alarms

@@ -53,7 +53,7 @@ class ReconnectingSlot final : public Slot {
   const int fd_ = ::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
 };
 
-TEST(EngineClose, WaitsForAReconnectionThatIsUnderWay) {
+TEST(EngineClose, WaitsForAReconnectionInProgress) {
   TestSlots slots;
   ReconnectingSlot::Script script;
   std::atomic<WatchedThread*> closer = nullptr;

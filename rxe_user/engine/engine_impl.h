@@ -74,7 +74,7 @@ class EngineImpl final : public Engine {
   int WaitPassive(int fd) override;
   uint64_t AddLinkListener(LinkListener listener) override;
   void RemoveLinkListener(uint64_t id) override;
-  bool tells_of_links() const override { return tells_of_links_; }
+  bool reports_link_changes() const override { return reports_link_changes_; }
   absl::StatusOr<uint64_t> AddAlarm(std::function<void()> ring) override;
   void SetAlarm(uint64_t id, transport::Time delay) override;
   void RemoveAlarm(uint64_t id) override;
@@ -113,7 +113,7 @@ class EngineImpl final : public Engine {
   int LeastUsedLane() const;
   absl::StatusOr<uint32_t> AllocateQpnIn(int lane);
   void CloseGoneAddresses();
-  void Rest();
+  void CloseIfIdle();
 
   absl::Status OpenRawPort();
 
@@ -141,9 +141,9 @@ class EngineImpl final : public Engine {
 
   int contexts_ = 0;  // guarded by mutex_
   // Threads in WaitReadable. A thread increments waiting_ and then reads
-  // resting_; Rest sets resting_ and then reads waiting_.
+  // closing_; CloseIfIdle sets closing_ and then reads waiting_.
   std::atomic<int> waiting_ = 0;
-  std::atomic<bool> resting_ = false;
+  std::atomic<bool> closing_ = false;
 
   // From the first raw packet queue pair until the last context is closed.
   // Written under mutex_.
@@ -154,7 +154,7 @@ class EngineImpl final : public Engine {
   // Started by the first queue pair or the first WaitPassive.
   std::mutex control_mutex_;
   std::unique_ptr<LinkMonitor> link_monitor_;
-  std::atomic<bool> tells_of_links_ = false;
+  std::atomic<bool> reports_link_changes_ = false;
   std::unique_ptr<ControlThread> control_;  // port broker, link, alarms
 
   std::mutex listeners_mutex_;

@@ -70,7 +70,7 @@ class EngineLanesTest : public ::testing::Test {
   std::vector<uint8_t> to_ = std::vector<uint8_t>(20'000);
 };
 
-TEST_F(EngineLanesTest, ANewQueuePairGoesWhereTheFewestAre) {
+TEST_F(EngineLanesTest, ANewQueuePairGetsTheLaneWithTheFewest) {
   std::vector<std::vector<uint32_t>> in_lane(kLanes);
   std::set<uint8_t> slots;
   for (int i = 0; i < 2 * kLanes; ++i) {
@@ -116,7 +116,7 @@ TEST_F(EngineLanesTest, KnowsItsOwnNumbersOnly) {
 }
 
 // For each way of making progress.
-TEST_F(EngineLanesTest, LanesOfOneEngineTalkToEachOther) {
+TEST_F(EngineLanesTest, LanesOfOneEngineExchangeData) {
   Node a(engine_, address_), b(engine_, address_);
   ASSERT_NE(a.lanes(), b.lanes());
   Connect(&a, &b);
@@ -133,7 +133,7 @@ TEST_F(EngineLanesTest, LanesOfOneEngineTalkToEachOther) {
 }
 
 // Polling one lane is no sign of life for the others; their helpers serve them.
-TEST_F(EngineLanesTest, PollingOneLaneLeavesTheOthersTheirHelpers) {
+TEST_F(EngineLanesTest, HelpersServeLanesThatAreNotPolled) {
   Node polled(engine_, address_), passive(engine_, address_);
   ASSERT_NE(polled.lanes(), passive.lanes());
   const auto other = MakeEngine();
@@ -159,7 +159,7 @@ TEST_F(EngineLanesTest, PollingOneLaneLeavesTheOthersTheirHelpers) {
 }
 
 // A thread that waits for events of some lanes serves only those.
-TEST_F(EngineLanesTest, AWaiterServesItsLanesOnly) {
+TEST_F(EngineLanesTest, AWaiterServesOnlyItsLanes) {
   Node awaited(engine_, address_), passive(engine_, address_);
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -176,7 +176,7 @@ TEST_F(EngineLanesTest, AWaiterServesItsLanesOnly) {
 }
 
 // A thread that polls several lanes keeps its core while one of them is busy.
-TEST_F(EngineLanesTest, PollsInVainOfAllLanesOnlyLeaveTheCore) {
+TEST_F(EngineLanesTest, YieldsOnlyIfAllLanesAreIdle) {
   Node quiet(engine_, address_), busy(engine_, address_);
   ASSERT_NE(quiet.lanes(), busy.lanes());
   const auto is_long = [](LaneImpl& lane) {
@@ -202,7 +202,7 @@ TEST_F(EngineLanesTest, PollsInVainOfAllLanesOnlyLeaveTheCore) {
   EXPECT_GT(at_work, 50);
 }
 
-TEST_F(EngineLanesTest, AnAddressThatComesLaterIsOpenInEachLane) {
+TEST_F(EngineLanesTest, ALaterAddressIsOpenInEachLane) {
   ASSERT_TRUE(engine_->AllocateQpn().ok());
   const wire::IpAddress later = *wire::IpAddress::Parse("127.0.0.9");
   for (int i = 0; i < kLanes; ++i) {
@@ -284,7 +284,7 @@ TEST_F(EngineLanesTest, ThreadsInAllLanes) {
 }
 
 // As without a port broker, where a process has one slot.
-TEST(EngineLanes, AreOneWhereTheProcessHasOneSlot) {
+TEST(EngineLanes, OneSlotGivesOneLane) {
   class SharedSlot final : public Slot {
    public:
     explicit SharedSlot(Slot* slot) : slot_(*slot) {}
@@ -322,7 +322,7 @@ TEST(EngineLanes, AreOneWhereTheProcessHasOneSlot) {
 }
 
 // All or none: a program that asks for four lanes does not get two.
-TEST(EngineLanes, AllMustBeHad) {
+TEST(EngineLanes, AllOrNone) {
   TestSlots slots;
   std::vector<std::unique_ptr<Slot>> held;
   while (held.size() < TestSlots::kSlots - 1) held.push_back(*slots.Acquire());

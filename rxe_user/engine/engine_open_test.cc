@@ -49,7 +49,7 @@ bool IsIn(pid_t thread, long system_call) {
 // A thread begins to wait for events while the engine is opening. If that
 // fails, it waits for its descriptor alone; another thread serves the lane when
 // the engine opens later.
-TEST(EngineOpen, AThreadThatWaitsWhileOpeningFailsServesNothing) {
+TEST(EngineOpen, AThreadThatWaitsDuringAFailedOpenServesNoLane) {
   TestSlots slots;
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

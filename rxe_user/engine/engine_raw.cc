@@ -29,7 +29,7 @@ transport::FrameSink* EngineImpl::frames() {
 }
 
 absl::Status EngineImpl::AddFlow(transport::FlowRule* rule) {
-  if (!alive_) return absl::FailedPreconditionError("stayed with the parent");
+  if (!alive_) return OpenedBeforeForkError();
   RawPort& raw = *raw_.load(std::memory_order_acquire);
   LaneImpl& lane = At(kRawLane).lane();
   const std::lock_guard<std::mutex> lock(flows_mutex_);

@@ -80,7 +80,7 @@ class EngineReportTest : public ::testing::Test {
   TestSlots slots_;
 };
 
-TEST_F(EngineReportTest, TellsWhoAsksOfItsQueuePairs) {
+TEST_F(EngineReportTest, ReportsItsQueuePairs) {
   const auto a = MakeNode(), b = MakeNode();
   a->Connect(*b);
   b->Connect(*a);
@@ -110,7 +110,7 @@ TEST_F(EngineReportTest, TellsWhoAsksOfItsQueuePairs) {
 }
 
 // The counters of a destroyed queue pair stay in the device's sums.
-TEST_F(EngineReportTest, CountersDoNotFall) {
+TEST_F(EngineReportTest, CountersDoNotDecrease) {
   auto a = MakeNode(), b = MakeNode();
   const std::shared_ptr<EngineImpl> engine = a->shared_engine();
   a->Connect(*b);
@@ -131,7 +131,7 @@ TEST_F(EngineReportTest, CountersDoNotFall) {
 }
 
 // A child of fork neither answers for its parent nor keeps its socket.
-TEST_F(EngineReportTest, AForkedChildHasNoPartInIt) {
+TEST_F(EngineReportTest, AForkedChildDoesNotAnswer) {
   auto node = MakeNode();
   const std::vector<std::string> names = Names();
   ASSERT_EQ(names.size(), 1u);

@@ -136,7 +136,7 @@ TEST_P(EngineTest, HelpersAloneMoveData) {
 }
 
 // With alternating periods of polling and silence, nothing is left unprocessed.
-TEST_P(EngineTest, PollingInSpellsLosesNothing) {
+TEST_P(EngineTest, IntermittentPollingLosesNothing) {
   const std::vector<uint8_t> from = Pattern(100);
   std::vector<uint8_t> to(100);
   for (uint64_t i = 0; i < 500; ++i) {
@@ -202,7 +202,7 @@ TEST_P(EngineTest, WaitReadableCanBeCancelled) {
 
 // A thread that has waited since before there were sockets does not serve them,
 // and must not count as a waiter.
-TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
+TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairDoesNotServeTheLane) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   std::optional<WatchedThread> passive;
@@ -239,7 +239,7 @@ TEST_P(EngineTest, AWaiterFromBeforeTheFirstQueuePairLeavesTheLaneToOthers) {
   }
 }
 
-TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
+TEST_P(EngineTest, LostPacketsAreRetransmittedWithoutPolling) {
   // The peer's queue pair is destroyed, so only timers can end the request.
   b_.reset();
   const std::vector<uint8_t> from = Pattern(100);
@@ -252,7 +252,7 @@ TEST_P(EngineTest, LostPacketsAreSentAgainWhileNobodyPolls) {
 
 // A socket that is always readable and empty, as after shutdown(), costs
 // little, and arriving packets are received.
-TEST_P(EngineTest, ASocketThatWakesForNothingCostsLittle) {
+TEST_P(EngineTest, ASpuriouslyReadableSocketCostsLittle) {
   for (const int fd : b_->lane().port()->ReceiveDescriptors()) {
     ::shutdown(fd, SHUT_RD);
     pollfd readable = {fd, POLLIN, 0};
@@ -316,7 +316,7 @@ TEST_P(EngineTest, IdleCostsNothing) {
 }
 
 // The passive end's helper busy-polls instead of sleeping.
-TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
+TEST_P(EngineTest, TheHelperBusyPollsIfConfigured) {
   ::setenv("RXE_USER_SPIN_US", "1000000", 1);
   a_.reset();
   b_.reset();
@@ -474,7 +474,7 @@ INSTANTIATE_TEST_SUITE_P(Addresses, EngineTest,
                            return Address(test.param).is_v4() ? "v4" : "v6";
                          });
 
-TEST(SourcePort, FollowsTheFormulaOfThePeers) {
+TEST(SourcePort, FollowsTheCommonFormula) {
   EXPECT_EQ(SourcePortOf(FlowLabelOf(17, 17)), 49441);
   EXPECT_GE(SourcePortOf(0xfffff), 0xc000);
 }
@@ -496,7 +496,7 @@ TEST(EngineDeathTest, ExitsInTheMiddleOfTraffic) {
   EXPECT_EXIT(ExitUnderWay(), ::testing::ExitedWithCode(0), "");
 }
 
-TEST(Engine, SaysWhatIsWrongWithThePort) {
+TEST(Engine, ReportsWhatIsWrongWithThePort) {
   auto device = std::make_shared<Device>();
   device->gids = {{Address("127.0.0.1"), 0}};
   const auto engine =
@@ -512,7 +512,7 @@ TEST(Engine, SaysWhatIsWrongWithThePort) {
   EXPECT_FALSE(engine->Progress(OnlyLane(0)));
 }
 
-TEST(Engine, OpensAddressesThatComeLater) {
+TEST(Engine, OpensLaterAddresses) {
   TestSlots slots;
   auto device = std::make_shared<Device>();
   device->gids = {{Address("127.0.0.1"), 0}, {Address("192.0.2.77"), 0}};
@@ -525,7 +525,7 @@ TEST(Engine, OpensAddressesThatComeLater) {
 }
 
 // As ibv_asyncwatch: waits for events without a queue pair.
-TEST(Engine, TellsOfLinksBeforeTheFirstQueuePair) {
+TEST(Engine, ReportsLinksBeforeTheFirstQueuePair) {
   auto device = std::make_shared<Device>();
   device->ifindex = 1;
   const auto engine = MakeEngine(device, EngineImpl::Parts());

@@ -109,7 +109,7 @@ bool HelperThread::Arm(bool on) {
       done &= ArmSocket(fd);
     } else if (::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr) != 0 &&
                errno == EBADF) {
-      lost_.store(true, std::memory_order_relaxed);
+      has_stale_socket_.store(true, std::memory_order_relaxed);
     }
   }
   return done;
@@ -146,7 +146,7 @@ void HelperThread::Run() {
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    if (by_socket && lost_.load(std::memory_order_relaxed)) Nap();
+    if (by_socket && has_stale_socket_.load(std::memory_order_relaxed)) Nap();
     until = work_(by_socket);
   }
 }

@@ -85,7 +85,7 @@ class HelperThread final : public LaneHelper {
   std::atomic<bool> stop_ = false;
   // A socket cannot leave the set any more: the program has closed our
   // descriptor, and another process holds the socket open.
-  std::atomic<bool> lost_ = false;
+  std::atomic<bool> has_stale_socket_ = false;
   std::atomic<uint64_t> wakeups_ = 0;
   std::atomic<uint64_t> timers_set_ = 0;
   // The events of the last Sleep.

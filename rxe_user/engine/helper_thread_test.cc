@@ -65,7 +65,7 @@ class HelperThreadTest : public ::testing::Test {
   std::unique_ptr<HelperThread> helper_;
 };
 
-TEST_F(HelperThreadTest, ComesWhenItIsTime) {
+TEST_F(HelperThreadTest, RunsAtTheGivenTime) {
   const Time when = Lane::Now() + 20 * kMillisecond;
   SetNext(when);
   ASSERT_TRUE(helper_->Start().ok());
@@ -76,7 +76,7 @@ TEST_F(HelperThreadTest, ComesWhenItIsTime) {
 
 // A timer that was set for a deadline that was pushed back expires, and is set
 // again without a run.
-TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
+TEST_F(HelperThreadTest, DoesNotRunForADeadlineThatWasPushedBack) {
   // Repeats with longer times until the deadline was moved before it expired,
   // which a busy machine may prevent.
   for (Time left = 10 * kMillisecond;; left *= 2) {
@@ -98,7 +98,7 @@ TEST_F(HelperThreadTest, DoesNotComeForADeadlineThatHasMovedAway) {
   }
 }
 
-TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
+TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatArePushedBack) {
   SetNext(Lane::Now() + 1000 * kSecond);
   ASSERT_TRUE(helper_->Start().ok());
   Await(1);
@@ -120,7 +120,7 @@ TEST_F(HelperThreadTest, SetsNoTimerForDeadlinesThatMoveAway) {
   EXPECT_LE(helper_->timers_set(), 2u);  // none for a deadline in the past
 }
 
-TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
+TEST_F(HelperThreadTest, RunsForArmedSockets) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
   ASSERT_TRUE(helper_->AddSocket(ends[0], /*armed=*/false));
@@ -153,7 +153,7 @@ TEST_F(HelperThreadTest, ComesForSocketsThatAreArmed) {
 
 // The program has closed a descriptor that it does not own, and another process
 // holds the socket open, so the socket cannot leave the epoll set.
-TEST_F(HelperThreadTest, ASocketThatTheProgramHasClosedCostsLittle) {
+TEST_F(HelperThreadTest, ASocketClosedByTheProgramCostsLittle) {
   int ends[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
   ASSERT_TRUE(helper_->AddSocket(ends[0], /*armed=*/true));
@@ -193,7 +193,7 @@ TEST_F(HelperThreadTest, WithoutItsDescriptorsItCostsLittle) {
 }
 
 // Memory files, which epoll refuses.
-TEST_F(HelperThreadTest, TellsWhatCannotBeArmed) {
+TEST_F(HelperThreadTest, ReportsWhatCannotBeArmed) {
   const int file = ::memfd_create("x", MFD_CLOEXEC);
   ASSERT_GE(file, 0);
   EXPECT_TRUE(helper_->AddSocket(file, /*armed=*/false));

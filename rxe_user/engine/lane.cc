@@ -73,9 +73,9 @@ LaneImpl::Found LaneImpl::Progress() {
   if (lock_.contended() &&
       polls_without_lock_.fetch_add(1, std::memory_order_relaxed) <
           kPollsWithoutLock) {
-    return NothingFor(now);
+    return EmptyPollResult(now);
   }
-  if (!lock_.TryLock()) return NothingFor(now);
+  if (!lock_.TryLock()) return EmptyPollResult(now);
   polls_without_lock_.store(0, std::memory_order_relaxed);
   Found found;
   if (port() != nullptr && Round(now, Caller::kPoller)) {
@@ -83,7 +83,7 @@ LaneImpl::Found LaneImpl::Progress() {
     app_.OnUsefulPoll(Now());
     ThreadActivity::OnUseful();
   } else {
-    found = NothingFor(now);
+    found = EmptyPollResult(now);
     if (found == Found::kNothing && app_.ShouldYield(now)) {
       found = Found::kNothingForLong;
     }
@@ -93,7 +93,7 @@ LaneImpl::Found LaneImpl::Progress() {
   return found;
 }
 
-LaneImpl::Found LaneImpl::NothingFor(Time now) const {
+LaneImpl::Found LaneImpl::EmptyPollResult(Time now) const {
   return ThreadActivity::IdleFor(app_.yield_after(), now)
              ? Found::kNothingForLong
              : Found::kNothing;
@@ -138,15 +138,15 @@ bool LaneImpl::PollOnce(Time now, bool by_socket) {
     Round(now, Caller::kFinisher);
     if (by_socket) NoteWake(now);
   }
-  waiter_comes_ = open && HasLeftovers();
-  const bool more = waiter_comes_;
+  waiter_runs_again_ = open && HasLeftovers();
+  const bool more = waiter_runs_again_;
   Unlock();
   return more;
 }
 
 void LaneImpl::LeaveWait() {
   lock_.Lock();
-  waiter_comes_ = false;
+  waiter_runs_again_ = false;
   if (port() != nullptr) {
     mode_.OnWaiterLeft();
     ApplyMode();
@@ -171,7 +171,7 @@ void LaneImpl::Unlock() {
 bool LaneImpl::MustWakeHelper() {
   const Time need = Need();
   if (need != kNever) last_need_ = need;
-  if (waiter_comes_ || need >= helper_wake_.load()) return false;
+  if (waiter_runs_again_ || need >= helper_wake_.load()) return false;
   helper_wake_ = need;
   ++counters_.helper_wakes;
   return true;
@@ -183,7 +183,7 @@ Time LaneImpl::Need() const {
   const Time batch = left ? batcher_.deadline() : kNever;
   // In this mode the helper wakes soon in any case.
   if (mode_.is(Mode::kPolling)) return batch;
-  const Time rested = rest_until_.load(std::memory_order_relaxed);
+  const Time rested = disarmed_until_.load(std::memory_order_relaxed);
   return std::min({batch, endpoint_.NextTimeout(), rearm_at_,
                    rested != 0 ? rested : kNever,
                    port_->blocked() ? retry_.at() : kNever});
@@ -199,8 +199,8 @@ bool LaneImpl::MayLeave() const {
 }
 
 void LaneImpl::ApplyMode() {
-  Time rest = rest_until_.load(std::memory_order_relaxed);
-  if (rest != 0 && rest <= Now()) rest_until_ = rest = 0;
+  Time rest = disarmed_until_.load(std::memory_order_relaxed);
+  if (rest != 0 && rest <= Now()) disarmed_until_ = rest = 0;
   const bool arm =
       rest == 0 &&
       (mode_.is(Mode::kArmed) ||
@@ -215,7 +215,7 @@ void LaneImpl::ApplyMode() {
 void LaneImpl::NoteWake(Time now) {
   if (!futile_wakes_.OnWake()) return;
   ++counters_.socket_rests;
-  rest_until_ = now + FutileWakes::kRest;
+  disarmed_until_ = now + FutileWakes::kRest;
   ApplyMode();
 }
 

@@ -75,7 +75,7 @@ TEST_F(BurstTest, PostsShareSends) {
 // The one signaled request among many is what the application waits for when
 // its send queue is full. It is sent at once, so the application posts the next
 // ones while the peer processes it.
-TEST_F(BurstTest, TheOneThatIsWaitedForGoesAtOnce) {
+TEST_F(BurstTest, TheSignaledRequestIsSentAtOnce) {
   Waves(10);
   const auto post = [&](int count, bool signaled) {
     for (int i = 0; i < count; ++i) end_.PostLocked(signaled);
@@ -96,7 +96,7 @@ TEST_F(BurstTest, TheOneThatIsWaitedForGoesAtOnce) {
 }
 
 // Each queue pair fills bursts of its own.
-TEST_F(BurstTest, MoreAreLeftForMoreQueuePairs) {
+TEST_F(BurstTest, BatchesGrowWithTheQueuePairs) {
   Waves(10);
   const auto sent_after = [&](int posts) {
     const Lane::Guard guard(lane_);
@@ -127,7 +127,7 @@ TEST_F(BurstTest, MoreAreLeftForMoreQueuePairs) {
   EXPECT_EQ(sent_after(1), 192);
 }
 
-TEST_F(BurstTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
+TEST_F(BurstTest, APreemptedThreadStillCountsAsPolling) {
   Waves(10);
   for (int i = 0; i < 10; ++i) {
     Away(3 * kMillisecond);
@@ -138,7 +138,7 @@ TEST_F(BurstTest, AThreadThatLosesItsCoreIsNotTakenForOneThatStops) {
 
 // An application that was preempted so often that adaptive arming began is
 // recognized by its long rows of posts.
-TEST_F(BurstTest, OneThatIsTakenToWaitForItsMemoryShares) {
+TEST_F(BurstTest, LongRowsOfPostsEndAdaptiveArming) {
   ActivateAdaptiveArming(&peer_);
   Waves(1);
   EXPECT_FALSE(helper_.armed);
@@ -209,7 +209,7 @@ TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
 }
 
 // Single posts with long gaps.
-TEST_F(DeadlineTest, HoldsForATrickle) {
+TEST_F(DeadlineTest, HoldsForSinglePosts) {
   Waves(10);
   port_->send_cost = 0;
   for (int i = 0; i < 100; ++i) {
@@ -224,7 +224,7 @@ TEST_F(DeadlineTest, HoldsForATrickle) {
 }
 
 // While there are batches, the helper wakes often enough by itself.
-TEST_F(DeadlineTest, TakesNoCallForEachBatch) {
+TEST_F(DeadlineTest, WakesNoHelperForEachBatch) {
   Waves(10);
   const uint64_t calls = lane_.counters().helper_wakes;
   const uint64_t batched = lane_.counters().posts_batched;

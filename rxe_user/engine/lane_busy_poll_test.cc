@@ -43,7 +43,7 @@ class BulkTest : public LaneTest {
   std::vector<uint8_t> to_ = from_;
 };
 
-TEST_F(BulkTest, IsAwaitedWhileItFlows) {
+TEST_F(BulkTest, HelperBusyPollsWhileItFlows) {
   EXPECT_GT(Arrive(), now + kMillisecond);
   for (int i = 0; i < 100; ++i) {
     now += 20 * kMicrosecond;
@@ -73,7 +73,7 @@ TEST_F(BulkTest, IsAwaitedWhileItFlows) {
 }
 
 // The thread that busy polling waits for may need this core.
-TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
+TEST_F(BulkTest, EmptyRoundsYieldTheCore) {
   Arrive();
   const uint64_t before = lane_.counters().yields;
   for (int i = 0; i < 10; ++i) {
@@ -94,7 +94,7 @@ TEST_F(BulkTest, LooksInVainLeaveTheCoreToOthers) {
 
 // An application that polls at times may be preempted by the helper, which must
 // not keep its core by busy polling.
-TEST_F(BulkTest, IsNotAwaitedInPlaceOfOneThatPolls) {
+TEST_F(BulkTest, NoBusyPollingBesideAPollingApplication) {
   for (int i = 0; i < 100; ++i) {
     if (i % 10 == 0) lane_.Progress();
     now += 40 * kMicrosecond;
@@ -117,7 +117,7 @@ class SpinTest : public LaneTest {
   LaneEnd peer_;
 };
 
-TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
+TEST_F(SpinTest, BusyPollsAfterAnArrival) {
   EXPECT_GT(peer_.lane.RunHelper(), now + kMillisecond);  // nothing has arrived
   for (int i = 0; i < 3; ++i) {
     EXPECT_LT(Arrive(), now + kAtOnce);
@@ -134,7 +134,7 @@ TEST_F(SpinTest, LooksOnAfterWhatItTookIn) {
 }
 
 // A polling application notices arrivals itself.
-TEST_F(SpinTest, NotBesideOneThatPolls) {
+TEST_F(SpinTest, NotBesideAPollingApplication) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 5; ++i) peer_.lane.Progress();
   EXPECT_GE(peer_.lane.RunHelper(), now + 20 * kMicrosecond);
@@ -155,7 +155,7 @@ TEST_F(SpinTest, OnePollDoesNotEndIt) {
 }
 
 // Packets that it retransmits or sends itself do not start it.
-TEST_F(SpinTest, NotAfterWhatItSends) {
+TEST_F(SpinTest, NotAfterItsOwnSends) {
   peer_.port->is_blocked = peer_.port->block_next = true;
   peer_.Post();
   now += kMillisecond;
@@ -166,7 +166,7 @@ TEST_F(SpinTest, NotAfterWhatItSends) {
 }
 
 // With adaptive arming the sockets wake the helper instead.
-TEST_F(SpinTest, NotWhereArmingIsAdaptive) {
+TEST_F(SpinTest, NotWithAdaptiveArming) {
   const auto arrive = [&] {
     for (int polls = 0; polls < 4; ++polls) peer_.lane.Progress();
     peer_.lane.RunHelper();
@@ -184,7 +184,7 @@ TEST_F(SpinTest, NotWhereArmingIsAdaptive) {
 
 // The ACK is held for the answer of an application that has answered the last
 // messages at once, however often the helper polls meanwhile.
-TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
+TEST_F(SpinTest, LeavesTheAckToTheAnswer) {
   const std::vector<int>& sent = peer_.port->packets;
   for (int i = 0; i < 8; ++i) {
     now += kMillisecond;
@@ -215,7 +215,7 @@ TEST_F(SpinTest, LeavesTheAcknowledgementToTheAnswer) {
   EXPECT_EQ(sent.size(), before + 1);
 }
 
-TEST_F(SpinTest, NotBesideAThreadThatWaits) {
+TEST_F(SpinTest, NotBesideAWaitingThread) {
   peer_.lane.EnterWait();
   EXPECT_GT(Arrive(), now + kAtOnce);
   peer_.lane.LeaveWait();

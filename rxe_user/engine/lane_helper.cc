@@ -43,7 +43,7 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
     round = RunInPlace(now);
     if (by_socket) NoteWake(now);
-    if (mode_.is(Mode::kPolling)) polls = JudgePolling(seen, &round);
+    if (mode_.is(Mode::kPolling)) polls = UpdatePollingMode(seen, &round);
   } else if (batcher_.deadline() <= now) {
     TransmitSome(now);
   }
@@ -107,7 +107,7 @@ bool LaneImpl::ApplicationPolls(Time seen) {
 // Receives, runs timers and transmits for an application that does not poll.
 LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
   HelperRound round;
-  round.found_left = HasLeftovers();
+  round.had_leftovers = HasLeftovers();
   round.received = ReceiveSome(now, Caller::kFinisher);
   RunTimers(now);
   if (round.received != 0 && HasLeftovers() && acks_.OnArrival(now)) {
@@ -126,9 +126,9 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
 }
 
 // Whether the application, which was not seen to poll, still counts as polling.
-bool LaneImpl::JudgePolling(Time seen, HelperRound* round) {
+bool LaneImpl::UpdatePollingMode(Time seen, HelperRound* round) {
   const Time age = app_.CallAge(seen);
-  const bool found = round->found_left || round->received != 0;
+  const bool found = round->had_leftovers || round->received != 0;
   round->missed = !armed_ && found && age >= app_.checked_lease();
   if (round->missed) {
     ++counters_.missed_arrivals;

@@ -126,8 +126,8 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool PollOnce(transport::Time now, bool by_socket = false);
   // Unless 0, threads must not wait on the sockets until this time, because
   // these woke them for nothing.
-  transport::Time sockets_rest_until() const {
-    return rest_until_.load(std::memory_order_relaxed);
+  transport::Time sockets_disarmed_until() const {
+    return disarmed_until_.load(std::memory_order_relaxed);
   }
   void LeaveWait();
 
@@ -158,14 +158,14 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
  private:
   // The result of a poll that found nothing.
-  Found NothingFor(transport::Time now) const;
+  Found EmptyPollResult(transport::Time now) const;
   // Who makes a round. A poller may leave small packets for its next call; a
   // finisher sends them.
   enum class Caller { kPoller, kFinisher };
   // What a round of the helper did.
   struct HelperRound {
-    bool found_left = false;  // there were leftovers
-    size_t received = 0;      // bytes
+    bool had_leftovers = false;
+    size_t received = 0;  // bytes
     size_t sent = 0;
     bool more_is_near = false;
     bool missed = false;  // arrivals had waited since the application stopped
@@ -209,7 +209,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool ApplicationPolls(transport::Time seen);
   HelperRound RunInPlace(transport::Time now);
   void LengthenInterval();
-  bool JudgePolling(transport::Time seen, HelperRound* round);
+  bool UpdatePollingMode(transport::Time seen, HelperRound* round);
   transport::Time ChangeMode(transport::Time now, bool polls,
                              const HelperRound& round);
 
@@ -237,11 +237,12 @@ class LaneImpl final : public Lane, private transport::StraySink {
   transport::Time rearm_at_ = transport::kNever;
   FutileWakes futile_wakes_;
   // Until then sockets must not wake threads; 0: they may.
-  std::atomic<transport::Time> rest_until_ = 0;
+  std::atomic<transport::Time> disarmed_until_ = 0;
   // When the helper will wake. In kPolling, the helper writes this without the
   // lock.
   std::atomic<transport::Time> helper_wake_ = transport::kNever;
-  bool waiter_comes_ = false;  // a waiting thread makes another round at once
+  // A waiting thread makes another round at once.
+  bool waiter_runs_again_ = false;
   // The last Need() that Unlock() compared, unless it was kNever.
   transport::Time last_need_ = 0;
   // Until then the helper leaves an ACK to be piggybacked on the answer.

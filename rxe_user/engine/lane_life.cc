@@ -86,7 +86,7 @@ void LaneImpl::Close() {
   mode_.OnClosed();
   armed_ = false;
   rearm_at_ = kNever;
-  rest_until_ = 0;
+  disarmed_until_ = 0;
   helper_wake_ = kNever;
   helper_ = nullptr;
   slot_ = nullptr;

@@ -49,7 +49,7 @@ TEST_F(LaneTest, PollingModeEndsWhenPollingDoes) {
   EXPECT_TRUE(helper_.armed);
 }
 
-TEST_F(LaneTest, ChecksBecomeFewerWhilePollingGoesOn) {
+TEST_F(LaneTest, ChecksBecomeRarerDuringPolling) {
   Post();
   EnterPollingMode();
   for (const int us : {40, 80, 160, 320, 640, 1280, 2560, 2560}) {
@@ -77,7 +77,7 @@ TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
 }
 
 // If the helper left the socket unread, it would be woken again.
-TEST_F(LaneTest, AnArrivalThatTheSocketsToldOfWaitsForTheLock) {
+TEST_F(LaneTest, AnArrivalAtAnArmedSocketWaitsForTheLock) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
@@ -98,7 +98,7 @@ TEST_F(LaneTest, WithoutPollsACheckWaitsForTheLock) {
 }
 
 // A check without the lock gives up the helper's earlier wake-up.
-TEST_F(LaneTest, AfterACheckTheEndOfPollingModeCallsTheHelper) {
+TEST_F(LaneTest, AfterACheckTheEndOfPollingModeWakesTheHelper) {
   EnterPollingMode();
   lane_.Progress();
   now = lane_.RunHelper();
@@ -111,7 +111,7 @@ TEST_F(LaneTest, AfterACheckTheEndOfPollingModeCallsTheHelper) {
 }
 
 // The last post before such an application stops is sent.
-TEST_F(LaneTest, NoPostIsLeftWhileArmingIsAdaptive) {
+TEST_F(LaneTest, NoPostIsLeftWithAdaptiveArming) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
@@ -153,7 +153,7 @@ TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
 
 // A check finds an ACK that a poll has just left. The application cannot have
 // polled since if the helper runs on its core.
-TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
+TEST_F(LaneTest, ACheckLeavesTheAckOfAPoll) {
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
@@ -173,7 +173,7 @@ TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
 
 // A helper that runs late may itself, with its timer, have kept the application
 // off its core.
-TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
+TEST_F(LaneTest, ALateHelperJudgesByItsDueTime) {
   LaneEnd peer;
   Join(&peer);
   for (int i = 0; i < 5; ++i) lane_.Progress();
@@ -194,7 +194,7 @@ TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
 }
 
 // Nor of one that posts.
-TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
+TEST_F(LaneTest, ALateHelperJudgesAPosterByItsDueTime) {
   LaneEnd peer;
   Join(&peer);
   for (int i = 0; i < 5; ++i) lane_.Progress();
@@ -211,7 +211,7 @@ TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
 
 // A helper with more to send than one turn allows returns at once for the next
 // turn: it does not take the application for polling.
-TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
+TEST_F(LaneTest, AHelperWithMoreToSendContinues) {
   constexpr uint32_t kQps = 80;  // a turn makes 32 bursts
   for (uint32_t i = 1; i < kQps; ++i) {
     end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
@@ -270,7 +270,7 @@ TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
 }
 
 // Nor does adaptive arming take it for one that waits for its memory.
-TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
+TEST_F(LaneTest, TakingCompletionsEndsAdaptiveArming) {
   LaneEnd peer;
   Join(&peer);
   ActivateAdaptiveArming(&peer);
@@ -287,7 +287,7 @@ TEST_F(LaneTest, TakingCompletionsIsNotStayingAway) {
 
 // Two threads poll, and one of them finds something every microsecond. The
 // other one still yields when it has found nothing for long.
-TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
+TEST_F(LaneTest, AnIdleThreadYieldsToABusyOne) {
   using Found = LaneImpl::Found;
   LaneEnd peer;
   Join(&peer);
@@ -321,7 +321,7 @@ TEST_F(LaneTest, AThreadThatFindsNothingLeavesItsCoreToThoseThatDo) {
 // An application waits for its memory to change, and answers: from the fifth
 // time on, its ACK is sent with the answer. Sent alone, it would wake the peer
 // for nothing.
-TEST_F(LaneTest, AnAnswerTakesTheAcknowledgementAlong) {
+TEST_F(LaneTest, AnAnswerCarriesTheAck) {
   LaneEnd peer;
   Join(&peer);
   // The number of packets that the helper sends when a WRITE arrives.

@@ -72,7 +72,7 @@ void LaneImpl::ReceiveFrames(Time now, bool patient, RoundBudget* budget) {
   budget->Charge(raw_.load(std::memory_order_relaxed)->Receive(now, patient));
 }
 
-// A queue pair's number begins with its slot's.
+// The upper bits of a queue pair number are its slot.
 void LaneImpl::OnStray(const transport::Datagram& datagram, uint32_t qpn) {
   if (SlotOf(qpn) == slot_number_ || slot_ == nullptr) return;
   ++counters_.strays_forwarded;

@@ -33,7 +33,7 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
 }
 
 // The helper thread finds no memory: it retries, and leaves the lane unlocked.
-TEST_F(LaneTest, GoesOnWhenThereIsMemoryAgain) {
+TEST_F(LaneTest, ContinuesWhenThereIsMemoryAgain) {
   LaneEnd peer;
   Join(&peer);
   peer.Post();
@@ -68,7 +68,7 @@ TEST_F(LaneTest, BatchesPostsWhileTheApplicationPolls) {
   EXPECT_EQ(helper_.wakes, wakes);
 }
 
-TEST_F(LaneTest, CallsTheHelperWhenPostsComeInRows) {
+TEST_F(LaneTest, WakesTheHelperForRowsOfPosts) {
   Post();
   lane_.RunHelper();
   for (int i = 0; i < 20 && helper_.wakes < 2; ++i) {
@@ -87,7 +87,7 @@ TEST_F(LaneTest, CallsTheHelperWhenPostsComeInRows) {
   EXPECT_FALSE(lane_.endpoint().HasTransmit());
 }
 
-TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
+TEST_F(LaneTest, DroppingTheLeaseSendsLeftovers) {
   Post();
   EnterPollingMode();
   const int before = PacketsSent();
@@ -100,7 +100,7 @@ TEST_F(LaneTest, DroppingTheLeaseSendsWhatWasLeft) {
 
 // A request and the ACK of the peer's last request arrive together. The ACK,
 // though last in the datagram, is processed first, as if hardware had sent it.
-TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
+TEST_F(LaneTest, AnAckIsProcessedBeforeTheRequestsInItsBatch) {
   LaneEnd peer;
   Join(&peer);
   end_.to = &peer;
@@ -130,7 +130,7 @@ TEST_F(LaneTest, AnAcknowledgementComesBeforeTheRequestsBesideIt) {
 
 // A helper that the sockets wake answers a single arrival before it receives
 // again.
-TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
+TEST_F(LaneTest, AnswersBeforeItReceivesAgain) {
   LaneEnd peer;
   Join(&peer);
   port_->says_more = true;
@@ -157,7 +157,7 @@ TEST_F(LaneTest, AnswersBeforeItLooksForMore) {
   EXPECT_EQ(port_->calls, "rrs");
 }
 
-TEST_F(LaneTest, GivesUpItsCoreWhenItPolledInVainForLong) {
+TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
   LaneEnd peer;
   Join(&peer);
   const auto yields = [this] { return lane_.counters().yields; };
@@ -198,7 +198,7 @@ TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   EXPECT_EQ(lane_.counters().yields, 1u);
 }
 
-TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
+TEST_F(LaneTest, KeepsBlockedSendsAndRetries) {
   port_->block_next = true;
   Post();
   Post();
@@ -218,7 +218,7 @@ TEST_F(LaneTest, HoldsWhatIsBlockedAndTriesAgain) {
   EXPECT_GE(PacketsSent(), 2);  // and perhaps a probe
 }
 
-TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
+TEST_F(LaneTest, AWaitingThreadReplacesTheHelper) {
   lane_.EnterWait();
   EXPECT_FALSE(helper_.armed);
   Post();
@@ -237,7 +237,7 @@ TEST_F(LaneTest, AThreadThatWaitsTakesTheHelpersPlace) {
 
 // A socket that is added later is not among those that a thread already waits
 // on.
-TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
+TEST_F(LaneTest, AddedSocketsAreServed) {
   lane_.SocketAdded(3);
   EXPECT_TRUE(helper_.added_armed);
   lane_.EnterWait();
@@ -250,7 +250,7 @@ TEST_F(LaneTest, SocketsThatAreAddedHaveSomebody) {
 }
 
 // The helper polls a socket that cannot be armed, until it can be.
-TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
+TEST_F(LaneTest, SocketsThatCannotBeArmedArePolled) {
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
@@ -297,7 +297,7 @@ TEST_F(LaneTest, WhatCannotBeArmedIsLookedFor) {
 
 // Sockets that wake the helper for nothing are disarmed for a while, and
 // polled.
-TEST_F(LaneTest, SocketsThatWakeForNothingRest) {
+TEST_F(LaneTest, SpuriouslyReadableSocketsAreDisarmed) {
   LaneEnd peer;
   Join(&peer);
   Time until = kNever;
@@ -333,7 +333,7 @@ TEST_F(LaneTest, SocketsThatWakeForNothingRest) {
 }
 
 // What other threads receive meanwhile counts.
-TEST_F(LaneTest, SocketsThatBringSomethingDoNotRest) {
+TEST_F(LaneTest, SocketsWithArrivalsStayArmed) {
   LaneEnd peer;
   Join(&peer);
   for (int i = 0; i < 100; ++i) {
@@ -346,7 +346,7 @@ TEST_F(LaneTest, SocketsThatBringSomethingDoNotRest) {
   EXPECT_EQ(lane_.counters().socket_rests, 0u);
 }
 
-TEST_F(LaneTest, ForwardsWhatIsForOtherSlots) {
+TEST_F(LaneTest, ForwardsStraysOfOtherSlots) {
   transport::GroBatch batch;
   batch.source = *wire::IpAddress::Parse("10.0.0.2");
   batch.destination = *wire::IpAddress::Parse("10.0.0.1");

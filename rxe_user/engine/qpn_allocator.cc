@@ -11,9 +11,9 @@ uint16_t Random16() { return static_cast<uint16_t>(SecureRandom32()); }
 
 std::optional<uint16_t> QpnAllocator::Allocate() {
   if (taken_count_ == taken_.size()) {
-    if (resting_.empty()) return std::nullopt;
-    taken_.reset(resting_.front());
-    resting_.pop_front();
+    if (released_.empty()) return std::nullopt;
+    taken_.reset(released_.front());
+    released_.pop_front();
     --taken_count_;
   }
   for (uint16_t number = Random16();;) {
@@ -32,10 +32,10 @@ std::optional<uint16_t> QpnAllocator::Allocate() {
 
 void QpnAllocator::Release(uint16_t number) {
   if (number <= 1 || !taken_.test(number)) return;
-  resting_.push_back(number);
-  if (resting_.size() > kResting) {
-    taken_.reset(resting_.front());
-    resting_.pop_front();
+  released_.push_back(number);
+  if (released_.size() > kQuarantine) {
+    taken_.reset(released_.front());
+    released_.pop_front();
     --taken_count_;
   }
 }

@@ -19,17 +19,17 @@ class QpnAllocator {
   std::optional<uint16_t> Allocate();
   void Release(uint16_t number);
   // Numbers that are allocated and not released.
-  size_t in_use() const { return taken_count_ - kSpecial - resting_.size(); }
+  size_t in_use() const { return taken_count_ - kSpecial - released_.size(); }
 
  private:
   // Released numbers that are not reused yet. The oldest becomes free first.
-  static constexpr size_t kResting = 16384;
+  static constexpr size_t kQuarantine = 16384;
 
   static constexpr size_t kSpecial = 2;  // 0 and 1
 
   std::bitset<65536> taken_;       // in use, resting or special
   size_t taken_count_ = kSpecial;  // bits set in taken_
-  std::deque<uint16_t> resting_;
+  std::deque<uint16_t> released_;
 };
 
 }  // namespace rxe_user

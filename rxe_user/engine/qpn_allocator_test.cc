@@ -7,7 +7,7 @@
 namespace rxe_user {
 namespace {
 
-TEST(QpnAllocator, GivesEveryNumberOnceAndNoSpecialOnes) {
+TEST(QpnAllocator, ReturnsEveryNumberOnceAndNoSpecialOnes) {
   QpnAllocator numbers;
   std::set<uint16_t> seen;
   for (int i = 0; i < 65534; ++i) {
@@ -48,7 +48,7 @@ TEST(QpnAllocator, IsSparseAndRandom) {
   EXPECT_LT(neighbours, 10);
 }
 
-TEST(QpnAllocator, IgnoresWhatWasNeverGiven) {
+TEST(QpnAllocator, IgnoresNumbersThatWereNeverAllocated) {
   QpnAllocator numbers;
   numbers.Release(0);
   numbers.Release(1);

@@ -112,16 +112,16 @@ constexpr int64_t kRecheckNs = 10'000'000;
 struct ThreadState {
   int64_t checked_at = 0;  // CLOCK_MONOTONIC_COARSE, ns; 0 = never
   bool handler_runs = false;
-  bool in_spell = false;
-  bool checked_in_spell = false;
+  bool in_scope = false;
+  bool checked_in_scope = false;
 };
 thread_local ThreadState thread_state;
 
 // Cached for kRecheckNs, since it takes three system calls.
 bool MayFault() {
   ThreadState& state = thread_state;
-  if (state.checked_in_spell) return state.handler_runs;
-  state.checked_in_spell = state.in_spell;
+  if (state.checked_in_scope) return state.handler_runs;
+  state.checked_in_scope = state.in_scope;
   timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   const int64_t ns = now.tv_sec * 1'000'000'000 + now.tv_nsec;
@@ -224,14 +224,14 @@ void PrepareGuardedAccess() {
 
 ScopedFaultGuard::ScopedFaultGuard() {
 #if RXE_USER_GUARDED_ASM
-  thread_state.in_spell = true;
+  thread_state.in_scope = true;
 #endif
 }
 
 ScopedFaultGuard::~ScopedFaultGuard() {
 #if RXE_USER_GUARDED_ASM
-  thread_state.in_spell = false;
-  thread_state.checked_in_spell = false;
+  thread_state.in_scope = false;
+  thread_state.checked_in_scope = false;
 #endif
 }
 

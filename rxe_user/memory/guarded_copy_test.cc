@@ -199,7 +199,7 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
 }
 
 // The bytes behind the copy may not be mapped.
-TEST_P(GuardedCopyByTest, FetchingAheadNeedsNoMemory) {
+TEST_P(GuardedCopyByTest, PrefetchingNeedsNoMemory) {
   Pages pages;
   std::vector<uint8_t> buffer(kPage);
   for (size_t size : {1, 128, 200, 1000, 4096}) {
@@ -349,7 +349,7 @@ bool TheKernelCopies() {
          static_cast<ssize_t>(sizeof(to));
 }
 
-TEST_F(GuardedCopyTest, ByTheKernel) {
+TEST_F(GuardedCopyTest, CopiesByTheKernel) {
   if (!TheKernelCopies()) GTEST_SKIP() << "no process_vm_readv";
   Pages pages;
   std::vector<uint8_t> from(300), to(300);
@@ -436,19 +436,19 @@ void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 // In children, where no handler is installed yet, the order matters.
 #if defined(__x86_64__) || defined(__aarch64__)
 // A scope checks once: a handler that is installed later gets the fault.
-TEST(GuardedCopyChainTest, LooksOnceInASpell) {
-  const auto fault_behind = [](bool in_spell) {
+TEST(GuardedCopyChainTest, ChecksOnceInAScope) {
+  const auto fault_behind = [](bool in_scope) {
     PrepareGuardedAccess();
     Pages pages;
     uint8_t byte = 0;
-    std::optional<ScopedFaultGuard> spell;
-    spell.emplace();
+    std::optional<ScopedFaultGuard> guard;
+    guard.emplace();
     if (!GuardedCopyTo(pages.begin(), &byte, 1)) _exit(1);
     struct sigaction theirs = {};
     theirs.sa_handler = [](int) { _exit(17); };
     sigaction(SIGSEGV, &theirs, nullptr);
     WaitForRecheck();
-    if (!in_spell) spell.reset();
+    if (!in_scope) guard.reset();
     _exit(GuardedCopyTo(pages.end(), &byte, 1) ? 2 : 18);
   };
   EXPECT_EQ(WEXITSTATUS(InChild([&] { fault_behind(true); })), 17);
@@ -619,7 +619,7 @@ TEST(GuardedCopyChainTest, TheEarlierHandlerKeepsItsStack) {
   EXPECT_EQ(WEXITSTATUS(status), 17);
 }
 
-TEST(GuardedCopyChainTest, BrokenMemoryElsewhereIsNoFaultOfOurs) {
+TEST(GuardedCopyChainTest, BrokenMemoryElsewhereIsNotOurFault) {
   const int status = Again("--broken-memory");
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 17);

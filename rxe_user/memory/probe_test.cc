@@ -32,7 +32,7 @@ class ProbeTest : public testing::Test {
   uint8_t* base_ = nullptr;
 };
 
-TEST_F(ProbeTest, TellsWhatIsThere) {
+TEST_F(ProbeTest, FindsWhatIsMapped) {
   for (const bool by_list : {false, true}) {
     const auto probe = [&](size_t from, size_t bytes, bool write) {
       const auto begin = reinterpret_cast<uintptr_t>(base_) + from;

@@ -37,8 +37,8 @@ struct Region {
 };
 
 // Thread: any. It has one lock, the innermost of all. Keys are 32 random bits,
-// so a peer can only guess them. The lookup hashes the whole key with a
-// per-process seed, so its time does not show how close a guess was.
+// so a peer can only guess them. A key is looked up as a whole, so the time of
+// a lookup does not show how close a guess was.
 //
 // A memory window (IBA vol. 1, 10.6.7) is a key for a part of a region. It is
 // looked up like a region, by the upper 24 bits of its key, which are random;

@@ -29,7 +29,7 @@ uint32_t AddWhenThereIsMemory(Add add) {
   }
 }
 
-TEST(RegionTableMemoryTest, KeysAreFoundAfterOneThatCouldNotBeAdded) {
+TEST(RegionTableMemoryTest, KeysAreFoundAfterAFailedAdd) {
   transport::refuse_allocation = transport::RefuseWhenNoneIsLeft;
   std::array<uint8_t, 100> bytes{};
   Region region;

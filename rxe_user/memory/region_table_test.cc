@@ -47,7 +47,7 @@ class RegionTableTest : public testing::Test {
   SpanList spans_;
 };
 
-TEST_F(RegionTableTest, NamesTheBytes) {
+TEST_F(RegionTableTest, TranslatesToBytes) {
   ASSERT_EQ(Translate(0x1000 + 10, 20), MemoryStatus::kOk);
   ASSERT_EQ(spans_.size(), 1u);
   EXPECT_EQ(spans_[0].data, bytes_.data() + 10);
@@ -111,7 +111,7 @@ TEST_F(RegionTableTest, ManyRegions) {
 
 // After one thread has replaced a region, no thread sees the old one, and none
 // sees a mixture.
-TEST_F(RegionTableTest, ReplacedWhileOthersLook) {
+TEST_F(RegionTableTest, ReplacedDuringLookups) {
   std::atomic<bool> stop = false;
   std::atomic<uint64_t> begun = 1;  // the newest that may exist
   std::atomic<uint64_t> done = 1;   // the oldest
@@ -193,7 +193,7 @@ TEST_F(RegionTableTest, RegionsAreNotInvalidated) {
   EXPECT_EQ(Translate(0x1000, 1), MemoryStatus::kOk);
 }
 
-TEST_F(RegionTableTest, NullMemoryReadsAsZeroAndForgetsWhatIsWritten) {
+TEST_F(RegionTableTest, NullMemoryReadsAsZeroAndDropsWrites) {
   Region null;
   null.pd = 7;
   null.access = transport::kAccessLocalWrite;

@@ -56,7 +56,7 @@ class WindowTest : public testing::Test {
   SpanList spans_;
 };
 
-TEST_F(WindowTest, NamesAPartOfARegion) {
+TEST_F(WindowTest, TranslatesAPartOfARegion) {
   for (const WindowType type : {WindowType::k1, WindowType::k2}) {
     const uint32_t rkey = table_.AddWindow(kPd, type);
     EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);  // not bound
@@ -87,7 +87,7 @@ TEST_F(WindowTest, NamesAPartOfARegion) {
   }
 }
 
-TEST_F(WindowTest, OnlyType2IsOneQueuePairs) {
+TEST_F(WindowTest, OnlyType2BelongsToOneQueuePair) {
   const uint32_t type_1 = table_.AddWindow(kPd, WindowType::k1);
   const uint32_t type_2 = table_.AddWindow(kPd, WindowType::k2);
   ASSERT_EQ(table_.Bind(Part(type_1)), MemoryStatus::kOk);
@@ -124,7 +124,7 @@ TEST_F(WindowTest, ZeroBased) {
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kOutOfRange);
 }
 
-TEST_F(WindowTest, WhatCannotBeBound) {
+TEST_F(WindowTest, RefusedBindings) {
   const uint32_t rkey = table_.AddWindow(kPd, WindowType::k1);
   const auto bind = [&](auto&& change) {
     WindowBinding binding = Part(rkey);
@@ -167,7 +167,7 @@ TEST_F(WindowTest, WhatCannotBeBound) {
             MemoryStatus::kBadKey);
 }
 
-TEST_F(WindowTest, Type1IsBoundAnewAndUnboundByZeroLength) {
+TEST_F(WindowTest, Type1CanBeReboundAndIsUnboundByZeroLength) {
   const uint32_t rkey = table_.AddWindow(kPd, WindowType::k1);
   ASSERT_EQ(table_.Bind(Part(rkey)), MemoryStatus::kOk);
   ASSERT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kOk);

@@ -54,8 +54,8 @@ bool CompletionQueue::Push(const Completion& completion) {
       // The peers only see that responses stop.
       WarnOnce(absl::StrCat("a completion queue of ", capacity_,
                             " entries has overrun and its queue pairs go to "
-                            "the error state: make it as large as what can be "
-                            "outstanding, or poll it more often"));
+                            "the error state: make it large enough for all "
+                            "outstanding requests, or poll it more often"));
       return false;
     }
     ring_[head_].place.GiveUp();
@@ -69,24 +69,24 @@ bool CompletionQueue::Push(const Completion& completion) {
   if (armed_ == Armed::kNext ||
       (armed_ == Armed::kSolicited &&
        (completion.solicited || completion.status != WcStatus::kSuccess))) {
-    OnWanted(1);
+    OnEventWanted(1);
   }
   return true;
 }
 
-void CompletionQueue::OnWanted(uint32_t completions) {
+void CompletionQueue::OnEventWanted(uint32_t completions) {
   const bool first = held_ == 0;
   held_ += completions;
   const bool at_once = hold_count_ == 0 && hold_period_ == 0;
   if (at_once || (hold_count_ != 0 && held_ >= hold_count_) ||
       count_.load(std::memory_order_relaxed) == capacity_) {
-    Announce();
+    RaiseEvent();
   } else if (first && hold_period_ != 0) {
-    HoldBack(hold_period_ * transport::kMicrosecond);
+    StartHoldTimer(hold_period_ * transport::kMicrosecond);
   }
 }
 
-void CompletionQueue::HoldBack(Time time) {
+void CompletionQueue::StartHoldTimer(Time time) {
   hold_until_ = Lane::Now() + time;
   engine_.SetAlarm(alarm_, time);
 }
@@ -99,7 +99,7 @@ void CompletionQueue::OnAlarm() {
   if (left > 0) {
     engine_.SetAlarm(alarm_, left);
   } else {
-    Announce();
+    RaiseEvent();
   }
 }
 
@@ -112,11 +112,12 @@ int CompletionQueue::Moderate(uint16_t count, uint16_t period) {
   }
   hold_count_ = count;
   hold_period_ = period;
-  if (const uint32_t held = std::exchange(held_, 0); held > 0) OnWanted(held);
+  if (const uint32_t held = std::exchange(held_, 0); held > 0)
+    OnEventWanted(held);
   return 0;
 }
 
-void CompletionQueue::Announce() {
+void CompletionQueue::RaiseEvent() {
   armed_ = Armed::kNo;
   held_ = 0;
   config_.channel->Post({0, config_.element, 0, &completion_account_});

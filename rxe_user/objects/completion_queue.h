@@ -76,8 +76,8 @@ class CompletionQueue final : public transport::CompletionSink {
   // Drops the completions of `qpn` that were not polled: its queue pair is
   // reset or destroyed, and the application may have freed its work requests.
   void Forget(uint32_t qpn);
-  // `queue` is destroyed before the queues whose completions refer to it. These
-  // may still be polled.
+  // `queue` is about to be destroyed: its completions may still be polled, but
+  // must not refer to it any more.
   void ForgetPlaces(const transport::Retrieved* queue);
 
   // The queue has lost completions. Its queue pairs go to the error state: each
@@ -108,9 +108,9 @@ class CompletionQueue final : public transport::CompletionSink {
   enum class Armed : uint8_t { kNo, kSolicited, kNext };
 
   // Completions were added that an event is requested for. mutex_ held.
-  void OnWanted(uint32_t completions);
-  void HoldBack(transport::Time time);  // mutex_ held
-  void Announce();                      // mutex_ held
+  void OnEventWanted(uint32_t completions);
+  void StartHoldTimer(transport::Time time);  // mutex_ held
+  void RaiseEvent();                          // mutex_ held
   void OnAlarm();
 
   // A ring of `capacity` entries, or null.
@@ -133,8 +133,8 @@ class CompletionQueue final : public transport::CompletionSink {
   transport::Time hold_until_ = 0;
   uint64_t alarm_ = 0;  // 0: none
   TakenCompletions taken_;
-  EventAccount completion_account_;  // by the channel's lock
-  EventAccount async_account_;       // by the async queue's lock
+  EventAccount completion_account_;  // guarded by the channel's lock
+  EventAccount async_account_;       // guarded by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
   std::atomic<bool> overrun_{false};
   std::atomic<bool> fail_pending_{false};
@@ -166,7 +166,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   }
   count_.store(have - taken, std::memory_order_release);
   if (armed_ == Armed::kNext && have > taken && taken > 1) {
-    OnWanted(have - taken);
+    OnEventWanted(have - taken);
   }
   ThreadActivity::OnUseful();
   const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);

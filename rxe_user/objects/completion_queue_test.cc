@@ -74,7 +74,7 @@ TEST_F(CompletionQueueTest, ProgressMayFillIt) {
 
 // Polls that find completions make no progress. The engine is told at intervals
 // that the application is active.
-TEST_F(CompletionQueueTest, TakingManyRenewsTheLease) {
+TEST_F(CompletionQueueTest, ManyPollsRenewTheLease) {
   CompletionQueue cq(engine_, Config(100));
   for (uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(Add(cq, i));
   EXPECT_EQ(Drain(cq, 15).size(), 15u);
@@ -87,7 +87,7 @@ TEST_F(CompletionQueueTest, TakingManyRenewsTheLease) {
 }
 
 // Otherwise there would be no progress while completions are queued.
-TEST_F(CompletionQueueTest, TakingVeryManyMakesProgress) {
+TEST_F(CompletionQueueTest, VeryManyPollsMakeProgress) {
   CompletionQueue cq(engine_, Config(1000));
   for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
   for (int i = 0; i < 255; ++i) Drain(cq, 1);
@@ -99,7 +99,7 @@ TEST_F(CompletionQueueTest, TakingVeryManyMakesProgress) {
 }
 
 // A poll that found none has made progress.
-TEST_F(CompletionQueueTest, AnEmptyPollBeginsTheCountAnew) {
+TEST_F(CompletionQueueTest, AnEmptyPollRestartsTheCount) {
   CompletionQueue cq(engine_, Config(100));
   for (int rounds = 0; rounds < 20; ++rounds) {
     engine_.on_progress = [&] {
@@ -112,7 +112,7 @@ TEST_F(CompletionQueueTest, AnEmptyPollBeginsTheCountAnew) {
 }
 
 // It may be about to wait for the event.
-TEST_F(CompletionQueueTest, ArmedTakingManySaysNothing) {
+TEST_F(CompletionQueueTest, ManyPollsDoNothingWhileArmed) {
   CompletionQueue cq(engine_, Config(1000));
   for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
   cq.Arm(true);
@@ -122,7 +122,7 @@ TEST_F(CompletionQueueTest, ArmedTakingManySaysNothing) {
   EXPECT_EQ(engine_.progressed, 0);
 }
 
-TEST_F(CompletionQueueTest, OverrunKeepsWhatIsThere) {
+TEST_F(CompletionQueueTest, OverrunKeepsTheContents) {
   CompletionQueue cq(engine_, Config(2));
   EXPECT_TRUE(Add(cq, 1));
   EXPECT_TRUE(Add(cq, 2));
@@ -222,7 +222,7 @@ TEST_F(CompletionQueueTest, ArmedOnceForTheNext) {
 }
 
 // A program that polls one batch for each event gets an event for each batch.
-TEST_F(CompletionQueueTest, WhatPollingLeavesIsAnnounced) {
+TEST_F(CompletionQueueTest, LeftoversOfAPollRaiseAnEvent) {
   CompletionQueue cq(engine_, Config(8));
   Event event;
   cq.Arm(false);
@@ -311,7 +311,7 @@ TEST_F(CompletionQueueTest, ModerationByTime) {
   EXPECT_FALSE(Waits(channel_));
 }
 
-TEST_F(CompletionQueueTest, ModerationDoesNotWaitForMoreThanThereIsRoomFor) {
+TEST_F(CompletionQueueTest, ModerationEndsWhenTheQueueIsFull) {
   CompletionQueue cq(engine_, Config(4));
   ASSERT_EQ(cq.Moderate(100, 0), 0);
   cq.Arm(false);
@@ -321,7 +321,7 @@ TEST_F(CompletionQueueTest, ModerationDoesNotWaitForMoreThanThereIsRoomFor) {
   EXPECT_TRUE(Waits(channel_));
 }
 
-TEST_F(CompletionQueueTest, WhatIsHeldBackWhenModerationChanges) {
+TEST_F(CompletionQueueTest, HeldEventsWhenModerationChanges) {
   CompletionQueue cq(engine_, Config(8));
   ASSERT_EQ(cq.Moderate(5, 0), 0);
   cq.Arm(false);

@@ -27,7 +27,7 @@ namespace {
 
 // How often to read the interface while changes are not reported. It takes some
 // 0.1 ms, or a few ms where other processes' sockets must be searched.
-constexpr transport::Time kBetweenLooks = 10 * transport::kMillisecond;
+constexpr transport::Time kRereadInterval = 10 * transport::kMillisecond;
 
 bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
   return std::any_of(all.begin(), all.end(), [&](const LocalAddress& a) {
@@ -38,7 +38,7 @@ bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
 // The state of `before` when it is no longer a device. An interface that is
 // only down keeps its addresses, since they return with it: IPv6 addresses are
 // gone meanwhile, and would lose their indexes.
-absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
+absl::StatusOr<std::shared_ptr<const Device>> RereadAbsent(
     const Device& before) {
   const absl::StatusOr<std::optional<Interface>> read =
       ReadInterface(before.ifindex);
@@ -59,10 +59,10 @@ absl::StatusOr<std::shared_ptr<const Device>> LookForAbsent(
 // The current state of device `before`. Checks the port of new addresses only:
 // at the old ones our own sockets hold it, and the sockets of a process that is
 // being killed have no owner for a moment.
-absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
+absl::StatusOr<std::shared_ptr<const Device>> Reread(const Device& before) {
   const absl::StatusOr<std::shared_ptr<const Device>> read = ReadDevice(before);
   if (!read.ok()) return read.status();
-  if (*read == nullptr) return LookForAbsent(before);
+  if (*read == nullptr) return RereadAbsent(before);
   Device found = **read, fresh = **read;
   std::erase_if(found.gids,
                 [&](const LocalAddress& g) { return !Has(before.gids, g); });
@@ -77,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const Device>> LookAgain(const Device& before) {
                         device->gids.end());
     }
   }
-  if (found.gids.empty()) return LookForAbsent(before);
+  if (found.gids.empty()) return RereadAbsent(before);
   return std::make_shared<const Device>(std::move(found));
 }
 
@@ -110,18 +110,18 @@ std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (!MayHaveChanged()) return device_;
   // On failure the device is unchanged, and read again at the next call.
-  absl::Cleanup look_again = [this] { DeviceChanged(); };
-  const auto now = LookAgain(*device_);
-  next_look_ = Lane::Now() + kBetweenLooks;
+  absl::Cleanup reread_later = [this] { DeviceChanged(); };
+  const auto now = Reread(*device_);
+  next_read_ = Lane::Now() + kRereadInterval;
   if (!now.ok()) return device_;
   device_ = WithStableGids(*device_, **now);
-  std::move(look_again).Cancel();
+  std::move(reread_later).Cancel();
   return device_;
 }
 
 bool Context::MayHaveChanged() {
   return stale_.exchange(false, std::memory_order_acq_rel) ||
-         (!engine().tells_of_links() && Lane::Now() >= next_look_);
+         (!engine().reports_link_changes() && Lane::Now() >= next_read_);
 }
 
 std::shared_ptr<const Device> WithStableGids(const Device& before,

@@ -92,7 +92,7 @@ class Context {
   std::mutex device_mutex_;
   std::shared_ptr<const Device> device_;  // guarded by device_mutex_
   // The same: when to read it again if changes are not reported.
-  transport::Time next_look_ = 0;
+  transport::Time next_read_ = 0;
   std::atomic<bool> stale_{false};
   const std::shared_ptr<DeviceSpace> space_;
   std::atomic<uint64_t> device_memory_{0};  // bytes in use

@@ -34,7 +34,7 @@ TEST(StableGidsTest, AnAddressKeepsItsIndex) {
   EXPECT_EQ(fewer->gids[2].address, Ip("192.0.2.3"));
 }
 
-TEST(ReportedErrnoTest, SaysNearestWhatTheStatusDoes) {
+TEST(ReportedErrnoTest, IsTheClosestErrno) {
   EXPECT_EQ(ReportedErrno(absl::OkStatus()), 0);
   EXPECT_EQ(ReportedErrno(absl::UnavailableError("a")), EADDRINUSE);
   EXPECT_EQ(ReportedErrno(absl::PermissionDeniedError("b")), EACCES);

@@ -42,7 +42,7 @@ class EventQueue {
   // Whether a thread that waits for an event makes progress meanwhile: yes for
   // events that packets cause. A thread that waits for rare events should not
   // be woken by packets that other threads poll for.
-  enum class Waiter { kMakesProgress, kStandsAside };
+  enum class Waiter { kMakesProgress, kPassive };
 
   explicit EventQueue(Waiter waiter = Waiter::kMakesProgress)
       : waiter_(waiter) {}

@@ -59,7 +59,7 @@ class EventQueueMemoryTest : public testing::Test {
 };
 
 // Each object and type once; events that had memory come first.
-TEST_F(EventQueueMemoryTest, NoKindIsLost) {
+TEST_F(EventQueueMemoryTest, NoTypeIsLost) {
   queue_.Post({1, &object_a_, 0, &a_});
   no_memory = true;
   int posted = 0;
@@ -85,7 +85,7 @@ TEST_F(EventQueueMemoryTest, NoKindIsLost) {
   EXPECT_EQ(TakeAll().size(), 1u);
 }
 
-TEST_F(EventQueueMemoryTest, WithdrawsWhatIsNoted) {
+TEST_F(EventQueueMemoryTest, WithdrawsRecordedEvents) {
   no_memory = true;
   while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});
   for (EventAccount* account : {&b_, &c_, &a_}) {
@@ -102,7 +102,7 @@ TEST_F(EventQueueMemoryTest, WithdrawsWhatIsNoted) {
 }
 
 // Objects outlive their queue: it leaves nothing in them.
-TEST_F(EventQueueMemoryTest, ClosedWithSomeNoted) {
+TEST_F(EventQueueMemoryTest, ClosedWithRecordedEvents) {
   no_memory = true;
   while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});
   queue_.Post({1, &object_b_, 0, &b_});

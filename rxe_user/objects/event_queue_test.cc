@@ -45,7 +45,7 @@ TEST_F(EventQueueTest, ReadableWhileEventsWait) {
   EXPECT_EQ(b_.taken, 1u);
 }
 
-TEST_F(EventQueueTest, WithdrawsWhatIsNotTaken) {
+TEST_F(EventQueueTest, WithdrawsUntakenEvents) {
   queue_.Post({1, &object_a_, 0, &a_});
   Event event;
   ASSERT_EQ(queue_.Take(engine_, &event), 0);

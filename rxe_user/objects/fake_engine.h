@@ -67,7 +67,7 @@ class FakeEngine final : public Engine {
   int WaitPassive(int fd) override { return WaitReadable(fd, 0); }
   uint64_t AddLinkListener(LinkListener /*listener*/) override { return 1; }
   void RemoveLinkListener(uint64_t /*id*/) override {}
-  bool tells_of_links() const override { return true; }
+  bool reports_link_changes() const override { return true; }
   // One alarm at a time. The test rings it.
   std::function<void()> alarm;
   transport::Time alarm_delay = 0;  // 0: not set

@@ -126,12 +126,12 @@ std::unique_ptr<Capture> Capture::Begin(const std::string& name,
   UniqueFd fd = OpenNew(&path, &is_file);
   if (!fd.valid()) {
     Warn("cannot capture packets to " + path + ": " + std::strerror(errno) +
-         "; the program runs without");
+         "; the program runs without a capture");
     return nullptr;
   }
   bool had_pid;
   if (path != WithPid(name, &had_pid)) {
-    Warn("there is a " + WithPid(name, &had_pid) + " already: the packets of " +
+    Warn(WithPid(name, &had_pid) + " exists already: the packets of " +
          "process " + std::to_string(::getpid()) + " are in " + path);
   }
   std::unique_ptr<Capture> capture(
@@ -163,7 +163,7 @@ bool Capture::StartWriter() {
       this);
   if (error == 0) return true;
   Warn("cannot capture packets to " + path_ + ": " + std::strerror(error) +
-       "; the program runs without");
+       "; the program runs without a capture");
   writer_ = 0;
   return false;
 }
@@ -198,8 +198,8 @@ void Capture::OnPacket(const ObservedPacket& packet) {
     lock.unlock();
     missed_.fetch_add(1, std::memory_order_relaxed);
     WarnOnceAbout(path_, path_ +
-                             " lacks packets: it cannot be written as fast as "
-                             "they come");
+                             " is incomplete: packets arrive faster than it "
+                             "can be written");
     return;
   }
   // Under the lock, so that the records are in the order of their times.
@@ -260,7 +260,7 @@ bool Capture::WriteAll(const std::vector<uint8_t>& bytes) {
     if (n <= 0) {
       const int error = n < 0 ? errno : EIO;
       Warn("cannot write " + path_ + ": " + std::strerror(error) +
-           "; it has no more packets, and the program goes on");
+           "; no more packets are captured, and the program continues");
       // The file then ends with a whole record.
       if (is_file_ && ::ftruncate(fd_.get(), good_bytes_) != 0) return false;
       return false;

@@ -144,7 +144,7 @@ TEST_F(CaptureTest, SentPacketsHaveTheirHeaders) {
   EXPECT_LE(last, (time(nullptr) + 1) * transport::kSecond);
 }
 
-TEST_F(CaptureTest, ReceivedPacketsHaveTheIdentificationOfTheirIcrc) {
+TEST_F(CaptureTest, ReceivedPacketsHaveTheIpIdOfTheirIcrc) {
   auto capture = Capture::Begin(In("a.pcap"));
   ASSERT_NE(capture, nullptr);
   See(capture.get(), 100, 0x4711);
@@ -195,16 +195,16 @@ TEST_F(CaptureTest, AFileIsNeverOverwritten) {
     testing::internal::CaptureStderr();
     EXPECT_NE(Capture::Begin(In("a.pcap")), nullptr);
     EXPECT_EQ(testing::internal::GetCapturedStderr(),
-              "rxe_user: there is a " + In("a.pcap") +
-                  " already: the packets of process " + pid + " are in " +
-                  In(name) + "\n");
+              "rxe_user: " + In("a.pcap") +
+                  " exists already: the packets of process " + pid +
+                  " are in " + In(name) + "\n");
     EXPECT_TRUE(Read(In(name)).empty());
   }
   std::ifstream in(In("a.pcap"));
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), "mine");
 }
 
-TEST_F(CaptureTest, TheNumberOfTheProcessIsPartOfTheName) {
+TEST_F(CaptureTest, TheProcessIdIsPartOfTheName) {
   const std::string pid = std::to_string(getpid());
   testing::internal::CaptureStderr();
   EXPECT_NE(Capture::Begin(In("%p-%p.pcap")), nullptr);
@@ -217,7 +217,7 @@ TEST_F(CaptureTest, TheNumberOfTheProcessIsPartOfTheName) {
   EXPECT_TRUE(Read(In(pid + "-" + pid + ".pcap.2")).empty());
 }
 
-TEST_F(CaptureTest, OnlyTheUserMayReadWhatHisMemoryHeld) {
+TEST_F(CaptureTest, OnlyTheUserMayReadTheFile) {
   const mode_t before = umask(0);
   EXPECT_NE(Capture::Begin(In("a.pcap")), nullptr);
   umask(before);
@@ -226,17 +226,18 @@ TEST_F(CaptureTest, OnlyTheUserMayReadWhatHisMemoryHeld) {
   EXPECT_EQ(file.st_mode & 0777, 0600u);
 }
 
-TEST_F(CaptureTest, WhereNoFileCanBe) {
+TEST_F(CaptureTest, FailsWithoutAFile) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(Capture::Begin(In("no/a.pcap")), nullptr);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: cannot capture packets to " + In("no/a.pcap") +
-                ": No such file or directory; the program runs without\n");
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "rxe_user: cannot capture packets to " + In("no/a.pcap") +
+          ": No such file or directory; the program runs without a capture\n");
 }
 
 // --- Writing.
 
-TEST_F(CaptureTest, AFullDiskIsSaidOnce) {
+TEST_F(CaptureTest, AFullDiskIsReportedOnce) {
   testing::internal::CaptureStderr();
   auto capture = Capture::Begin("/dev/full");
   ASSERT_NE(capture, nullptr);
@@ -246,8 +247,8 @@ TEST_F(CaptureTest, AFullDiskIsSaidOnce) {
   capture->Flush(kPatience);
   capture.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: cannot write /dev/full: No space left on device; it has "
-            "no more packets, and the program goes on\n");
+            "rxe_user: cannot write /dev/full: No space left on device; no "
+            "more packets are captured, and the program continues\n");
 }
 
 // The file consists of whole records, also if the disk was full in the middle
@@ -272,13 +273,13 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "rxe_user: cannot write " + In("a.pcap") +
-                ": File too large; it has no more packets, and the program "
-                "goes on\n");
+                ": File too large; no more packets are captured, and the "
+                "program continues\n");
   EXPECT_EQ(Read(In("a.pcap")).size(), 1u);
 }
 
 // Without a flush, and while the capture goes on.
-TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
+TEST_F(CaptureTest, AReaderSoonSeesThePackets) {
   auto capture = Capture::Begin(In("a.pcap"),
                                 {.flush_after = std::chrono::milliseconds(1)});
   ASSERT_NE(capture, nullptr);
@@ -295,7 +296,7 @@ TEST_F(CaptureTest, AReaderSoonSeesWhatCame) {
   }
 }
 
-TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
+TEST_F(CaptureTest, NothingThatFitsTheBufferIsLost) {
   auto capture = Capture::Begin(
       In("a.pcap"), {.buffer_bytes = 4096, .longest_wait = kPatience});
   ASSERT_NE(capture, nullptr);
@@ -324,7 +325,7 @@ TEST_F(CaptureTest, EverythingIsThereWhatTheBufferHolds) {
 
 // A pipe that is not read: packets that do not fit are dropped, with a line on
 // stderr. Accepted packets are complete.
-TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
+TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   ASSERT_EQ(mkfifo(In("pipe").c_str(), 0600), 0);
   const int reader = open(In("pipe").c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_GE(reader, 0);
@@ -351,7 +352,7 @@ TEST_F(CaptureTest, WhoDoesNotKeepUpMissesPackets) {
   emptier.join();
   close(reader);
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("lacks packets"), std::string::npos) << said;
+  EXPECT_NE(said.find("is incomplete"), std::string::npos) << said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
   std::ofstream(In("a.pcap")) << all;
   EXPECT_EQ(Read(In("a.pcap")).size(), seen - missed);

@@ -31,7 +31,7 @@ DeviceReport Sample() {
   return device;
 }
 
-TEST(ReportText, IsReadAsItWasWritten) {
+TEST(ReportText, RoundTrips) {
   const auto records = ParseReport(ReportText(Sample()));
   ASSERT_TRUE(records.has_value());
   ASSERT_EQ(records->size(), 4u);
@@ -66,7 +66,7 @@ TEST(ReportText, IsReadAsItWasWritten) {
 }
 
 // A truncated text is no report, wherever it is cut off.
-TEST(ReportText, EveryPartOfOneIsRefused) {
+TEST(ReportText, TruncatedTextIsRefused) {
   const std::string text = ReportText(Sample());
   for (size_t size = 0; size + 1 < text.size(); ++size) {
     EXPECT_FALSE(ParseReport(text.substr(0, size)).has_value()) << size;

@@ -111,7 +111,7 @@ class Question {
   Question(Question&&) = default;
   // Descriptors from another user may take long to close.
   ~Question() {
-    if (!is_strangers_) return;
+    if (!is_foreign_) return;
     (void)CloseElsewhere(file_);
     (void)CloseElsewhere(socket_);
   }
@@ -134,9 +134,9 @@ class Question {
       return;
     }
     pid_ = peer.pid;
-    is_strangers_ = !IsOwnUser(peer.uid);
-    if (is_strangers_ && ::geteuid() != 0) {
-      reply_ = absl::PermissionDeniedError("it is another user's");
+    is_foreign_ = !IsOwnUser(peer.uid);
+    if (is_foreign_ && ::geteuid() != 0) {
+      reply_ = absl::PermissionDeniedError("it belongs to another user");
     } else if (pid_ != 0 && IsStopped(pid_)) {
       reply_ = absl::DeadlineExceededError("it is stopped");
     }
@@ -152,7 +152,7 @@ class Question {
         reply_ = absl::PermissionDeniedError("it refuses to answer");
       }
     } else if (!ReadMemoryFile(file_.get(), &reply.text)) {
-      reply_ = absl::InternalError("it answers with what is no report");
+      reply_ = absl::InternalError("its answer is not a report");
     } else {
       reply_ = std::move(reply);
     }
@@ -169,7 +169,7 @@ class Question {
   UniqueFd file_;
   pid_t pid_ = 0;
   bool connected_ = false;
-  bool is_strangers_ = false;
+  bool is_foreign_ = false;
   std::optional<absl::StatusOr<StatReply>> reply_;
 };
 

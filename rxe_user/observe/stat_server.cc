@@ -110,12 +110,12 @@ StatServer::~StatServer() {
 }
 
 int StatServer::fd() {
-  if (held_up_ && DismissStranger()) held_up_ = false;
-  return held_up_ ? -1 : listener_.get();
+  if (blocked_ && CloseForeignClient()) blocked_ = false;
+  return blocked_ ? -1 : listener_.get();
 }
 
 // It may contain descriptors that block the thread that closes it.
-bool StatServer::DismissStranger() {
+bool StatServer::CloseForeignClient() {
   const std::lock_guard<std::mutex> lock(descriptors_);
   return CloseElsewhere(client_);
 }
@@ -134,8 +134,8 @@ void StatServer::OnReadable() {
     if (!client_.valid()) return;
     if (MayAsk(client_.get())) {
       Answer();
-    } else if (!DismissStranger()) {
-      held_up_ = true;
+    } else if (!CloseForeignClient()) {
+      blocked_ = true;
       retry_at_ = Clock::now() + kRetry;
       return;
     }

@@ -42,7 +42,7 @@ class StatServer final : private ForkGuard {
   int fd();
   // When to retry while fd() is -1 for the latter reason.
   Clock::time_point time() const {
-    return held_up_ ? retry_at_ : Clock::time_point::max();
+    return blocked_ ? retry_at_ : Clock::time_point::max();
   }
   // Answers the clients that have connected. Does not block.
   void OnReadable();
@@ -50,7 +50,7 @@ class StatServer final : private ForkGuard {
  private:
   StatServer(UniqueFd listener, Report report);
   void Answer();
-  bool DismissStranger();
+  bool CloseForeignClient();
 
   // --- ForkGuard. The child does not answer for its parent.
   void BeforeFork() override { descriptors_.lock(); }
@@ -64,7 +64,7 @@ class StatServer final : private ForkGuard {
   // The client that is being answered, or that cannot be closed.
   UniqueFd client_;
   UniqueFd file_;
-  bool held_up_ = false;  // by another user's connection, client_
+  bool blocked_ = false;  // by another user's connection, client_
   Clock::time_point retry_at_;
 };
 

@@ -90,7 +90,7 @@ class Serving {
   std::thread thread_;
 };
 
-TEST(StatSocket, AnswersWhateverTheLength) {
+TEST(StatSocket, AnswersOfAnyLength) {
   for (const size_t bytes : {0u, 1u, 100'000u, 5'000'000u}) {
     const std::string text(bytes, 'x');
     Serving serving([&] { return text; });
@@ -115,7 +115,7 @@ TEST(StatSocket, EachEngineHasItsName) {
   EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
 }
 
-TEST(StatSocket, NobodyListens) {
+TEST(StatSocket, WithoutAListener) {
   EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
             absl::StatusCode::kNotFound);
   // A name longer than possible.
@@ -190,10 +190,10 @@ bool SendSlowToClose(int to) {
 // Another user, who leaves descriptors that are slow to close in unread
 // messages. This used to block the control thread of every process for as long
 // as the user wanted.
-class StatStranger {
+class ForeignClient {
  public:
   // Connects when told to.
-  StatStranger(const std::string& name, int connections) {
+  ForeignClient(const std::string& name, int connections) {
     int go[2], said[2];
     EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
     EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
@@ -215,7 +215,7 @@ class StatStranger {
     go_ = go[1];
     said_ = said[0];
   }
-  ~StatStranger() {
+  ~ForeignClient() {
     ::kill(child_, SIGKILL);
     ::waitpid(child_, nullptr, 0);
     ::close(go_);
@@ -235,10 +235,10 @@ class StatStranger {
   int said_;
 };
 
-TEST(StatSocket, AStrangerDoesNotHoldItUp) {
+TEST(StatSocket, AForeignClientDoesNotBlockIt) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   Serving serving([] { return "text"; }, /*begins=*/false);
-  StatStranger stranger(Ours()[0], 1);
+  ForeignClient stranger(Ours()[0], 1);
   stranger.Come();
   serving.Begin();
   const auto reply = AskForReport(Ours()[0]);
@@ -248,16 +248,16 @@ TEST(StatSocket, AStrangerDoesNotHoldItUp) {
 
 // No client is answered then, but the thread goes on, and all is well
 // afterwards.
-TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
+TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
   // Each leaves four. Created in advance: a child of fork would inherit copies
   // of the descriptors that are being closed, and the close would not wait.
-  std::vector<std::unique_ptr<StatStranger>> strangers;
+  std::vector<std::unique_ptr<ForeignClient>> strangers;
   for (int i = 0; i < 5; ++i) {
-    strangers.push_back(std::make_unique<StatStranger>(name, 4));
+    strangers.push_back(std::make_unique<ForeignClient>(name, 4));
   }
   for (const auto& stranger : strangers) {
     if ((*server)->fd() < 0) break;
@@ -279,12 +279,12 @@ TEST(StatSocket, ManyStrangersSilenceItForAsLongAsTheyLive) {
 }
 
 // Nor the thread that destroys the server.
-TEST(StatSocket, AStrangerDoesNotHoldUpItsEnd) {
+TEST(StatSocket, AForeignClientDoesNotBlockItsEnd) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
-  StatStranger stranger(name, 1);
+  ForeignClient stranger(name, 1);
   stranger.Come();
   server->reset();
   EXPECT_EQ(Connect(name), -1);
@@ -319,7 +319,7 @@ TEST(StatSocket, AChildDoesNotAnswer) {
 }
 
 // A stopped process does not block the tool.
-TEST(StatSocket, OneThatDoesNotAnswerIsGivenUp) {
+TEST(StatSocket, ASilentEngineTimesOut) {
   auto server = StatServer::Open([] { return ""; });
   ASSERT_TRUE(server.ok());
   EXPECT_EQ(AskForReport(Ours()[0]).status().code(),
@@ -348,7 +348,7 @@ TEST(StatSocket, ManyAreAskedAtOnce) {
   EXPECT_EQ(replies[30]->text, "report");
 }
 
-TEST(StatSocket, AStoppedProcessIsNotWaitedFor) {
+TEST(StatSocket, AStoppedProcessIsSkipped) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -405,7 +405,7 @@ class FakeServer {
   std::thread thread_;
 };
 
-TEST(StatSocket, WhatIsNoMemoryFileIsNotRead) {
+TEST(StatSocket, OnlyMemoryFilesAreRead) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
   const int huge = ::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -134,7 +134,7 @@ class PortBlockedTest : public LoopbackPortTest {
 
 // The first of three is accepted (and lost), then the buffer is full. The
 // others wait in order, although there may be space a moment later.
-TEST_F(PortBlockedTest, WhatIsLeftWaitsInOrder) {
+TEST_F(PortBlockedTest, BlockedBurstsKeepTheirOrder) {
   for (const int error : {EAGAIN, ENOBUFS}) {
     SCOPED_TRACE(error);
     const uint64_t calls = port_->counters().tx_calls;
@@ -159,7 +159,7 @@ TEST_F(PortBlockedTest, WhatIsLeftWaitsInOrder) {
 }
 
 // One socket's full buffer delays only its own packets.
-TEST_F(PortBlockedTest, AnotherSocketIsNotHeldUp) {
+TEST_F(PortBlockedTest, AnotherSocketIsNotDelayed) {
   const transport::Flow flow(av_);
   const transport::Flow other(other_av_);
   Run({-EAGAIN, std::nullopt, std::nullopt}, [&] {
@@ -177,7 +177,7 @@ TEST_F(PortBlockedTest, AnotherSocketIsNotHeldUp) {
 }
 
 // However often the buffer is full.
-TEST_F(PortBlockedTest, WaitsAgainAndAgain) {
+TEST_F(PortBlockedTest, RetriesUntilThereIsSpace) {
   const transport::Flow flow(av_);
   Run({-EAGAIN, -EAGAIN, -EAGAIN, std::nullopt}, [&] {
     QueueNumbers(flow, 1);
@@ -195,7 +195,7 @@ TEST_F(PortBlockedTest, WaitsAgainAndAgain) {
 
 // To a destination that refuses segmented sends, packets are sent one by one.
 // They keep their order, both when that is found out and afterwards.
-TEST_F(PortBlockedTest, PartsKeepTheirPlace) {
+TEST_F(PortBlockedTest, PartsKeepTheirOrder) {
   const transport::Flow flow(av_);
   Run({1, -EIO}, [&] {
     QueueNumbers(flow, 1);  // accepted, and lost
@@ -216,7 +216,7 @@ TEST_F(PortBlockedTest, PartsKeepTheirPlace) {
 }
 
 // Without memory to record that, these packets are lost, and nothing else.
-TEST_F(PortBlockedTest, LosesWhatItHasNoMemoryFor) {
+TEST_F(PortBlockedTest, WithoutMemoryASendIsLost) {
   const transport::Flow flow(av_);
   transport::refuse_allocation = [] { return no_memory.load(); };
   Run({-EIO}, [&] {
@@ -233,7 +233,7 @@ TEST_F(PortBlockedTest, LosesWhatItHasNoMemoryFor) {
 }
 
 // Nor is any lost when the buffer fills up in between.
-TEST_F(PortBlockedTest, PartsWaitInOrder) {
+TEST_F(PortBlockedTest, BlockedPartsKeepTheirOrder) {
   const transport::Flow flow(av_);
   const std::optional<int> sent = std::nullopt;
   Run({-EIO, sent, -EAGAIN, -EAGAIN, sent, sent, sent}, [&] {
@@ -255,7 +255,7 @@ TEST_F(PortBlockedTest, PartsWaitInOrder) {
 
 // A send that the system refuses is lost, and counted by its reason. Others are
 // not delayed.
-TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
+TEST_F(PortBlockedTest, OnlyTheRefusedSendIsLost) {
   const transport::Flow flow(av_);
   const PortCounters& counters = port_->counters();
   const struct {
@@ -290,7 +290,7 @@ TEST_F(PortBlockedTest, WhatIsRefusedIsLostAlone) {
 
 // A destination that refused segmented sends for a while accepts them again.
 // (The interface had another MTU, say, or the source address was gone.)
-TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
+TEST_F(PortBlockedTest, SegmentedSendsAreRetried) {
   const transport::Flow flow(av_);
   Run({-EINVAL, -EINVAL, -EINVAL, -EINVAL}, [&] {
     QueueNumbers(flow, 1, 3);
@@ -336,7 +336,7 @@ TEST_F(PortBlockedTest, SegmentsAreTriedAgain) {
 
 // Kernels before 6.9 return EINVAL for more than 64 segments; all return it for
 // a blackhole route. If the parts fail as well, the kernel is not old.
-TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
+TEST_F(PortBlockedTest, ABlackholeIsNotAnOldKernel) {
   constexpr size_t kPackets = 100;
   constexpr size_t kBytes = 100;
   const transport::Flow flow(av_);
@@ -366,7 +366,7 @@ TEST_F(PortBlockedTest, ABlackholeIsNoOldKernel) {
 }
 
 // Without memory to record that, the part is lost, and the next one is sent.
-TEST_F(PortBlockedTest, APartThatCannotBeNotedIsLost) {
+TEST_F(PortBlockedTest, WithoutMemoryAPartIsLost) {
   const transport::Flow flow(av_);
   transport::refuse_allocation = [] { return no_memory.load(); };
   Run({-EINVAL, -EINVAL}, [&] {
@@ -400,7 +400,7 @@ TEST_F(PortBlockedTest, AnOldKernelIsFoundOnce) {
 }
 
 // A receive error may be queued before datagrams.
-TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
+TEST_F(PortBlockedTest, DatagramsBehindAReceiveErrorAreReceived) {
   for (const int error : {ENOBUFS, ENOMEM, ENETDOWN, ECONNREFUSED}) {
     SCOPED_TRACE(error);
     QueueNumbers(transport::Flow(av_), 1);
@@ -419,7 +419,7 @@ TEST_F(PortBlockedTest, WhatIsBehindAReceiveErrorIsReceived) {
 
 // A socket that returns only errors is read twice each time, and does not delay
 // other sockets.
-TEST_F(PortBlockedTest, AReceiveErrorThatLastsHoldsUpNoOtherSocket) {
+TEST_F(PortBlockedTest, APermanentReceiveErrorDoesNotDelayOtherSockets) {
   LocalAddress local;
   local.address = *wire::IpAddress::Parse("127.0.0.2");
   ASSERT_TRUE(port_->AddReceiver(local, Bind(local)).ok());

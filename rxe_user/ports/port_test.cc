@@ -74,7 +74,7 @@ TEST_P(PortTest, EachFlowHasItsOwnClassAndHopLimit) {
   }
 }
 
-TEST(SendControlTest, NothingIsSaidThatTheSocketSaysItself) {
+TEST(SendControlTest, OmitsTheSocketsDefaults) {
   uint16_t port;
   for (const char* address : {"127.0.0.1", "::1"}) {
     LocalAddress local;
@@ -121,7 +121,7 @@ TEST_P(PortTest, CarriesABurstInOneCall) {
 
 // The ICRC covers the IPv4 identification, and hardware checks it: a packet
 // sent alone must have 0, however many were sent before it.
-TEST_P(PortTest, TheSystemNumbersPacketsAsTheIcrcSays) {
+TEST_P(PortTest, TheKernelsIpIdsMatchTheIcrc) {
   if (!local_.address.is_v4()) GTEST_SKIP() << "IPv6 has no number";
   const int fd = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_UDP);
   if (fd < 0) GTEST_SKIP() << "not allowed to see IP headers";
@@ -160,7 +160,7 @@ TEST_P(PortTest, GathersBurstsIntoFewCalls) {
   for (size_t i = 0; i < 14; ++i) EXPECT_EQ(packets[i].bytes[0], i / 2);
 }
 
-TEST_P(PortTest, TakesManyArrivalsWithFewCalls) {
+TEST_P(PortTest, ReceivesManyDatagramsWithFewCalls) {
   const transport::Flow flow(av_);
   constexpr int kPackets = 64;
   for (int i = 0; i < kPackets; ++i) {
@@ -182,7 +182,7 @@ TEST_P(PortTest, FillsEveryBurst) {
   }
 }
 
-TEST_P(PortTest, DropsWhatHasNoSender) {
+TEST_P(PortTest, DropsSendsWithoutASocket) {
   transport::AddressVector av = av_;
   av.source_port = 1;
   const transport::Flow flow(av);
@@ -192,7 +192,7 @@ TEST_P(PortTest, DropsWhatHasNoSender) {
   EXPECT_FALSE(port_->blocked());
 }
 
-TEST_P(PortTest, DropsWhatHasNoWay) {
+TEST_P(PortTest, DropsSendsWithoutARoute) {
   if (!local_.address.is_v4()) return;
   transport::AddressVector av = av_;
   av.destination = *wire::IpAddress::Parse("203.0.113.9");
@@ -206,7 +206,7 @@ TEST_P(PortTest, DropsWhatHasNoWay) {
 }
 
 // In one call with others, whichever way it is sent.
-TEST_P(PortTest, WhatFailsTakesNothingAlong) {
+TEST_P(PortTest, AFailedSendDropsNoOthers) {
   if (!local_.address.is_v4()) return;
   const transport::Flow flow(av_);
   transport::AddressVector av = av_;
@@ -231,7 +231,7 @@ TEST_P(PortTest, WhatFailsTakesNothingAlong) {
 
 // A kernel or path without segmentation: every packet is sent alone, with the
 // ICRC for IP ID 0.
-TEST_P(PortTest, SendsInPartsWhereSegmentsDoNotGo) {
+TEST_P(PortTest, SendsInPartsWhereSegmentsAreRefused) {
   const transport::Flow flow(av_);
   // UDP_SEGMENT returns EINVAL or EMSGSIZE for segments beyond the MTU, as for
   // sends that it cannot segment.
@@ -306,7 +306,7 @@ TEST_P(PortTest, ChoosesSourcePorts) {
 }
 
 // Closed sockets free their entries; blocked sends are still sent.
-TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
+TEST_P(PortTest, ClosesUnusedSendingSockets) {
   const uint16_t other = port_->SourcePort(local_, 6).value();
   const transport::Flow flow(av_);
   Queue(flow, {64});
@@ -333,7 +333,7 @@ TEST_P(PortTest, ClosesTheSocketsThatNobodySendsBy) {
   EXPECT_EQ(Receive(1).size(), 1u);
 }
 
-TEST_P(PortTest, IgnoresWhatIsNotOurs) {
+TEST_P(PortTest, IgnoresForeignDatagrams) {
   // Empty and large datagrams of a foreign socket.
   const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,
                           SOCK_DGRAM | SOCK_CLOEXEC, 0);

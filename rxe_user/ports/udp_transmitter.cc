@@ -269,10 +269,10 @@ bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   if (SegmentLimit(outgoing.destination) > kOldMaxSegments &&
       outgoing.burst.segments() > kOldMaxSegments && error == EINVAL) {
     max_segments_ = kOldMaxSegments;
-    doubts_segments_ = true;
+    segment_limit_uncertain_ = true;
     return true;
   }
-  EndDoubt(false);
+  ResolveSegmentLimit(false);
   auto found = unsegmented_.find(outgoing.destination);
   if (found == unsegmented_.end()) {
     try {
@@ -290,9 +290,9 @@ bool UdpTransmitter::LowerSegmentLimit(const Outgoing& outgoing, int error) {
   return true;
 }
 
-void UdpTransmitter::EndDoubt(bool taken) {
-  if (!doubts_segments_) return;
-  doubts_segments_ = false;
+void UdpTransmitter::ResolveSegmentLimit(bool taken) {
+  if (!segment_limit_uncertain_) return;
+  segment_limit_uncertain_ = false;
   if (!taken) max_segments_ = kMaxSegments;
 }
 
@@ -342,11 +342,11 @@ bool UdpTransmitter::SendInParts(Outgoing& outgoing) {
       }
       CountDrop(outgoing, error);
     } else if (id > 1) {
-      EndDoubt(true);
+      ResolveSegmentLimit(true);
     }
     outgoing.sent += part.size();
   }
-  EndDoubt(false);
+  ResolveSegmentLimit(false);
   return true;
 }
 

@@ -97,7 +97,7 @@ class UdpTransmitter {
   bool LowerSegmentLimit(const Outgoing& outgoing, int error);
   // Whether the parts of a burst with too many segments were sent. If not, the
   // number of segments was not the cause.
-  void EndDoubt(bool taken);
+  void ResolveSegmentLimit(bool taken);
   // A segmented send of it succeeded.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
@@ -120,7 +120,7 @@ class UdpTransmitter {
   // A send of more than kOldMaxSegments was refused, by an old kernel or a
   // blackhole route. The result of its parts decides; until then max_segments_
   // is the lower limit.
-  bool doubts_segments_ = false;
+  bool segment_limit_uncertain_ = false;
   std::unordered_map<wire::IpAddress, Unsegmented, absl::Hash<wire::IpAddress>>
       unsegmented_;
 };

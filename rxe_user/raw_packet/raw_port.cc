@@ -101,7 +101,8 @@ absl::Status RawPort::SetMembership(const FlowRule& rule, int option) {
   request->mr_ifindex = static_cast<int>(ifindex_);
   if (::setsockopt(socket_.get(), SOL_PACKET, option, &*request,
                    sizeof(*request)) != 0) {
-    return ErrnoStatus(errno, "having the interface take in what a rule names");
+    return ErrnoStatus(
+        errno, "cannot make the interface receive what a flow rule matches");
   }
   return absl::OkStatus();
 }

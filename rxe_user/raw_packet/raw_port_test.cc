@@ -85,7 +85,7 @@ class RawPortTest : public testing::Test {
   Inbox inbox_;
 };
 
-TEST_F(RawPortTest, SeveralFramesLeaveByOneCallAndComeOnceEach) {
+TEST_F(RawPortTest, SeveralFramesAreSentByOneCallAndReceivedOnce) {
   Listen();
   std::vector<Bytes> frames;
   for (size_t i = 0; i < 100; ++i) frames.push_back(Frame(i));
@@ -95,7 +95,7 @@ TEST_F(RawPortTest, SeveralFramesLeaveByOneCallAndComeOnceEach) {
   EXPECT_EQ(inbox_.frames, frames);
 }
 
-TEST_F(RawPortTest, TheTagStaysWhereItWas) {
+TEST_F(RawPortTest, TheVlanTagKeepsItsPlace) {
   Listen();
   const Bytes tagged = Frame(50, 100);
   Send(tagged);
@@ -104,7 +104,7 @@ TEST_F(RawPortTest, TheTagStaysWhereItWas) {
   EXPECT_EQ(inbox_.frames[0], tagged);
 }
 
-TEST_F(RawPortTest, LongFramesAsTheInterfaceTakesThem) {
+TEST_F(RawPortTest, FramesUpToTheInterfacesMtu) {
   Listen();
   EXPECT_EQ(port_->transmitter().max_frame(), 65550u);
   const Bytes frame = Frame(65000);
@@ -124,7 +124,7 @@ TEST_F(RawPortTest, LongFramesAsTheInterfaceTakesThem) {
   SetLoopbackMtu(65536);
 }
 
-TEST_F(RawPortTest, TheSocketLastsAsLongAsThereAreRules) {
+TEST_F(RawPortTest, TheSocketExistsWhileThereAreRules) {
   EXPECT_EQ(port_->descriptor(), -1);
   Listen();
   int fresh = 0;
@@ -142,7 +142,7 @@ TEST_F(RawPortTest, TheSocketLastsAsLongAsThereAreRules) {
 }
 
 // A program that polls will post receives for what has arrived.
-TEST_F(RawPortTest, WhatThereAreNoReceivesForIsLeftForAWhile) {
+TEST_F(RawPortTest, FramesWithoutReceivesAreLeftForAWhile) {
   Listen();
   inbox_.room = 2;
   for (size_t i = 0; i < 5; ++i) Send(Frame(i));
@@ -161,7 +161,7 @@ TEST_F(RawPortTest, WhatThereAreNoReceivesForIsLeftForAWhile) {
   EXPECT_EQ(inbox_.frames.size(), 5u);
 }
 
-TEST_F(RawPortTest, WhatWasNotCommittedIsNotSent) {
+TEST_F(RawPortTest, UncommittedFramesAreNotSent) {
   Listen();
   ASSERT_NE(port_->transmitter().Reserve(100), nullptr);
   Send(Frame(20));
@@ -271,7 +271,7 @@ class MergedFramesTest : public RawPortTest {
   }
 };
 
-TEST_F(MergedFramesTest, TcpComesInItsSegments) {
+TEST_F(MergedFramesTest, TcpIsSplitIntoItsSegments) {
   for (const bool v6 : {false, true}) {
     inbox_.frames.clear();
     const Bytes whole = Whole(v6, 6, 3000);
@@ -296,7 +296,7 @@ TEST_F(MergedFramesTest, TcpComesInItsSegments) {
   }
 }
 
-TEST_F(MergedFramesTest, UdpComesInItsDatagrams) {
+TEST_F(MergedFramesTest, UdpIsSplitIntoItsDatagrams) {
   for (const bool v6 : {false, true}) {
     inbox_.frames.clear();
     const Bytes whole = Whole(v6, 17, 2500);

@@ -565,8 +565,8 @@ TEST_F(CliTest, UnknownSettingsAreSaidOnce) {
   EXPECT_EQ(r.err.find("there is no setting"),
             r.err.rfind("there is no setting"));
   EXPECT_TRUE(r.err.starts_with(
-      "rxe_user: there is no setting RXE_USER_DEVICE, RXE_USER_SPIN; those "
-      "are RXE_USER_BROKER,"))
+      "rxe_user: there is no setting RXE_USER_DEVICE, RXE_USER_SPIN; the "
+      "settings are RXE_USER_BROKER,"))
       << r.err;
 }
 

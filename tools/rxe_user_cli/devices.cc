@@ -110,7 +110,7 @@ std::string DevicesAsText(const Devices& devices, const Others& others,
   std::string text = devices.empty() ? "" : AsTables(devices, trouble, alone);
   if (others.empty()) return text;
   std::vector<Row> rows = {{"NETDEV", "NO DEVICE, BECAUSE"}};
-  for (const rxe_user::NoDevice& other : others) {
+  for (const rxe_user::UnusedInterface& other : others) {
     rows.push_back({other.netdev, other.reason});
   }
   return text + (text.empty() ? "" : "\n") + Aligned(rows);
@@ -148,7 +148,7 @@ std::string DevicesAsJson(const Devices& devices, const Others& others,
     list.push_back(std::move(device));
   }
   Json none = Json::array();
-  for (const rxe_user::NoDevice& other : others) {
+  for (const rxe_user::UnusedInterface& other : others) {
     none.push_back({{"netdev", other.netdev}, {"reason", other.reason}});
   }
   Json all = {{"devices", std::move(list)}, {"no_devices", std::move(none)}};
@@ -168,7 +168,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
     std::fprintf(err, "rxe-user devices: %s\n",
                  rxe_user::NoDeviceText().c_str());
   }
-  const auto others = rxe_user::ListOthers(devices);
+  const auto others = rxe_user::ListUnusedInterfaces(devices);
   if (!others.ok()) {
     std::fprintf(err, "rxe-user devices: %s\n",
                  std::string(others.status().message()).c_str());

@@ -17,7 +17,7 @@ using PortTrouble = std::function<std::string(const rxe_user::LocalAddress&)>;
 
 using Devices = std::vector<std::shared_ptr<const rxe_user::Device>>;
 
-using Others = std::vector<rxe_user::NoDevice>;
+using Others = std::vector<rxe_user::UnusedInterface>;
 
 // A table for people: one line for each device, one below it for each GID, then
 // one for each interface that is not a device. `alone`: why processes cannot

@@ -70,7 +70,7 @@ struct Qp;
 // verbs_context ends with the ibv_context that the application points to.
 struct Context : verbs_context {
   std::shared_ptr<rxe_user::Context> device;
-  rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kStandsAside};
+  rxe_user::EventQueue async{rxe_user::EventQueue::Waiter::kPassive};
   std::mutex mutex;
   std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex

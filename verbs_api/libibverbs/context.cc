@@ -37,7 +37,7 @@ std::optional<int> EventOf(rxe_user::LinkChange change) {
     case rxe_user::LinkChange::kAddresses:
       return IBV_EVENT_GID_CHANGE;
     case rxe_user::LinkChange::kMtu:
-    case rxe_user::LinkChange::kUnseen:
+    case rxe_user::LinkChange::kUnknown:
       break;
   }
   return std::nullopt;
