@@ -57,7 +57,7 @@ TEST(DescribeTest, Acknowledgements) {
             "nak=REMOTE_ACCESS_ERROR msn=6 payload=0");
 }
 
-// Our UC extension (opcode.h): requests for an answer, and the answers.
+// Our UC extension (opcode.h): requests for a report, and reports.
 TEST(DescribeTest, UcReports) {
   Headers h;
   h.bth.opcode = 0x31;

@@ -80,7 +80,8 @@ constexpr bool Supports(Transport transport, Operation operation) {
       return true;
     case Transport::kUc:
       // SEND with invalidate over UC: not in the specification, but in the
-      // verbs manual page. ACKNOWLEDGE over UC: our extension (kUcAsks).
+      // verbs manual page. ACKNOWLEDGE over UC: our extension
+      // (kUcReportRequest).
       return operation <= Operation::kWriteOnlyImm ||
              operation == Operation::kAcknowledge ||
              operation == Operation::kSendLastInvalidate ||

@@ -456,7 +456,7 @@ TEST_F(RandomIpIdTest, OnlyPacketsWithinTheWindowCount) {
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
   forge();
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kBadIcrc);
-  // Nor do they reset the count.
+  // Packets outside the window do not reset the count either.
   forge();
   EXPECT_EQ(DeliverSigned(next, Far()), Disposition::kDelivered);
 }

@@ -30,11 +30,12 @@ constexpr Time kLeastRateInterval = 200 * kMicrosecond;
 // of a link do not indicate a queue, and repairing each gap takes a further
 // round trip.
 constexpr uint64_t kRoundTripsInWindow = 2;
-// But at most what a peer can buffer out of order (PacketArena::kBytes).
+// Upper bound of that, in bytes: what a peer can buffer out of order
+// (PacketArena::kBytes).
 constexpr uint64_t kMostAfterLoss = 256 * 1024;
-// And only while less than one byte in 16 is lost: more is congestion.
+// The rule applies while less than one byte in 16 is lost: more is congestion.
 constexpr uint64_t kSeldomLost = 16;
-// Minimum bytes for that ratio: acknowledged, and lost.
+// Minimum bytes for this ratio: acknowledged, and lost.
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
 constexpr uint64_t kFewLost = 64 * 1024;
 // A smaller window may be less than a packet.

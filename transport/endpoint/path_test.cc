@@ -276,7 +276,7 @@ TEST(PathTest, AnEarlyTimeoutIsUndone) {
   EXPECT_EQ(path.window(), kBegin);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), kBegin);
-  // Not after a loss.
+  // Not undone after a loss.
   path.OnTimeout(4 * kSecond);
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();

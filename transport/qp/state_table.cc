@@ -15,8 +15,8 @@ struct Row {
 
 using enum QpState;
 
-// FindTransition adds to each table: RESET and ERR are reachable from every
-// state, without attributes.
+// FindTransition adds the transitions to RESET and ERR to each table: they are
+// possible from every state and take no attributes.
 
 // Required for RTR by every connected type.
 constexpr uint32_t kToPeer = kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn;

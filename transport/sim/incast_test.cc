@@ -80,7 +80,7 @@ TEST_P(IncastTest, SharesTheLinkInBatches) {
   EXPECT_LT(result.longest_queue, 384u * 1024);
 }
 
-// Control: the marks cause the effect.
+// Control experiment: without marks the queue fills up.
 TEST(IncastWithoutMarksTest, FillsTheQueue) {
   IncastOptions options;
   options.senders = 8;
