@@ -75,7 +75,7 @@ struct NodeProfile {
   IpIdMode ip_id = IpIdMode::kSegment;
   int max_segments = 64;
   size_t burst_bytes = 65507;
-  bool gro = true;       // arrivals are merged, so they have a segment index
+  bool gro = true;  // arrivals are merged, so they have a segment index
   // And what is merged is given to the endpoint by one call, OnGroBatch, as a
   // socket gives it; else each packet by OnDatagram.
   bool batches = false;
@@ -257,6 +257,9 @@ class Network {
   uint64_t undetected() const { return undetected_; }
   // Good packets whose counted IP ID was not believed.
   uint64_t refused() const { return refused_; }
+  // A hash of all packets that were sent, in order, with their nodes and times.
+  // Equal digests mean that two builds send the same at the same times.
+  uint64_t digest() const { return digest_; }
 
   // Looks at every packet that is sent, before the link does. The last result
   // of Parse; tests count and drop by it. Returns false to have it dropped.
@@ -297,6 +300,7 @@ class Network {
   void SendHardwareCnp(Node& node, std::span<const uint8_t> packet);
   void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
+  void AddToDigest(const Node& node);
   // A forged copy of `packet`, soon.
   void Forge(Node& to, const Packet& packet);
   // Whether the receiver of a forged packet knows its peer's port, and has
@@ -332,6 +336,7 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
+  uint64_t digest_ = 0;
   // When a queue pair was last given a good packet, by node and number.
   std::map<std::pair<int, uint32_t>, Time> heard_;
   WireRules rules_;
