@@ -469,5 +469,57 @@ TEST(RequesterLossTest, APeerThatKeepsNothingGetsTheRest) {
   EXPECT_EQ(peer.qp->counters().retransmitted, 80u);
 }
 
+// Sends 40 packets from `*psn` on, of which the first is lost, and has all of
+// them arrive in the end. How many are sent again for the NAK, before an
+// answer.
+uint64_t LoseTheFirst(RequesterPeer* peer, uint32_t* psn) {
+  constexpr int kPackets = 40;
+  peer->now += kSecond;
+  for (int i = 0; i < kPackets; ++i) peer->Send(1, 1);
+  peer->Transmit();
+  const uint64_t before = peer->qp->counters().retransmitted;
+  peer->Nak(*psn);
+  peer->Transmit();
+  const uint64_t sent = peer->qp->counters().retransmitted - before;
+  peer->Ack(*psn + static_cast<uint32_t>(sent) - 1);
+  peer->Transmit();
+  peer->Ack(*psn + kPackets - 1);
+  peer->Completions();
+  *psn += kPackets;
+  return sent;
+}
+
+// Of a peer that drops what is beyond a gap: how many NAKs it takes from the
+// first trial of that to the second one.
+int NaksUntilTrial(RequesterPeer* peer) {
+  uint32_t psn = peer->attributes.sq_psn;
+  EXPECT_EQ(LoseTheFirst(peer, &psn), 16u);
+  for (int naks = 1; naks < 100; ++naks) {
+    const uint64_t sent = LoseTheFirst(peer, &psn);
+    if (sent == 16) return naks;
+    EXPECT_EQ(sent, 40u);
+  }
+  return -1;
+}
+
+// It may have lost two packets in a row, which looks the same.
+TEST(RequesterLossTest, APeerThatDropsIsTriedAgainAfterEightNaks) {
+  RequesterPeer peer;
+  peer.Connect();
+  EXPECT_EQ(NaksUntilTrial(&peer), 8);
+}
+
+// The next connection is another peer.
+TEST(RequesterLossTest, ResetForgetsHowOftenAPeerHasDropped) {
+  RequesterPeer peer;
+  peer.Connect();
+  uint32_t psn = peer.attributes.sq_psn;
+  for (int i = 0; i < 4; ++i) LoseTheFirst(&peer, &psn);
+  ASSERT_EQ(peer.Modify(QpState::kReset), 0);
+  peer.Completions();
+  peer.Connect();
+  EXPECT_EQ(NaksUntilTrial(&peer), 8);
+}
+
 }  // namespace
 }  // namespace transport

@@ -28,7 +28,7 @@ bool Requester::NoteMissing(uint64_t until, Time now) {
       return false;
     }
   }
-  missing_->AnsweredTo(snd_una_);
+  missing_->AnsweredTo(snd_.una);
   while (missing_->known_to() < until) {
     const uint64_t known = missing_->known_to();
     const OutstandingReads::Entry* read = reads_.FindFrom(known);
@@ -50,9 +50,9 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
   if (missing_ == nullptr || seq >= missing_->known_to()) {
     // If there is no room, those that are known come first.
     const bool noted = NoteMissing(seq, now);
-    if (!running_) return false;
+    if (!phase_.running) return false;
     AskForDue(now);
-    return noted && running_;
+    return noted && phase_.running;
   }
   if (missing_->IsMissing(seq)) return missing_->HasRoomFor(seq);
   missing_->NoteCopy(seq, path()->smoothed_rtt(), now);
@@ -66,16 +66,16 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
 
 bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   const uint64_t index = IndexOf(seq);
-  const SendWqe& wqe = queue_.at(index);
+  const SendWqe& wqe = queue().at(index);
   const std::span<const uint8_t> payload = packet.payload();
   if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
-  const uint64_t offset = (seq - wqe.first) * mtu_;
-  if (payload.size() != std::min<uint64_t>(wqe.length - offset, mtu_)) {
+  const uint64_t offset = (seq - wqe.first) * snd_.mtu;
+  if (payload.size() != std::min<uint64_t>(wqe.length - offset, snd_.mtu)) {
     return true;  // it answers nothing
   }
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());
-  target.Seek(queue_.sges(index), offset);
+  target.Seek(queue().sges(index), offset);
   std::array<uint8_t, kGreatestMtu> placed;
   return target.Read(placed.data(), payload.size()) == MemoryStatus::kOk &&
          std::equal(payload.begin(), payload.end(), placed.begin());
@@ -88,14 +88,14 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
     missing_->AnsweredTo(seq + 1);
   }
   missing_->NoteAnswered(seq, now);
-  acknowledged_ = std::max(acknowledged_, seq + 1);
-  if (rtt_seq_ == seq) {
-    path()->OnRttSample(now - rtt_sent_, now);
-    rtt_seq_ = kNone;
+  snd_.acknowledged = std::max(snd_.acknowledged, seq + 1);
+  if (rtt_.seq == seq) {
+    path()->OnRttSample(now - rtt_.sent, now);
+    rtt_.seq = kNoSequence;
   }
   // The peer is alive; how long it may leave something out is limited by what
   // may be outstanding.
-  if (outstanding()) probe_base_ = now;
+  if (snd_.outstanding()) loss_.OnSignOfLife(now);
   Proceed(now);
   AskForDue(now);
 }
@@ -104,15 +104,15 @@ void Requester::AskForDue(Time now) {
   if (missing_ == nullptr) return;
   const uint64_t lost = missing_->Expire(now);
   if (lost > 0) {
-    rtt_seq_ = kNone;
+    rtt_.seq = kNoSequence;
     NoteLoss(now);
-    path()->OnLost(lost * PacketCost());
+    path()->OnLost(lost * snd_.PacketCost());
     if (missing_->ranges()[0].state == MissingResponses::State::kDue &&
         !CountGap(now)) {
       return;
     }
   }
-  if (DueRange() != nullptr) past_window_ = true;
+  if (DueRange() != nullptr) hints_.past_window = true;
 }
 
 // As much as would be sent again of a gap at the peer. More would have been
@@ -120,15 +120,16 @@ void Requester::AskForDue(Time now) {
 uint64_t Requester::MissingRoom() const {
   const uint64_t asked = missing_->asked();
   const uint64_t limit =
-      std::max<uint64_t>(path()->window() / 2 / PacketCost(), 1);
+      std::max<uint64_t>(path()->window() / 2 / snd_.PacketCost(), 1);
   return limit > asked ? limit - asked : 0;
 }
 
 const MissingResponses::Range* Requester::DueRange() const {
-  if (!HasMissing() || snd_nxt_ != snd_max_) return nullptr;
+  if (!HasMissing() || snd_.nxt != snd_.max) return nullptr;
   const MissingResponses::Range* range = missing_->NextDue();
   if (range == nullptr || MissingRoom() == 0) return nullptr;
-  return failed_index_ == kNone || IndexOf(range->first) < failed_index_
+  return failures_.local_index == kNoSequence ||
+                 IndexOf(range->first) < failures_.local_index
              ? range
              : nullptr;
 }
@@ -158,7 +159,7 @@ uint64_t Requester::ReplayEnd(const OutstandingReads::Entry& read) const {
 }
 
 uint64_t Requester::FirstMissing(const OutstandingReads::Entry& read) const {
-  const uint64_t first = std::max(read.first, snd_una_);
+  const uint64_t first = std::max(read.first, snd_.una);
   return HasMissing() ? std::min(missing_->NextMissing(first), read.end)
                       : first;
 }

@@ -9,7 +9,7 @@ namespace transport {
 void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
                             Time now) {
   ++core_.counters.duplicates;
-  if (IsReportedGap(psn)) OnReportedGapCopy(packet, now);
+  if (gap_wait_.IsReported(psn)) gap_wait_.OnCopy(packet, now);
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:
     case RequestKind::kWrite:
@@ -29,23 +29,13 @@ void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
   }
 }
 
-// The one whose PSNs include `psn`.
-Resource* Responder::FindResource(uint64_t psn) {
-  for (uint64_t n = next_resource_; n > first_resource_; --n) {
-    Resource& resource = resources_[(n - 1) % resources_.size()];
-    if (resource.last_psn < psn) return nullptr;
-    if (resource.first_psn <= psn) return &resource;
-  }
-  return nullptr;
-}
-
 // An ACK beyond a READ or an atomic would tell the requester that its response
 // was lost: the ACK stops before the next one.
 void Responder::AcknowledgeAgain(uint64_t psn) {
   uint64_t last = expected_ - 1;
   uint32_t last_msn = msn_;
-  for (uint64_t n = next_resource_; n > first_resource_; --n) {
-    const Resource& resource = resources_[(n - 1) % resources_.size()];
+  for (size_t i = resources_.size(); i > 0; --i) {
+    const Resource& resource = resources_.at(i - 1);
     if (resource.last_psn < psn) break;
     if (resource.first_psn <= psn) {  // that PSN was no SEND or WRITE
       ++core_.counters.dropped_window;
@@ -54,14 +44,14 @@ void Responder::AcknowledgeAgain(uint64_t psn) {
     last = resource.first_psn - 1;
     last_msn = resource.msn - 1;
   }
-  if (repeated_ack_ < last) {
-    repeated_ack_ = last;
-    repeated_ack_msn_ = last_msn;
+  if (owed_.repeated_psn < last) {
+    owed_.repeated_psn = last;
+    owed_.repeated_msn = last_msn;
   }
 }
 
 void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
-  Resource* resource = FindResource(psn);
+  Resource* resource = resources_.Find(psn);
   const wire::Reth reth = packet.reth();
   const auto drop = [this] { ++core_.counters.dropped_window; };
   if (resource == nullptr ||
@@ -79,7 +69,7 @@ void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
 }
 
 void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
-  Resource* resource = FindResource(psn);
+  Resource* resource = resources_.Find(psn);
   const wire::OpcodeInfo& info = packet.info();
   const uint32_t rkey =
       info.Has(wire::kAtomicEth) ? packet.atomic().rkey : packet.reth().rkey;
@@ -124,14 +114,9 @@ void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
 }
 
 void Responder::Repeat(Resource* resource, uint64_t psn, uint32_t stop) {
-  resource->pending = true;
   resource->start_psn = resource->next_psn = psn;
   resource->stop = stop;
-  for (uint64_t n = first_resource_; n < next_resource_; ++n) {
-    if (&resources_[n % resources_.size()] == resource) {
-      first_pending_ = std::min(first_pending_, n);
-    }
-  }
+  resources_.SetPending(resource);
 }
 
 }  // namespace transport
