@@ -10,7 +10,6 @@ namespace rxe_user {
 namespace {
 
 constexpr int kMostSpinUs = 1'000'000;
-constexpr int kMostTargetDelayUs = 1'000'000;
 
 // What `variable` says, a number of `what` from `least` to `most`; `unset`
 // without it, or if its value is wrong.
@@ -32,12 +31,6 @@ int Number(const char* variable, const char* what, int least, int most,
 
 transport::Time HelperSpin() {
   return Number("RXE_USER_SPIN_US", "microseconds", 0, kMostSpinUs, 0) *
-         transport::kMicrosecond;
-}
-
-transport::Time TargetDelay() {
-  return Number("RXE_USER_TARGET_DELAY_US", "microseconds", 0,
-                kMostTargetDelayUs, 0) *
          transport::kMicrosecond;
 }
 

@@ -6,7 +6,7 @@
 
 namespace rxe_user {
 
-// 0, 1 and 0 without the variables. Of a wrong value one line on stderr warns,
+// 0 and 1 without the variables. Of a wrong value one line on stderr warns,
 // and it is as if there were none. Thread: any, while nobody changes the
 // environment.
 
@@ -15,9 +15,6 @@ namespace rxe_user {
 transport::Time HelperSpin();
 // RXE_USER_LANES: how many lanes an engine has, up to kMaxLanes.
 int LaneCount();
-// RXE_USER_TARGET_DELAY_US: what round trips are to take; nanoseconds, 0 for
-// whatever they take (transport/endpoint/target_delay.h).
-transport::Time TargetDelay();
 
 }  // namespace rxe_user
 

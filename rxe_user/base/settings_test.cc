@@ -28,9 +28,6 @@ auto With(const char* variable, const char* value, Setting setting) {
 transport::Time SpinWith(const char* value) {
   return With("RXE_USER_SPIN_US", value, HelperSpin);
 }
-transport::Time TargetWith(const char* value) {
-  return With("RXE_USER_TARGET_DELAY_US", value, TargetDelay);
-}
 int LanesWith(const char* value) {
   return With("RXE_USER_LANES", value, LaneCount);
 }
@@ -71,26 +68,6 @@ TEST(HelperSpin, ComplainsOfAWrongValueOnce) {
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_NE(told.find("RXE_USER_SPIN_US is 'soon'"), std::string::npos);
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1);
-}
-
-TEST(TargetDelay, FollowsTheEnvironment) {
-  EXPECT_EQ(TargetDelay(), 0);
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(TargetWith(""), 0);
-  EXPECT_EQ(TargetWith("0"), 0);
-  EXPECT_EQ(TargetWith("200"), 200 * kMicrosecond);
-  EXPECT_EQ(TargetWith("1000000"), kSecond);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-}
-
-TEST(TargetDelay, ComplainsOfAWrongValueOnce) {
-  testing::internal::CaptureStderr();
-  for (const char* wrong : {"short", "-1", "200us", "0.5", "1000001"}) {
-    EXPECT_EQ(TargetWith(wrong), 0) << wrong;
-  }
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: RXE_USER_TARGET_DELAY_US is 'short', not a number of "
-            "microseconds from 0 to 1000000: ignored\n");
 }
 
 TEST(LaneCount, FollowsTheEnvironment) {

@@ -40,7 +40,6 @@ int RunAsSecureProgram() {
   const auto devices = ListDevices();
   std::printf("devices %zu\n", devices.ok() ? devices->size() : 0);
   std::printf("spin %lld\n", static_cast<long long>(HelperSpin()));
-  std::printf("target %lld\n", static_cast<long long>(TargetDelay()));
   const auto slot = Slot::Acquire();
   if (!slot.ok()) return 4;
   std::printf("broker %d\n", BrokerPid());
@@ -84,7 +83,6 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   std::ofstream(secret) << kSecret << "\n";
   setenv("RXE_USER_DEVICES", secret.c_str(), 1);
   setenv("RXE_USER_SPIN_US", "77", 1);
-  setenv("RXE_USER_TARGET_DELAY_US", "77", 1);
   setenv("RXE_USER_UNKNOWN", "77", 1);
   const std::string before = getenv("RXE_USER_BROKER");
   setenv("RXE_USER_BROKER", "/bin/false", 1);
@@ -109,7 +107,6 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   }
   EXPECT_NE(said.find("devices 1\n"), std::string::npos) << said;
   EXPECT_NE(said.find("spin 0\n"), std::string::npos) << said;
-  EXPECT_NE(said.find("target 0\n"), std::string::npos) << said;
   EXPECT_EQ(said.find(kSecret), std::string::npos) << said;
   EXPECT_EQ(said.find("UNKNOWN"), std::string::npos) << said;
   const size_t at = said.find("broker ");
@@ -128,8 +125,8 @@ TEST_F(SecureProgramTest, HeedsNothingOfTheEnvironment) {
   EXPECT_EQ(status, 0);
   close(out[0]);
   setenv("RXE_USER_BROKER", before.c_str(), 1);
-  for (const char* set : {"RXE_USER_DEVICES", "RXE_USER_SPIN_US",
-                          "RXE_USER_TARGET_DELAY_US", "RXE_USER_UNKNOWN"}) {
+  for (const char* set :
+       {"RXE_USER_DEVICES", "RXE_USER_SPIN_US", "RXE_USER_UNKNOWN"}) {
     unsetenv(set);
   }
   // It stays as long as a broker does by itself, which the test could not say.

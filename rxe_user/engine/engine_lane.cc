@@ -124,7 +124,6 @@ absl::Status EngineLane::StartHelper() { return helper_->Start(); }
 void EngineLane::Open(transport::PacketObserver* observer) {
   {
     const Lane::Guard guard(lane_);
-    lane_.endpoint().SetTargetDelay(TargetDelay());
     lane_.endpoint().Observe(observer);
     lane_.endpoint().WatchTranslations(&translations_, NatMode());
   }

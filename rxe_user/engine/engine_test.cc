@@ -339,31 +339,6 @@ TEST_P(EngineTest, TheHelperSpinsIfTheUserLetsIt) {
   EXPECT_EQ(from, to);
 }
 
-// No round trip is so short: the window falls to its least, and that is
-// counted.
-TEST_P(EngineTest, RoundTripsHaveTheTargetOfTheUser) {
-  const auto too_long = [this] {
-    const Lane::Guard guard(a_->lane());
-    return a_->lane().endpoint().counters().round_trips_too_long;
-  };
-  const std::vector<uint8_t> from = Pattern(100);
-  std::vector<uint8_t> to(100);
-  const auto write = [&] {
-    ASSERT_EQ(a_->Write(1, from.data(), 100, to.data()), 0);
-    ExpectDone(a_->Poll(), 1, WcOpcode::kRdmaWrite);
-  };
-  for (int i = 0; i < 100; ++i) write();
-  EXPECT_EQ(too_long(), 0u);
-  ::setenv("RXE_USER_TARGET_DELAY_US", "1", 1);
-  a_.reset();
-  b_.reset();
-  Make();
-  ::unsetenv("RXE_USER_TARGET_DELAY_US");
-  const transport::Time limit = Lane::Now() + 10 * transport::kSecond;
-  while (too_long() == 0 && Lane::Now() < limit) write();
-  EXPECT_GT(too_long(), 0u);
-}
-
 TEST_P(EngineTest, ManyThreadsPost) {
   constexpr int kThreads = 4;
   constexpr int kEach = 300;

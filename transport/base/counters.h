@@ -280,7 +280,6 @@ struct EndpointCounters {
   uint64_t tx_bursts = 0;
   uint64_t tx_bytes = 0;
   uint64_t dropped[kDropKinds] = {};  // by Disposition
-  uint64_t round_trips_too_long = 0;
   uint64_t translated_dropped = 0;
   uint64_t translated_peers = 0;
 };
@@ -318,10 +317,6 @@ inline constexpr Counter kEndpointCounters[] = {
     {"rx_drop_unknown_qp", CounterUnit::kPackets,
      "no queue pair of this lane; forwarded if another process has it",
      TRANSPORT_COUNTER(EndpointCounters, dropped[6])},
-    {"target_delay_too_short", CounterUnit::kEvents,
-     "round trips longer than RXE_USER_TARGET_DELAY_US, though the window was "
-     "at its least",
-     TRANSPORT_COUNTER(EndpointCounters, round_trips_too_long)},
     {"rx_drop_translated", CounterUnit::kPackets,
      "of those with a wrong ICRC, as far as they were looked at: right for the "
      "addresses that the queue pair knows, which something between translates",

@@ -43,8 +43,7 @@ class Dcqcn {
   static constexpr Time kActive = 100 * kMillisecond;
 
   // Whether it governs how the window grows.
-  bool active(Time now) const { return now < active_until(); }
-  Time active_until() const { return notified_ + kActive; }
+  bool active(Time now) const { return now < active_until_; }
   double alpha() const { return alpha_; }
 
   // A notification: what the window is to be. `rtt`: the round trip, 0 if it is
@@ -108,7 +107,8 @@ class Dcqcn {
   void Note(Time rtt, Time now) {
     Decay(rtt, now);
     alpha_ = (1 - kGain) * alpha_ + kGain;
-    notified_ = period_start_ = now;
+    active_until_ = now + kActive;
+    period_start_ = now;
     periods_ = 0;
   }
 
@@ -124,7 +124,7 @@ class Dcqcn {
 
   double alpha_ = kFirstAlpha;
   uint64_t goal_ = 0;  // bytes
-  Time notified_ = -kActive;
+  Time active_until_ = 0;
   Time period_start_ = 0;
   int periods_ = 0;  // since the last notification
 };

@@ -539,7 +539,6 @@ SharedPath* Endpoint::Join(const wire::IpAddress& destination) {
   if (known == paths.end()) {
     auto path = std::make_unique<SharedPath>();
     path->destination = destination;
-    path->GovernByDelay(target_delay_, &counters_.round_trips_too_long);
     known = paths.emplace(destination, std::move(path)).first;
   }
   known->second->Join();

@@ -77,11 +77,6 @@ class Endpoint {
     }
   }
 
-  // What the user wants round trips to take, in ns; 0: nothing is wanted. For
-  // paths to come (Path::GovernByDelay).
-  Time target_delay() const { return target_delay_; }
-  void SetTargetDelay(Time target) { target_delay_ = target; }
-
   // `sink` hears of peers whose addresses something between translates; null
   // for nobody. `take`: their packets are taken (translation.h), else dropped
   // as ones with a wrong ICRC. It outlives the endpoint, or the next call.
@@ -160,7 +155,6 @@ class Endpoint {
   QpCounterTotals retired_;
   PacketObserver* observer_ = nullptr;
   uint64_t receive_buffer_ = 0;
-  Time target_delay_ = 0;
   Translations translations_;
   std::unique_ptr<Impl> impl_;
 };

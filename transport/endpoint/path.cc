@@ -94,7 +94,7 @@ void Path::CountSilence() {
   if (now < recovery_until_) return;
   // A window that was not used has not been tried: it does not grow.
   if (in_flight_ + bytes < window_ / 2) return;
-  if (now < governed_until_) return GrowGoverned(bytes, now);
+  if (dcqcn_.active(now)) return GrowByDcqcn(bytes, now);
   if (window_ < threshold_) {
     window_ += std::min(bytes, threshold_ - window_);
   } else {
@@ -190,30 +190,13 @@ void Path::OnRttSample(Time rtt, Time now) {
     smoothed_rtt_ =
         std::max<Time>(1, smoothed_rtt_ + (rtt - smoothed_rtt_) / 8);
   }
-  if (target_delay_.on()) JudgeDelay(rtt, now);
 }
 
-void Path::GovernByDelay(Time target, uint64_t* too_long) {
-  target_delay_ = TargetDelay(target);
-  too_long_ = too_long;
-  if (target != 0) governed_until_ = kNever;
-}
-
-// These two are calls, and the last thing that their callers do, so that nobody
-// else saves registers for them.
-[[gnu::noinline]] void Path::GrowGoverned(uint64_t bytes, Time now) {
-  window_ = dcqcn_.active(now) ? dcqcn_.Increase(window_, Interval(bytes), now)
-                               : target_delay_.Increase(window_);
-  window_ = std::min(window_, kGreatestWindow);
-}
-
-[[gnu::noinline]] void Path::JudgeDelay(Time rtt, Time now) {
-  if (dcqcn_.active(now)) return;
-  const TargetDelay::Verdict verdict =
-      target_delay_.OnSample(window_, rtt, now);
-  if (verdict.window < window_) window_before_timeout_ = 0;
-  if (verdict.too_long) ++*too_long_;
-  window_ = verdict.window;
+// A call, and the last thing that its caller does: no other path saves
+// registers for it.
+[[gnu::noinline]] void Path::GrowByDcqcn(uint64_t bytes, Time now) {
+  window_ =
+      std::min(dcqcn_.Increase(window_, Interval(bytes), now), kGreatestWindow);
 }
 
 void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
@@ -236,12 +219,10 @@ bool Path::OnCongestionNotification(Time now) {
       std::max(next_notification_, now) + kNotificationInterval;
   if (now < recovery_until_) {
     dcqcn_.Hold(smoothed_rtt_, now);
-    governed_until_ = std::max(governed_until_, dcqcn_.active_until());
     return true;
   }
   window_before_timeout_ = 0;
   window_ = dcqcn_.Decrease(window_, smoothed_rtt_, now);
-  governed_until_ = std::max(governed_until_, dcqcn_.active_until());
   threshold_ = window_;
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   return true;
@@ -262,7 +243,6 @@ void Path::OnTimeout(Time now) {
                              ? kLeastWindow
                              : std::max(kGreatestPacket, window_ / 2);
   window_ = std::min(window_, least);
-  target_delay_.OnReduced(now);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
   CountSilence();
 }
@@ -281,7 +261,6 @@ void Path::Reduce(uint64_t window, Time now) {
   window_ = std::min(window_, std::max(kLeastWindow, window));
   threshold_ = window_;
   dcqcn_.OnLoss(window_);
-  target_delay_.OnReduced(now);
   recovery_until_ = now + std::max(kLeastRecovery, smoothed_rtt_);
 }
 

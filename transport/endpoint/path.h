@@ -11,15 +11,13 @@
 #include "transport/base/types.h"
 #include "transport/endpoint/dcqcn.h"
 #include "transport/endpoint/response_pace.h"
-#include "transport/endpoint/target_delay.h"
 
 namespace transport {
 
 // Congestion window in bytes in flight, READ responses that were asked for
 // included. Starts within what default receive buffers hold, grows while
 // nothing is lost, and shrinks on loss and on congestion notification; after
-// one of these it grows as DCQCN says. If the user has chosen a target for the
-// round trip, that governs it instead while there are no notifications.
+// one of these it grows as DCQCN says.
 //
 // One queue pair whose peer is silent must not keep the window from others. So
 // only what has a peer that answers counts in it; what has none (yet, or any
@@ -126,11 +124,6 @@ class Path {
   Time paused_until() const { return paused_until_; }
   bool EndPause(Time now);
 
-  // --- The user's choice, before there is anything in flight: round trips are
-  // to take `target` (ns). `too_long` counts those that took longer though the
-  // window was at its least, and outlives the path.
-  void GovernByDelay(Time target, uint64_t* too_long);
-
   // --- Inputs. Bytes include kPacketOverhead for every packet.
   void Join() { ++users_; }               // a queue pair
   bool Leave() { return --users_ == 0; }  // whether it was the last
@@ -173,8 +166,7 @@ class Path {
   void Reduce(uint64_t window, Time now);
   void CountSilence();
   void MeasureRate(Time now);
-  void JudgeDelay(Time rtt, Time now);
-  void GrowGoverned(uint64_t bytes, Time now);
+  void GrowByDcqcn(uint64_t bytes, Time now);
   void Grow(uint64_t bytes, Time now);  // `bytes` were acknowledged
   Time Interval(uint64_t bytes) const;
   void Pause(uint64_t bytes, Time now);
@@ -209,13 +201,8 @@ class Path {
   Time recovery_until_ = 0;  // no reduction before
   // When the next notification is due, of those that come as fast as they may.
   Time next_notification_ = 0;
-  // How the window grows until then is said by dcqcn_ while that is active, and
-  // else by target_delay_; afterwards by the threshold.
-  Time governed_until_ = 0;
   Dcqcn dcqcn_;
   ResponsePace responses_;
-  TargetDelay target_delay_;
-  uint64_t* too_long_ = nullptr;
   Time paced_until_ = 0;
   uint64_t held_ = 0;  // bytes of in_flight_ that are not: a pause
   Time paused_until_ = 0;

@@ -21,6 +21,8 @@ using transport::SendOpcode;
 constexpr transport::PdId kPd = 7;
 // Posted by each: more than a window.
 constexpr int kDepth = 80;
+// Of each way, without a queue.
+constexpr Time kDelay = 25 * transport::kMicrosecond;
 // How often applications look at their completions.
 constexpr Time kPoll = 20 * transport::kMicrosecond;
 
@@ -50,7 +52,7 @@ class Incast {
         read_(options.opcode == SendOpcode::kRdmaRead),
         network_(options.seed, &checker_) {
     LinkProfile link;
-    link.delay = options.delay;
+    link.delay = kDelay;
     network_.SetAllLinks(link);
     target_ = &AddNode();
     target_->profile().hardware_cnps = options.hardware_target;
@@ -68,7 +70,6 @@ class Incast {
     RunTo(options_.warm_up);
     SwitchPort& port = target_->port();
     const SwitchPort before = port;
-    const uint64_t too_long = TooLong();
     port.longest = 0;
     for (auto& connection : connections_) {
       connection->counted = connection->completed;
@@ -94,22 +95,12 @@ class Incast {
     result.longest_queue_ever = std::max(port.longest, before.longest);
     result.dropped = port.dropped - before.dropped;
     result.marked = port.marked - before.marked;
-    result.too_long = TooLong() - too_long;
     return result;
   }
 
  private:
-  uint64_t TooLong() {
-    uint64_t sum = 0;
-    for (int i = 0; i < network_.size(); ++i) {
-      sum += network_.node(i).endpoint().counters().round_trips_too_long;
-    }
-    return sum;
-  }
-
   Node& AddNode() {
     Node& node = network_.AddNode();
-    node.endpoint().SetTargetDelay(options_.target_delay);
     node.profile().batches = options_.batches;
     return node;
   }

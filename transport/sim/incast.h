@@ -20,13 +20,11 @@ struct IncastOptions {
   uint64_t seed = 1;
   uint32_t path_mtu = 1024;
   uint32_t message = 16 * 1024;  // bytes
-  bool marks = true;      // the switch marks packets that meet a queue
+  bool marks = true;             // the switch marks packets that meet a queue
   // NodeProfile::hardware_cnps, of the one host.
   bool hardware_target = false;
-  bool batches = false;   // NodeProfile::batches, of all
-  Time target_delay = 0;  // Endpoint::SetTargetDelay
-  Time apart = 0;         // each begins so long after the one before it
-  Time delay = 25 * transport::kMicrosecond;  // of each way, without a queue
+  bool batches = false;  // NodeProfile::batches, of all
+  Time apart = 0;        // each begins so long after the one before it
   // Begins to count after `warm_up`, and ends at `end`.
   Time warm_up = 20 * transport::kMillisecond;
   Time end = 120 * transport::kMillisecond;
@@ -43,7 +41,6 @@ struct IncastResult {
   uint64_t longest_queue_ever = 0;  // bytes
   uint64_t dropped = 0;             // packets, after the warm-up
   uint64_t marked = 0;
-  uint64_t too_long = 0;  // round trips, of all endpoints
 };
 
 // The shared link has 10 Gb/s and a queue of 1 MiB; a round trip without a

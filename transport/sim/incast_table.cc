@@ -1,10 +1,8 @@
 // The tables of docs/reliability.md, "Congestion": how many senders share one
-// link, with and without marks of a switch, or without marks and with a target
-// for their round trips.
+// link, with and without marks of a switch.
 //
 //   bazel run //transport/sim:incast_table
-//       [-- --senders=N] [--many] [--target-us=N] [--rtt-us=N] [--apart-us=N]
-//           [--hardware]
+//       [-- --senders=N] [--many] [--apart-us=N] [--hardware]
 //
 // --many: 1,000 senders as well, which takes some minutes. --hardware: of READs
 // of 64 KiB by a host whose network card answers marks by CNPs, and which does
@@ -23,10 +21,8 @@ using transport::kMillisecond;
 struct Arguments {
   bool many = false;
   bool hardware = false;
-  int senders = 0;    // 0: all rows
-  int target_us = 0;  // 0: none
-  int rtt_us = 50;    // without a queue
-  int apart_us = 0;   // from the beginning of one to that of the next
+  int senders = 0;   // 0: all rows
+  int apart_us = 0;  // from the beginning of one to that of the next
 };
 
 // The number behind `name`, into `value`.
@@ -44,14 +40,11 @@ bool Parse(int argc, char** argv, Arguments* out) {
     } else if (std::strcmp(argv[i], "--hardware") == 0) {
       out->hardware = true;
     } else if (!Take(argv[i], "--senders=", &out->senders) &&
-               !Take(argv[i], "--target-us=", &out->target_us) &&
-               !Take(argv[i], "--rtt-us=", &out->rtt_us) &&
                !Take(argv[i], "--apart-us=", &out->apart_us)) {
       return false;
     }
   }
-  return out->senders >= 0 && out->target_us >= 0 && out->rtt_us > 0 &&
-         out->apart_us >= 0;
+  return out->senders >= 0 && out->apart_us >= 0;
 }
 
 // When many have found their windows, so long.
@@ -73,15 +66,14 @@ void SetTimes(sim::IncastOptions* options) {
 void Print(const sim::IncastOptions& options) {
   const sim::IncastResult result = sim::RunIncast(options);
   std::printf(
-      "| %d | %s | %s | %.3f | %.3f | %.0f | %.0f | %llu | %llu | %llu |%s\n",
+      "| %d | %s | %s | %.3f | %.3f | %.0f | %.0f | %llu | %llu |%s\n",
       options.senders,
       options.opcode == transport::SendOpcode::kRdmaRead ? "READ" : "WRITE",
       options.marks ? "yes" : "no", result.fairness, result.utilisation,
       static_cast<double>(result.longest_queue) / 1024,
       static_cast<double>(result.longest_queue_ever) / 1024,
       static_cast<unsigned long long>(result.dropped),
-      static_cast<unsigned long long>(result.marked),
-      static_cast<unsigned long long>(result.too_long), result.failed.c_str());
+      static_cast<unsigned long long>(result.marked), result.failed.c_str());
   std::fflush(stdout);
 }
 
@@ -91,13 +83,13 @@ int main(int argc, char** argv) {
   Arguments arguments;
   if (!Parse(argc, argv, &arguments)) {
     std::fprintf(stderr,
-                 "usage: incast_table [--senders=N] [--many] [--target-us=N] "
-                 "[--rtt-us=N] [--apart-us=N] [--hardware]\n");
+                 "usage: incast_table [--senders=N] [--many] [--apart-us=N] "
+                 "[--hardware]\n");
     return 2;
   }
   std::printf(
       "| senders | | marks | fairness | used | queue, KiB | at the start | "
-      "dropped | marked | too long |\n");
+      "dropped | marked |\n");
   for (const int senders : {2, 8, 64, 256, 1000}) {
     if (arguments.senders != 0 ? senders != arguments.senders
                                : senders == 1000 && !arguments.many) {
@@ -106,7 +98,6 @@ int main(int argc, char** argv) {
     for (const auto opcode : {transport::SendOpcode::kRdmaWrite,
                               transport::SendOpcode::kRdmaRead}) {
       for (const bool marks : {true, false}) {
-        if (marks && arguments.target_us != 0) continue;
         if (arguments.hardware && opcode != transport::SendOpcode::kRdmaRead) {
           continue;
         }
@@ -116,8 +107,6 @@ int main(int argc, char** argv) {
         options.marks = marks;
         options.hardware_target = arguments.hardware;
         if (arguments.hardware) options.message = 64 * 1024;
-        options.target_delay = arguments.target_us * kMicrosecond;
-        options.delay = arguments.rtt_us * kMicrosecond / 2;
         options.apart = arguments.apart_us * kMicrosecond;
         SetTimes(&options);
         Print(options);
