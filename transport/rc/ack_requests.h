@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 
 namespace transport {
 

@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "transport/base/types.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/rc/send_sequence.h"
 
 namespace transport {

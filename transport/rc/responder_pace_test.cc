@@ -4,7 +4,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/response_pace.h"
+#include "transport/congestion/response_pace.h"
 #include "transport/testing/responder_fixture.h"
 #include "wire/psn.h"
 

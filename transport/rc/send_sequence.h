@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/qp/send_queue.h"
 #include "wire/psn.h"
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/packet_observer.h"
-#include "transport/endpoint/path.h"
 #include "transport/sim/endpoint_call.h"
 #include "wire/describe.h"
 #include "wire/packet.h"

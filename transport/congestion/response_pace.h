@@ -5,13 +5,13 @@
 //
 // Until there is a CNP it is off, and responses go out as fast as they are
 // asked for.
-#ifndef TRANSPORT_ENDPOINT_RESPONSE_PACE_H_
-#define TRANSPORT_ENDPOINT_RESPONSE_PACE_H_
+#ifndef TRANSPORT_CONGESTION_RESPONSE_PACE_H_
+#define TRANSPORT_CONGESTION_RESPONSE_PACE_H_
 
 #include <cstdint>
 
 #include "transport/base/types.h"
-#include "transport/endpoint/dcqcn.h"
+#include "transport/congestion/dcqcn.h"
 
 namespace transport {
 
@@ -60,4 +60,4 @@ class ResponsePace {
 
 }  // namespace transport
 
-#endif  // TRANSPORT_ENDPOINT_RESPONSE_PACE_H_
+#endif  // TRANSPORT_CONGESTION_RESPONSE_PACE_H_

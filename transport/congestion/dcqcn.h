@@ -10,8 +10,8 @@
 //   the goal (fast recovery); then the goal grows as well, by a little
 //   (additive increase), and after some more periods by ever more (hyper
 //   increase; not of windows of a few packets).
-#ifndef TRANSPORT_ENDPOINT_DCQCN_H_
-#define TRANSPORT_ENDPOINT_DCQCN_H_
+#ifndef TRANSPORT_CONGESTION_DCQCN_H_
+#define TRANSPORT_CONGESTION_DCQCN_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -25,6 +25,8 @@ class Dcqcn {
   // But not shorter than a round trip: a sooner answer would be to what was
   // before the last change.
   static constexpr Time kPeriod = 55 * kMicrosecond;
+  // One receiver sends at most one notification in this time.
+  static constexpr Time kNotificationInterval = 50 * kMicrosecond;
   static constexpr int kRecoveryPeriods = 5;
   static constexpr int kAdditivePeriods = 5;
   // Bytes by which the goal grows in a period: some 20 Mb/s for each 55 us of a
@@ -131,4 +133,4 @@ class Dcqcn {
 
 }  // namespace transport
 
-#endif  // TRANSPORT_ENDPOINT_DCQCN_H_
+#endif  // TRANSPORT_CONGESTION_DCQCN_H_

@@ -1,4 +1,4 @@
-#include "transport/rc/flight_account.h"
+#include "transport/congestion/flight_account.h"
 
 namespace transport {
 

@@ -8,13 +8,13 @@
 // fallen silent is limited to its share, too, until its peer answers: otherwise
 // each dead peer takes a full window before it is found, one after the other
 // (sim/dead_peer_test).
-#ifndef TRANSPORT_RC_FLIGHT_ACCOUNT_H_
-#define TRANSPORT_RC_FLIGHT_ACCOUNT_H_
+#ifndef TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
+#define TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
 
 #include <algorithm>
 #include <cstdint>
 
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 
 namespace transport {
 
@@ -92,4 +92,4 @@ class FlightAccount {
 
 }  // namespace transport
 
-#endif  // TRANSPORT_RC_FLIGHT_ACCOUNT_H_
+#endif  // TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_

@@ -1,4 +1,4 @@
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 
 #include "gtest/gtest.h"
 

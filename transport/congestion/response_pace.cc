@@ -1,8 +1,6 @@
-#include "transport/endpoint/response_pace.h"
+#include "transport/congestion/response_pace.h"
 
 #include <algorithm>
-
-#include "transport/endpoint/path.h"
 
 namespace transport {
 namespace {
@@ -29,7 +27,7 @@ Time ResponsePace::TurnOf(uint32_t qpn) const {
 // One in kNotificationInterval counts, whichever queue pair it is for, and none
 // before something was sent at the rate that the last one has left.
 void ResponsePace::OnNotification(Time now) {
-  if (on() && now - notified_ < std::max(Path::kNotificationInterval, gap_)) {
+  if (on() && now - notified_ < std::max(Dcqcn::kNotificationInterval, gap_)) {
     return;
   }
   if (!on()) free_at_ = now;
