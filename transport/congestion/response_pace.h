@@ -1,9 +1,8 @@
-// How fast READ responses go to one destination that has asked for less by
-// CNPs: at a rate, which DCQCN (dcqcn.h) lowers and raises again. The window of
-// the path cannot do that: what is on its way here was asked for by the peer,
-// and nobody acknowledges it.
+// The rate of READ responses to one destination that sends CNPs: DCQCN
+// (dcqcn.h) lowers and raises it. The window of the path cannot do that: the
+// peer has asked for the responses, and does not acknowledge them.
 //
-// Until there is a CNP it is off, and responses go out as fast as they are
+// Until the first CNP it is off, and responses are sent as fast as they are
 // asked for.
 #ifndef TRANSPORT_CONGESTION_RESPONSE_PACE_H_
 #define TRANSPORT_CONGESTION_RESPONSE_PACE_H_
@@ -17,18 +16,19 @@ namespace transport {
 
 class ResponsePace {
  public:
-  // A rate is the bytes of so long.
+  // Rates are bytes in this time.
   static constexpr Time kInterval = 100 * kMicrosecond;
-  // What the first CNP finds: 10 Gb/s. When it has come back to this, it is
-  // off.
+  // 10 Gb/s: the rate that the first CNP reduces. When the rate is back at
+  // this, it is off.
   static constexpr uint64_t kFullRate = 128 * 1024;
-  // 5 Mb/s, but never less than a packet in kMostPause: the peer's time-out,
-  // which each response puts off, and its probes are to be later.
+  // 5 Mb/s, and at least a packet in kMostPause: each response puts off the
+  // peer's time-out and its probes
+  // (ReadByHardwareStormTest.NeverTimesOut).
   static constexpr uint64_t kLeastRate = 64;
   static constexpr Time kMostPause = 2 * kMillisecond;
-  // What goes out at once is a packet, or so long's worth of them, and as much
-  // again if the timer was late: at 10 Gb/s less than switches begin to mark
-  // at.
+  // A burst is one packet, or what the rate makes of this time, and as much
+  // again if the timer was late. At 10 Gb/s that is less than what switches
+  // begin to mark at.
   static constexpr Time kBurst = 25 * kMicrosecond;
 
   bool on() const { return rate_ != 0; }
@@ -36,17 +36,19 @@ class ResponsePace {
   // behind others; and when the next burst may.
   bool MayBegin(Time now) const { return now >= free_at_; }
   bool MayGoOn(Time now) const { return now + kBurst > free_at_; }
-  // For one of the queue pairs that wait for it: they come one after the other,
-  // and each time in another order, or the first would always be the same.
+  // When one of the queue pairs that wait is to try: one after the other, each
+  // time in another order. In a fixed order the first one takes the whole rate
+  // (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).
   Time TurnOf(uint32_t qpn) const;
   uint64_t rate() const { return rate_; }  // 0: off
 
   // --- Inputs.
-  // A CNP, for somebody who has sent responses since the last one.
+  // A CNP for a queue pair that has sent responses since the last one.
   void OnNotification(Time now);
-  // A response has to wait: only a rate that was used up may grow.
+  // A response has to wait: only a rate that was used up grows
+  // (ResponderPaceTest.ARateThatIsNotUsedDoesNotGrow).
   void OnHeld() { held_ = true; }
-  // A response of `bytes` in a burst; harmless when it is off by now.
+  // A response of `bytes` in a burst; nothing happens if it is off by now.
   void OnSent(uint64_t bytes, Time now);
 
  private:

@@ -203,7 +203,7 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
   const uint64_t known = missing.known_to();
   EXPECT_FALSE(missing.AddMissing(known + 1, known + 2, 0, 0));
   EXPECT_EQ(missing.known_to(), known);
-  EXPECT_FALSE(missing.Unbelieve(5, 0, 0));
+  EXPECT_FALSE(missing.Distrust(5, 0, 0));
   EXPECT_FALSE(missing.HasRoomFor(11));
   EXPECT_TRUE(missing.HasRoomFor(10));
   EXPECT_TRUE(missing.HasRoomFor(12));
@@ -215,7 +215,7 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
 
 TEST_F(MissingResponsesTest, WhatIsNotBelievedIsMissingAgain) {
   AskForTen();
-  ASSERT_TRUE(missing.Unbelieve(25, 10, 0));
+  ASSERT_TRUE(missing.Distrust(25, 10, 0));
   EXPECT_EQ(Text(missing), "10-20 asked, 25-26 waiting");
 }
 

@@ -48,13 +48,14 @@
 
 namespace transport {
 
-// The local ACK timeout T of a queue pair allows the requester to wait for T to
-// 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,
-// and what is lost is found by probes much sooner: so it waits for 2 T, but
-// only for a peer that has answered once.
+// The requester may wait for one to four times the local ACK timeout of the
+// queue pair (IBA vol. 1, 9.7.6.1.3). It waits for twice that time: a peer in
+// software may have to wait for a core, and losses are found by probes much
+// sooner. For a peer that has never answered it waits for exactly that time.
 inline constexpr int kAckTimeoutFactor = 2;
 
-// A failure of its own is reported by QpCore::Fail; from then on it is stopped.
+// Reports its failures by QpCore::Fail, and is stopped from then on. Its
+// endpoint's lock guards it.
 class Requester {
  public:
   explicit Requester(QpCore& core) : core_(core) {}
@@ -70,7 +71,7 @@ class Requester {
   bool drained() const {
     return phase_.draining && queue().head() == snd_.begun;
   }
-  // Of the next new packet; of the oldest that is not acknowledged.
+  // PSN of the next new packet, and of the oldest that is not acknowledged.
   uint32_t send_psn() const { return snd_.PsnOf(snd_.max); }
   uint32_t unacked_psn() const { return snd_.PsnOf(snd_.una); }
   // A work request has been queued.
@@ -84,7 +85,7 @@ class Requester {
   void OnTimer(Time now);
 
   // --- Outputs.
-  // There is a packet never sent: of what has begun, or of what may begin.
+  // There is a packet that was never sent.
   bool NewIsQueued() const {
     return snd_.nxt_index != snd_.begun ||
            (!phase_.draining && snd_.begun != queue().tail());
@@ -219,30 +220,30 @@ class Requester {
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
 
   // --- requester_missing.cc
-  // Whether anything is known to be missing, or has come ahead.
+  // Whether anything is known to be missing, or has arrived ahead.
   bool HasMissing() const {
     return missing_ != nullptr && missing_->known_to() > snd_.una;
   }
-  // What of READs and atomics before `until` is not answered is missing. False
-  // if it cannot be noted.
+  // Responses to READs and atomics before `until` that have not arrived are
+  // missing. False if that cannot be noted.
   bool NoteMissing(uint64_t until, Time now);
-  // An answer beyond una: whether it is to be taken.
+  // A response beyond una: whether it is to be taken.
   bool AdmitAhead(uint64_t seq, const wire::PacketView& packet, Time now);
-  // Whether what was placed for `seq` is what `packet` says.
+  // Whether what was placed for `seq` is what `packet` carries.
   bool IsSame(uint64_t seq, const wire::PacketView& packet);
   // It has been placed, with something missing before or behind it.
   void TakeAhead(uint64_t seq, Time now);
-  // What is due has been lost, and is asked for.
+  // What is due now has been lost, and is asked for.
   void AskForDue(Time now);
   // The next range to ask for; null: none.
   const MissingResponses::Range* DueRange() const;
   // How many more packets may be asked for again now.
   uint64_t MissingRoom() const;
-  // `seq` is of a READ or an atomic, and is not answered: one past the last
-  // that is missing with it.
+  // `seq` belongs to `read` and is missing: one past the last that is missing
+  // with it.
   uint64_t MissingEnd(uint64_t seq, const OutstandingReads::Entry& read) const;
-  // The same for a replay, which leaves nothing out: one past the last missing
-  // of `read`.
+  // The same for a replay, which asks for everything up to the last that is
+  // missing of `read`.
   uint64_t ReplayEnd(const OutstandingReads::Entry& read) const;
   // The first of `read` that is missing.
   uint64_t FirstMissing(const OutstandingReads::Entry& read) const;

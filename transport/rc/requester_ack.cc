@@ -1,4 +1,4 @@
-// What responses tell a requester (IBA vol. 1, 9.7.5.2): ACKs, NAKs, credits.
+// What a requester does on ACKs and NAKs (IBA vol. 1, 9.7.5.2).
 #include <algorithm>
 #include <optional>
 
@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-// How a NAK that ends the connection ends its work request; nothing for those
-// that do not, and for reserved codes.
+// The status of a work request whose NAK ends the connection; nothing for other
+// NAKs and for reserved codes.
 std::optional<WcStatus> FatalStatus(wire::NakCode code) {
   switch (code) {
     case wire::NakCode::kInvalidRequest:
@@ -44,7 +44,7 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   const bool explicit_ack = operation == wire::Operation::kAcknowledge;
   if (seq < static_cast<int64_t>(snd_.una)) {  // stale
     ++core_.counters.stale_responses;
-    // The last ACK may come again with more credits.
+    // The last ACK may be sent again with more credits.
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_.una) && seq >= 0) {
       credits_.OnAeth(static_cast<uint64_t>(seq), packet.aeth());
     }
@@ -110,8 +110,9 @@ void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
   } else if (answered) {
     Fail(*fatal, now);
   } else {
-    // Responses of READs before it were lost. The peer may no longer answer:
-    // the next probe ends the waiting.
+    // Responses to READs before it were lost. The peer may no longer answer:
+    // the next probe ends the wait
+    // (RequesterNakTest.FatalNakBeyondAReadThatWasNotAnswered).
     failures_.nak_seq = seq;
     failures_.nak_status = *fatal;
     OnGap(now);
@@ -126,7 +127,7 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
     OnGap(now);
     return;
   }
-  // Not sent again since the last one, which was of the same packet.
+  // Nothing was sent since the last one, which was of the same packet.
   if (!snd_.outstanding() && snd_.una == before) return;
   if (!retries_.SpendRnr(core_.attributes.rnr_retry)) {
     ++core_.counters.rnr_retries_exceeded;
@@ -162,8 +163,8 @@ void Requester::Proceed(Time now) {
 
 void Requester::AdvanceTo(uint64_t to, Time now) {
   if (loss_.timed_out) {
-    // Packets that were not sent again have arrived: the peer was slow, nothing
-    // was lost. What READs had answered beyond a gap says nothing.
+    // Packets that were not sent again have arrived: the peer was slow, and
+    // nothing was lost. Responses beyond a gap do not show that.
     if (to > snd_.nxt && !HasMissing()) path()->UndoTimeout();
     loss_.timed_out = false;
   }

@@ -1,10 +1,10 @@
-// Answers to READs and atomics that come ahead of one that is missing, and what
-// is asked for again (missing_responses.h).
+// Responses to READs and atomics that arrive ahead of one that is missing, and
+// what is asked for again (missing_responses.h).
 //
-// What comes ahead is placed at once. If it comes twice and says different
-// things, one of the two is not the peer's: neither counts, and it is asked for
-// again. The same may follow from a peer whose memory has changed meanwhile,
-// and does no harm.
+// What arrives ahead is placed in memory at once. If it arrives twice with
+// different contents, one of the two is not the peer's: neither counts, and it
+// is asked for again. The same happens when the peer's memory has changed
+// meanwhile, and does no harm.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -22,7 +22,7 @@ constexpr size_t kGreatestMtu = 4096;  // bytes
 bool Requester::NoteMissing(uint64_t until, Time now) {
   if (missing_ == nullptr) {
     missing_.reset(new (std::nothrow) MissingResponses);
-    // Without memory all of it is asked for again.
+    // Without memory for it, everything is asked for again.
     if (missing_ == nullptr) {
       OnGap(now);
       return false;
@@ -48,7 +48,7 @@ bool Requester::NoteMissing(uint64_t until, Time now) {
 bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
                            Time now) {
   if (missing_ == nullptr || seq >= missing_->known_to()) {
-    // If there is no room, those that are known come first.
+    // If it cannot be noted, the known ranges come first.
     const bool noted = NoteMissing(seq, now);
     if (!phase_.running) return false;
     AskForDue(now);
@@ -58,7 +58,7 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
   missing_->NoteCopy(seq, path()->smoothed_rtt(), now);
   if (!IsSame(seq, packet)) {
     ++core_.counters.dropped_conflict;
-    missing_->Unbelieve(seq, reads_.Find(seq)->first, now);
+    missing_->Distrust(seq, reads_.Find(seq)->first, now);
     AskForDue(now);
   }
   return false;
@@ -71,7 +71,7 @@ bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
   const uint64_t offset = (seq - wqe.first) * snd_.mtu;
   if (payload.size() != std::min<uint64_t>(wqe.length - offset, snd_.mtu)) {
-    return true;  // it answers nothing
+    return true;  // a bad response, not another one
   }
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());
@@ -93,8 +93,8 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
     path()->OnRttSample(now - rtt_.sent, now);
     rtt_.seq = kNoSequence;
   }
-  // The peer is alive; how long it may leave something out is limited by what
-  // may be outstanding.
+  // The peer is alive. What it may leave out meanwhile is limited by what may
+  // be outstanding.
   if (snd_.outstanding()) loss_.OnSignOfLife(now);
   Proceed(now);
   AskForDue(now);
@@ -115,8 +115,8 @@ void Requester::AskForDue(Time now) {
   if (DueRange() != nullptr) hints_.past_window = true;
 }
 
-// As much as would be sent again of a gap at the peer. More would have been
-// lost for want of room, and would be again.
+// Half a window, as a run that fills a gap at the peer: more was probably lost
+// because a queue was full, and would be lost again.
 uint64_t Requester::MissingRoom() const {
   const uint64_t asked = missing_->asked();
   const uint64_t limit =
@@ -150,8 +150,8 @@ uint64_t Requester::MissingEnd(uint64_t seq,
                                                   : read.end;
 }
 
-// A peer that was silent may not have got the last request: one that is long is
-// answered in part more likely than one of many short ones in full.
+// The peer may not have got the last request. One long request is more likely
+// to be answered in part than many short ones in full.
 uint64_t Requester::ReplayEnd(const OutstandingReads::Entry& read) const {
   return HasMissing() && missing_->known_to() >= read.end
              ? missing_->LastMissingEnd(read.end)

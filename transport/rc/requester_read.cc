@@ -1,4 +1,4 @@
-// READs and atomics: how much is asked for, and what is done with the answers.
+// READs and atomics: how much is asked for, and what is done with responses.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace transport {
 namespace {
 
-// A window is asked for in this many requests, so that one can be on its way
-// while another is answered; in fewer if fewer may be outstanding.
+// A window is asked for in this many requests, so that one is on its way while
+// another is answered; in fewer if fewer may be outstanding.
 constexpr uint32_t kRequestsPerWindow = 4;
 // But not for less than this many packets each, if the window holds them.
 constexpr uint64_t kLeastRequest = 8;
@@ -27,8 +27,8 @@ uint32_t Requester::ReadCount(uint64_t remaining, bool always) const {
   const uint64_t count = std::min(wanted, room);
   if (count == wanted) return static_cast<uint32_t>(count);
   if (always) return static_cast<uint32_t>(std::max<uint64_t>(1, count));
-  // Many small requests would do, but badly: small ones are made only by who
-  // has nothing else to wait for, or is waited for.
+  // Small requests are inefficient. They are sent only if nothing else is in
+  // flight, or if a share is all that may be.
   const bool worthwhile =
       count * 2 >= target || flight_.bytes() == 0 || flight_.LimitedToShare();
   return worthwhile ? static_cast<uint32_t>(count) : 0;
@@ -104,8 +104,8 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
       ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
             : Place(queue().head(), reads_.front(), seq, packet);
   if (status != WcStatus::kSuccess) {
-    // Ahead of its turn nothing ends the work request; when that comes, it is
-    // asked for again.
+    // A response ahead of its turn never ends the work request. It is asked for
+    // again when its turn comes.
     ahead ? void(++core_.counters.dropped_response) : Fail(status, now);
   } else if (ahead || HasMissing()) {
     TakeAhead(seq, now);

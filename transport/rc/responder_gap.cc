@@ -32,7 +32,7 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
   const size_t longest =
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
   switch (out_of_order_.Insert(psn, packet.udp_payload(), longest)) {
-    case OutOfOrderPackets::Inserted::kKept:
+    case OutOfOrderPackets::Inserted::kBuffered:
       if (gap_.made != NakMade::kNone) gap_.deadline = now + kBufferTime;
       break;
     case OutOfOrderPackets::Inserted::kConflict:
@@ -47,7 +47,7 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
         ReportGap(now);
       }
       break;
-    case OutOfOrderPackets::Inserted::kNoRoom:
+    case OutOfOrderPackets::Inserted::kFull:
       break;
   }
 }

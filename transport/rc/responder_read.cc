@@ -1,5 +1,5 @@
-// Execution of READs, atomics and FLUSH: what is answered by more than an ACK
-// (IBA vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
+// Execution of READs, atomics and FLUSH, which more than an ACK answers (IBA
+// vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
 #include <algorithm>
 #include <cstring>
 
@@ -114,7 +114,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   if (word == nullptr) return outcome;
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid();
-  // One store that nobody sees by halves; the bytes stay in their order.
+  // One atomic store; the bytes stay in their order.
   uint64_t value;
   std::memcpy(&value, packet.payload().data(), kWord);
   uint64_t found = 0;
@@ -134,7 +134,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   return outcome;
 }
 
-// All that was executed before is reached, too: stores happen in order.
+// It covers everything that was executed before: stores happen in order.
 Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();

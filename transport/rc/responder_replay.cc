@@ -29,8 +29,8 @@ void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
   }
 }
 
-// An ACK beyond a READ or an atomic would tell the requester that its response
-// was lost: the ACK stops before the next one.
+// An ACK beyond a READ or an atomic tells the requester that its response was
+// lost. So the ACK stops before the next READ or atomic.
 void Responder::AcknowledgeAgain(uint64_t psn) {
   uint64_t last = expected_ - 1;
   uint32_t last_msn = msn_;
@@ -58,7 +58,7 @@ void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
       resource->operation != wire::Operation::kReadRequest) {
     return drop();
   }
-  // It may ask for less than the first time: its PSN says from where on.
+  // It may ask for less than the first time; its PSN tells where it begins.
   const uint64_t offset = (psn - resource->first_psn) * mtu();
   if (reth.rkey != resource->rkey || reth.va != resource->va + offset ||
       reth.length > resource->length - offset ||
@@ -75,8 +75,9 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
       info.Has(wire::kAtomicEth) ? packet.atomic().rkey : packet.reth().rkey;
   const uint64_t va =
       info.Has(wire::kAtomicEth) ? packet.atomic().va : packet.reth().va;
-  // rxe of 6.12 repeats an ATOMIC WRITE with address 0, and a FLUSH of a whole
-  // region has none that counts. Their answers say nothing of the memory.
+  // rxe of Linux 6.12 repeats an ATOMIC WRITE with address 0, and the address
+  // of a FLUSH of a whole region does not count. Their responses carry no
+  // memory.
   const bool same_address =
       resource != nullptr &&
       (resource->va == va ||
@@ -91,10 +92,10 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
   Repeat(resource, psn, 0);
 }
 
-// A requester that misses some packets asks for them while the rest is still on
-// its way; one that asks for everything from there on has what is before, or
-// drops what comes meanwhile. More duplicates do not make more work than the
-// last of them.
+// A requester that misses some packets asks for them while the rest of the
+// response is being sent: the part goes first, then the rest. A requester that
+// asks for everything from there on needs only that. Many duplicates cause no
+// more work than the last one.
 void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
   if (resource->pending) {
     if (psn >= resource->next_psn && stop < resource->stop) return;

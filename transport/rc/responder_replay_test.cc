@@ -687,14 +687,14 @@ TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   PacketArenaPool pool;
   OutOfOrderPackets held(&pool);
   const Bytes packet(100, 1);
-  EXPECT_EQ(held.Insert(1, Bytes(101), 100), kNoRoom);
+  EXPECT_EQ(held.Insert(1, Bytes(101), 100), kFull);
   // Descending, with odd ones missing at first.
   for (uint64_t psn = 100; psn > 0; psn -= 2) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
     EXPECT_EQ(held.Insert(psn, packet, 100), kCopy);
   }
   for (uint64_t psn = 1; psn < 100; psn += 2) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
   }
   for (uint64_t psn = 1; psn <= 60; ++psn) {
     EXPECT_EQ(held.first_psn(), psn);
@@ -703,11 +703,11 @@ TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   }
   // Freed places are used again, however often.
   uint64_t next = 101;
-  while (held.Insert(next, packet, 100) == kKept) ++next;
+  while (held.Insert(next, packet, 100) == kBuffered) ++next;
   EXPECT_EQ(held.size(), PacketArena::kMaxPackets);
   for (int round = 0; round < 2000; ++round) {
     held.PopFirst();
-    EXPECT_EQ(held.Insert(next++, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(next++, packet, 100), kBuffered);
   }
   EXPECT_EQ(held.first_psn(), next - PacketArena::kMaxPackets);
   held.Clear();
@@ -731,15 +731,15 @@ TEST(OutOfOrderPacketsTest, Conflict) {
     other[at] ^= 1;
     EXPECT_EQ(held.Insert(2, other, 100), kConflict) << at;
     EXPECT_EQ(held.size(), 2u);
-    EXPECT_EQ(held.Insert(2, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(2, packet, 100), kBuffered);
   }
   EXPECT_EQ(held.Insert(2, Bytes(99, 1), 100), kConflict);
   held.PopFirst();
   EXPECT_EQ(held.first_psn(), 3u);
   for (uint64_t psn = 4; psn < 4 + PacketArena::kMaxPackets - 1; ++psn) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
   }
-  EXPECT_EQ(held.Insert(600, packet, 100), kNoRoom);
+  EXPECT_EQ(held.Insert(600, packet, 100), kFull);
 }
 
 TEST(OutOfOrderPacketsTest, PoolIsBounded) {
@@ -747,12 +747,12 @@ TEST(OutOfOrderPacketsTest, PoolIsBounded) {
   std::vector<std::unique_ptr<OutOfOrderPackets>> all;
   for (size_t i = 0; i < PacketArenaPool::kMaxArenas; ++i) {
     all.push_back(std::make_unique<OutOfOrderPackets>(&pool));
-    EXPECT_EQ(all.back()->Insert(1, Bytes(16), 300), kKept);
+    EXPECT_EQ(all.back()->Insert(1, Bytes(16), 300), kBuffered);
   }
   OutOfOrderPackets one_more(&pool);
-  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kNoRoom);
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kFull);
   all.pop_back();
-  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kKept);
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kBuffered);
 }
 
 }  // namespace

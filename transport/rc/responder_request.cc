@@ -2,6 +2,7 @@
 #include "transport/rc/responder.h"
 
 namespace transport {
+
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   // What was said of this PSN before is void: it has arrived.

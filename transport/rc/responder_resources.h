@@ -73,7 +73,7 @@ class ResponderResources {
 
  private:
   std::unique_ptr<Resource[]> ring_;
-  // An attribute of eight bits says how many there may be.
+  // max_dest_rd_atomic, an attribute of eight bits, limits them.
   uint16_t capacity_ = 0;
   uint16_t head_ = 0;
   uint16_t size_ = 0;

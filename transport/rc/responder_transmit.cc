@@ -13,7 +13,7 @@ namespace transport {
 
 namespace {
 
-// What comes before a READ whose response has to wait need not wait for it.
+// An ACK of what comes before a READ need not wait for the READ's response.
 bool OwesAckNow(const Resource& read) {
   return read.owes_ack && !read.answered && read.next_psn == read.first_psn;
 }
@@ -154,8 +154,8 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
   if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
-    // The application may take its memory back when it knows that the peer has
-    // what it asked for; a copy of the request may come later.
+    // The application may withdraw its memory once it knows that the peer has
+    // what it asked for; a copy of the request may arrive later.
     if (resource->answered) {
       resource->pending = false;
       resource->rest = 0;
@@ -214,9 +214,9 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
   return bytes == 0;
 }
 
-// The memory went away after the request had been accepted: the NAK takes the
-// response's place. Of what has been executed behind it nothing is answered
-// any more, so it does not count as completed.
+// The memory was withdrawn after the request had been accepted: the NAK takes
+// the response's place. Requests executed behind it are not answered any more,
+// so they do not count as completed.
 void Responder::FailResponse(const Resource& failed, uint64_t psn) {
   msn_ = failed.msn - 1;
   for (size_t i = 0; i < resources_.size(); ++i) {
