@@ -105,7 +105,7 @@ TEST(PathTest, NeverBelowItsLeast) {
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
-// As much as one in 50 us, however many come and from however many queue pairs.
+// One in 50 us counts, however many arrive and for however many queue pairs.
 TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
@@ -123,7 +123,7 @@ TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
     // One may come a little early.
     EXPECT_LE(counted, until / (50 * kMicrosecond) + 1);
     EXPECT_NEAR(storm.window(), few.window(), few.window() / 20) << until;
-    // And comes back in the same time, or an interval later.
+    // The next one comes at its time, or an interval later.
     Time now = until;
     Time few_back = 0;
     while (storm.window() < 60'000) {
@@ -179,15 +179,15 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
   EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
   EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
-  EXPECT_TRUE(path.TakeOpened());  // whoever waits is to be told of its end
+  EXPECT_TRUE(path.TakeOpened());  // queue pairs that wait are told of its end
   EXPECT_TRUE(path.EndPause(path.paused_until()));
   EXPECT_FALSE(path.paused());
   EXPECT_TRUE(path.MaySend(kPacket));
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
-// What was in flight when notifications made the window small is no reason to
-// wait for long, and there is none at all once the window holds a packet.
+// What was in flight when notifications made the window small does not make the
+// pause longer. It ends when the window holds a packet.
 TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
@@ -213,7 +213,7 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_TRUE(path.EndPause(now));
   EXPECT_EQ(path.in_flight(), 0u);
 
-  // Nothing of it is left for the next one.
+  // The next pause begins at zero.
   while (path.window() > 64) {
     now += kMillisecond;
     path.OnCongestionNotification(now);
@@ -222,8 +222,8 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / path.window());
 }
 
-// A round trip of which the peer was stopped for the most part says nothing of
-// what the network can take.
+// A round trip in which the peer was stopped for the most part says nothing
+// about the network.
 TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
@@ -279,7 +279,7 @@ TEST(PathTest, ATimeoutThatWasTooEarlyIsUndone) {
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), Path::kLeastWindow);
-  // Nor when the window has found its size again.
+  // Nor when the window has reached its size again.
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
   const uint64_t found = path.window();
@@ -301,7 +301,7 @@ TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
   path.TakeOpened();
   const uint32_t before = path.silences();
   path.OnSilence(kBegin, true);
-  EXPECT_TRUE(path.TakeOpened());  // for those who wait
+  EXPECT_TRUE(path.TakeOpened());  // for queue pairs that wait
   EXPECT_NE(path.silences(), before);
   EXPECT_EQ(path.in_flight(), kBegin);
   EXPECT_EQ(path.room(), kBegin);
@@ -315,7 +315,7 @@ TEST(PathTest, WhatIsNotAnsweredTakesNothingOfTheWindow) {
   EXPECT_FALSE(path.has_unanswered());
   EXPECT_EQ(path.in_flight(), 5000u);
   EXPECT_EQ(path.room(), kBegin - 5000);
-  // Nothing new of one that was in doubt already.
+  // No news of one that was silent already.
   const uint32_t after = path.silences();
   path.OnSilence(5000, false);
   EXPECT_EQ(path.silences(), after);

@@ -6,7 +6,7 @@
 //
 // - A range that is found missing is asked for after a wait that allows for
 //   reordering (ReorderWait). The wait is zero until something arrives that was
-//   asked for too early (MissingResponsesTest.WaitsWherePacketsAreOvertaken).
+//   asked for too early (MissingResponsesTest.WaitsWherePacketsAreLate).
 // - It is asked for once more when something has arrived that the peer can only
 //   have sent later: what else the same request asked for, or what was
 //   requested after it (MissingResponsesTest.LaterAnswersShowALoss). Silence is

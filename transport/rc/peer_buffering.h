@@ -8,14 +8,14 @@
 //
 // - Until it is known, a retransmission after a NAK stops after kTrialPackets
 //   and waits for an answer: if all were sent again at once, no answer could
-//   tell (RequesterLossTest.AReplayTriesWhatThePeerKeeps).
+//   tell (RequesterLossTest.AReplayTriesWhatThePeerBuffers).
 // - Proof of buffering: an acknowledgement of something that was not sent again
 //   since the NAK.
 // - That proof is false where packets overtake others: a peer that drops also
 //   acknowledges what was late and arrived in order. When a probe disproves it
 //   (OnGapFilledAlone), only an acknowledgement of everything sent by the time
 //   of the NAK counts from then on
-//   (RequesterNakTest.WhatWasOvertakenIsTakenForKeptOnce).
+//   (RequesterNakTest.LatePacketsLookBufferedOnce).
 // - Two losses in a row look like dropping. So after kNaksUntilTrial NAKs a
 //   peer that drops is tried again
 //   (RequesterLossTest.APeerThatDropsIsTriedAgainAfterEightNaks).

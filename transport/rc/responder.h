@@ -184,7 +184,7 @@ class Responder {
       Path::kGreatestWindow / Path::kPacketOverhead;
   // What is buffered is dropped, and its memory given back, when for this long
   // nothing was added, nor anything came into order
-  // (ForgedRequestTest.NothingIsKeptForEver).
+  // (ForgedRequestTest.NothingIsBufferedForEver).
   static constexpr Time kBufferTime = 250 * kMillisecond;
   // A gap may be reported by the timer this often in a row without anything
   // buffered coming into order. Then it is given up: something was buffered
