@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "transport/congestion/path.h"
 #include "transport/endpoint/endpoint_impl.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/packet_observer.h"
-#include "transport/endpoint/path.h"
 #include "wire/packet.h"
 
 namespace transport {

@@ -17,9 +17,9 @@
 #include "transport/base/burst.h"
 #include "transport/base/counters.h"
 #include "transport/base/types.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/datagram.h"
 #include "transport/endpoint/endpoint_qp.h"
-#include "transport/endpoint/path.h"
 #include "transport/endpoint/translation.h"
 
 namespace transport {

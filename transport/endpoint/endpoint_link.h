@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transport/base/types.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/peer_icrc.h"
 #include "wire/address.h"
 

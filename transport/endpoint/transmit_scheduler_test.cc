@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/testing/requester_peer.h"
 
 namespace transport {

@@ -9,7 +9,7 @@
 #include "transport/base/counters.h"
 #include "transport/base/types.h"
 #include "transport/base/work.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/qp/attributes.h"
 #include "transport/qp/completion_counter.h"
 #include "transport/qp/receive_queue.h"

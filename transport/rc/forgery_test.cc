@@ -1,6 +1,6 @@
-// Packets that somebody else sends in the peer's name: from its address, with a
+// Packets that an attacker sends in the peer's name: from its address, with a
 // good ICRC and the right queue pair number, but not from its UDP port, or
-// without knowing which PSNs are in flight. Nothing may come of them.
+// without knowing which PSNs are in flight. They must have no effect.
 #include <algorithm>
 #include <string>
 
@@ -69,7 +69,7 @@ TEST_F(ForgedRequestTest, AnotherPortDoesNothing) {
   ExpectPeerGoesOn(101, 2);
 }
 
-// A peer that sends again from another port, as after a failover.
+// A peer that continues from another port, as after a failover.
 TEST_F(ForgedRequestTest, SilentPeerMayChangeItsPort) {
   PinPort();
   const auto next = [&] {
@@ -83,22 +83,22 @@ TEST_F(ForgedRequestTest, SilentPeerMayChangeItsPort) {
   FromPort(kForger, next);
   EXPECT_EQ(peer.Transmit(), "");
   Wait(1);
-  // Who comes in between claims for itself.
+  // A packet from a third port in between claims for that.
   FromPort(kForger + 1, next);
   EXPECT_EQ(peer.Transmit(), "");
   FromPort(kForger, next);
   Wait(PeerPort::kSilence);
   FromPort(kForger, next);
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
-  // From there on that is its port.
+  // From then on that is the peer's port.
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(counters().dropped_port, 6u);
 }
 
-// A receiver that got no core for long finds what has come meanwhile in the
-// socket: its peer was not silent, whatever comes first.
-TEST_F(ForgedRequestTest, WhoWasAwayBelievesThePeer) {
+// A receiver that was not scheduled for long finds in its socket what arrived
+// meanwhile: its peer was not silent, whichever packet comes first.
+TEST_F(ForgedRequestTest, AReceiverThatWasAwayTrustsThePeer) {
   PinPort();
   for (uint32_t psn = 101; psn < 111; ++psn) {
     Wait(3 * PeerPort::kSilence);
@@ -112,13 +112,13 @@ TEST_F(ForgedRequestTest, WhoWasAwayBelievesThePeer) {
   EXPECT_EQ(counters().dropped_port, 20u);
 }
 
-// While the peer is idle, somebody tries one PSN after the other: each wrong
+// While the peer is idle, an attacker tries one PSN after the other: each wrong
 // one makes the next one wait longer.
 TEST_F(ForgedRequestTest, GuessesAreFew) {
   PinPort();
   const Time start = peer.now;
   FromPort(kForger, [&] {
-    // The right one is always among those that come too soon after a wrong one.
+    // The right one always comes too soon after a wrong one.
     for (uint32_t psn = 102; psn < 102 + 100'000; ++psn) {
       peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0, true));
       peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
@@ -128,7 +128,7 @@ TEST_F(ForgedRequestTest, GuessesAreFew) {
   EXPECT_EQ(peer.now - start, 100 * kSecond);
   EXPECT_EQ(counters().dropped_port, 200'000u);
   EXPECT_EQ(peer.Transmit(), "");
-  // The peer itself is heard at once, and starts the reckoning anew.
+  // The peer itself is accepted at once, and resets the wait.
   ExpectPeerGoesOn(101, 2);
   for (const char* const answer : {"", "ACK 102 msn 3"}) {
     Wait(PeerPort::kSilence);
@@ -147,11 +147,11 @@ TEST_F(ForgedRequestTest, NewConnectionMayHaveAnotherPort) {
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 }
 
-// --- Held packets.
+// --- Buffered packets.
 
-// Executed in the place of the peer's own, and acknowledged before that was
-// sent.
-TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsKept) {
+// Otherwise it is executed in place of the peer's own, and acknowledged before
+// that was sent.
+TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsBuffered) {
   PinPort();
   FromPort(kForger, [&] {
     for (uint32_t psn = 101; psn < 400; ++psn) {
@@ -176,8 +176,8 @@ TEST_F(ForgedRequestTest, NorBeforeTheFirstPacketOfThePeer) {
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
-// Who forges the port as well is found out when the peer's own packet comes
-// while the forged one is kept: neither is executed.
+// If the port is forged as well, the peer's own packet arrives while the forged
+// one is buffered: neither is executed.
 TEST_F(ForgedRequestTest, TwoPacketsWithOnePsn) {
   PinPort();
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4, 0x66);
@@ -191,8 +191,8 @@ TEST_F(ForgedRequestTest, TwoPacketsWithOnePsn) {
   EXPECT_EQ(Target(0, 4), WirePeer::Pattern(4));
 }
 
-// No peer has so much in flight.
-TEST_F(ForgedRequestTest, FarAheadNothingIsKept) {
+// No peer has that much in flight.
+TEST_F(ForgedRequestTest, FarAheadNothingIsBuffered) {
   PinPort();
   peer.Deliver(peer.Write(kWriteOnly, 101 + 4096, 0, 4), 4);
   EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
@@ -201,7 +201,7 @@ TEST_F(ForgedRequestTest, FarAheadNothingIsKept) {
   EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 1u);
 }
 
-TEST_F(ForgedRequestTest, FurtherAheadNothingIsSaid) {
+TEST_F(ForgedRequestTest, FurtherAheadNothingIsReported) {
   PinPort();
   peer.datagram.traffic_class = 3;  // CE
   peer.Deliver(peer.Write(kWriteOnly, 101 + 65536, 0, 4, true), 4);
@@ -213,8 +213,8 @@ TEST_F(ForgedRequestTest, FurtherAheadNothingIsSaid) {
   ExpectPeerGoesOn(101, 2);
 }
 
-// What is kept beyond a gap that does not fill is memory that others need.
-TEST_F(ForgedRequestTest, NothingIsKeptForEver) {
+// Packets that are buffered beyond a gap take memory that others need.
+TEST_F(ForgedRequestTest, NothingIsBufferedForEver) {
   PinPort();
   for (uint32_t psn = 102; psn < 112; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4), 4);
@@ -228,7 +228,7 @@ TEST_F(ForgedRequestTest, NothingIsKeptForEver) {
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
   EXPECT_EQ(peer.Transmit(), "");
   ExpectPeerGoesOn(101, 2);
-  // They come again.
+  // The peer sends them again.
   ExpectPeerGoesOn(102, 3);
 }
 
@@ -259,7 +259,7 @@ class ForgedResponseTest : public ::testing::Test {
     peer.Ack(100);  // its port is known from here on
     EXPECT_EQ(peer.Completions(), "1 ok");
   }
-  // All that could harm, at PSNs around those in flight.
+  // Everything that could do harm, at PSNs around those in flight.
   void Forge() {
     for (uint32_t psn = 95; psn < 120; ++psn) {
       peer.Ack(psn);
@@ -310,8 +310,7 @@ TEST_F(ForgedResponseTest, AnotherPortDoesNothing) {
   EXPECT_EQ(peer.Completions(), "2 ok; 3 ok 8; 4 ok 8; 5 ok");
 }
 
-// The guesses that a silent peer leaves to others do not help where nothing is
-// outstanding.
+// While the peer is silent an attacker may guess, but nothing is outstanding.
 TEST_F(ForgedResponseTest, NothingIsOutstanding) {
   peer.source_port = kForger;
   for (int i = 0; i < 100; ++i) {
@@ -326,7 +325,7 @@ TEST_F(ForgedResponseTest, NothingIsOutstanding) {
   EXPECT_EQ(peer.Completions(), "2 ok");
 }
 
-TEST_F(ForgedResponseTest, WhoWasAwayBelievesThePeer) {
+TEST_F(ForgedResponseTest, AReceiverThatWasAwayTrustsThePeer) {
   for (uint32_t i = 1; i <= 10; ++i) {
     peer.Send(1 + i, 1);
     peer.Transmit();
@@ -357,8 +356,8 @@ TEST_F(ForgedResponseTest, SilentPeerMayChangeItsPort) {
   EXPECT_EQ(peer.Completions(), "");
 }
 
-// From a peer that is right in everything else, and to what is in flight: what
-// they mean is not known, so nothing may follow from them.
+// Everything else in them is right, and they name PSNs in flight. Their meaning
+// is not known, so they must have no effect.
 TEST_F(ForgedResponseTest, ReservedSyndromesDoNothing) {
   PostEachKind();
   const Time timer = peer.NextTimer();
@@ -398,7 +397,7 @@ TEST_F(ForgedResponseTest, AcknowledgementsWithPayloadDoNothing) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
-// From the right port, but for PSNs that were answered, or never sent.
+// From the right port, but with PSNs that were answered, or never sent.
 TEST_F(ForgedResponseTest, PsnsThatAreNotInFlight) {
   peer.Send(2, 1);
   peer.Transmit();

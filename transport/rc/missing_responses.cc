@@ -6,7 +6,8 @@
 namespace transport {
 namespace {
 
-// What was asked for in vain comes twice within this time, or never.
+// What was asked for though it was only late arrives twice within this time, or
+// never.
 Time AnsweredWithin(Time round_trip) {
   return std::max(10 * kMillisecond, 4 * round_trip);
 }
@@ -115,7 +116,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
   const size_t i = Find(seq);
   Range& range = ranges_[i];
   assert(i < size_ && range.first <= seq);
-  // An answer comes in order: what is before this was lost.
+  // A response arrives in order: what is before this was lost.
   for (size_t j = i; j-- > 0 && ranges_[j].request == range.request;) {
     if (ranges_[j].state == State::kAsked && range.state == State::kAsked &&
         ranges_[j].marker == range.marker) {
@@ -133,7 +134,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
   if (after.first < after.end) Insert(i + 1, after);
 }
 
-bool MissingResponses::Unbelieve(uint64_t seq, uint64_t request, Time now) {
+bool MissingResponses::Distrust(uint64_t seq, uint64_t request, Time now) {
   assert(seq < known_to_ && !IsMissing(seq));
   if (size_ == kMostRanges) return false;
   Range range = {.first = seq, .end = seq + 1, .request = request};
@@ -189,10 +190,10 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
-  bool due = false;  // `first` is, and had not been asked for out of silence
+  bool due = false;  // `first` is, and was not asked for because of silence
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
-    // Of a part the rest stays what it was, if there is room to say so.
+    // What is beyond the part stays what it was, if a range is left for it.
     if (range.end > end && size_ < kMostRanges) {
       Range rest = range;
       rest.first = end;

@@ -1,16 +1,19 @@
-// What is missing of the answers to READs and atomics while later ones have
-// come (IBA vol. 1, 9.7.5.1.1: a retried READ may ask for the part that was not
-// answered). What comes beyond a gap is placed at once, since a completion
-// alone shows it to the application; here is kept which parts are to be asked
-// for again, and when.
+// Which responses to READs and atomics are missing while later ones have
+// arrived, and when to ask for them again (IBA vol. 1, 9.7.5.1.1: a retried
+// READ may ask for the part that was not answered). What arrives beyond a gap
+// is placed in memory at once: the application may look only after the
+// completion.
 //
 // - A range that is found missing is asked for after a wait that allows for
-//   reordering: none, until something comes that had been asked for too early.
-// - It is asked for once more when something has come that the peer can only
-//   have sent later: what else was asked for by the same request, or what was
-//   requested after it. Silence is for the requester's timers.
+//   reordering (ReorderWait). The wait is zero until something arrives that was
+//   asked for too early (MissingResponsesTest.WaitsWherePacketsAreLate).
+// - It is asked for once more when something has arrived that the peer can only
+//   have sent later: what else the same request asked for, or what was
+//   requested after it (MissingResponsesTest.LaterAnswersShowALoss). Silence is
+//   for the requester's timers.
 // - Of one READ, only the first range is asked for at a time: a peer (the
-//   kernel's rxe) may forget what is before the last part that it has repeated.
+//   kernel's rxe) may forget what is before the part that it has repeated last
+//   (MissingResponsesTest.OneRangeOfARequestAtATime).
 #ifndef TRANSPORT_RC_MISSING_RESPONSES_H_
 #define TRANSPORT_RC_MISSING_RESPONSES_H_
 
@@ -29,7 +32,7 @@ namespace transport {
 // answered, but for the ranges. Allocated when the first gap is found.
 class MissingResponses {
  public:
-  // Beyond these nothing more is noted, and what comes ahead is to be dropped.
+  // With this many, nothing more is noted: what arrives beyond is dropped.
   static constexpr size_t kMostRanges = 64;
 
   enum class State : uint8_t {
@@ -41,7 +44,7 @@ class MissingResponses {
     uint64_t first = 0;
     uint64_t end = 0;
     uint64_t request = 0;  // first of the READ or atomic that it belongs to
-    // kAsked: what has this number or a later one was requested afterwards.
+    // kAsked: what was requested afterwards has this number or a later one.
     uint64_t marker = 0;
     Time due = 0;
     State state = State::kWaiting;
@@ -56,8 +59,7 @@ class MissingResponses {
   uint64_t first() const { return size_ == 0 ? known_to_ : ranges_[0].first; }
   // `seq`, if it is missing or not known yet; else the next one that is.
   uint64_t NextMissing(uint64_t seq) const;
-  // One past the last missing of those that follow `seq` without a break, which
-  // is missing.
+  // `seq` is missing: one past the last that is missing without a break.
   uint64_t MissingEnd(uint64_t seq) const;
   // One past the last missing before `end`; 0: there is none.
   uint64_t LastMissingEnd(uint64_t end) const;
@@ -66,7 +68,7 @@ class MissingResponses {
   uint64_t asked() const;              // of them, packets in ranges kAsked
   // The range to ask for next; null: none.
   const Range* NextDue() const;
-  Time NextDeadline() const;                           // of Expire; kNever
+  Time NextDeadline() const;  // of Expire; kNever
   Time reorder_wait() const { return reorder_wait_.wait(); }  // ns
 
   // --- Inputs.
@@ -74,26 +76,26 @@ class MissingResponses {
   void AnsweredTo(uint64_t seq) {
     if (known_to_ < seq) known_to_ = seq;
   }
-  // [known_to, first) is answered and [first, end), of the READ or atomic that
-  // begins at `request`, is missing. False if there is no room.
+  // [known_to, first) is answered. [first, end) is missing; it belongs to the
+  // READ or atomic that begins at `request`. False if there are kMostRanges.
   bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
-  // Whether Take has room: it may break a range in two.
+  // Whether Take may be called: it may break a range in two.
   bool HasRoomFor(uint64_t seq) const;
-  // `seq`, which was missing, has come.
+  // `seq`, which was missing, has arrived.
   void Take(uint64_t seq, Time now);
-  // `seq` had come and is not believed any more: it is missing again. False if
-  // there is no room.
-  bool Unbelieve(uint64_t seq, uint64_t request, Time now);
+  // What had arrived for `seq` is not trusted any more: it is missing again.
+  // False if there are kMostRanges.
+  bool Distrust(uint64_t seq, uint64_t request, Time now);
   // Something with this number has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // What was asked for before `until` has not come in the time that it takes.
+  // What was asked for before `until` has not arrived in a round trip.
   void GiveUpAsked(uint64_t until, Time now);
-  // What has come already has come again. `round_trip`: as measured, or 0.
+  // What has arrived already has arrived again. `round_trip`: as measured, or
+  // 0.
   void NoteCopy(uint64_t seq, Time round_trip, Time now);
-  // Ranges whose time has come are due. How many packets are in those that were
-  // not before.
+  // Ranges whose wait has ended become due. Returns how many packets they have.
   uint64_t Expire(Time now);
-  // [first, end) has been asked for; `marker` has not been requested yet.
+  // [first, end) has been asked for. `marker`: the next number to request.
   void NoteAsked(uint64_t first, uint64_t end, uint64_t marker, Time round_trip,
                  Time now);
 
@@ -104,16 +106,16 @@ class MissingResponses {
   size_t Find(uint64_t seq) const;
   void Insert(size_t index, const Range& range);
   void Erase(size_t index);
-  // What is in `range` may be answered twice for another reason than that it
-  // was late: it was asked for once more since there was silence.
+  // `range` was asked for once more because of silence: it may be answered
+  // twice though nothing was late, so a copy teaches nothing.
   void DoubtSample(Range* range);
-  // It is missing, and not asked for since that is known.
+  // It is missing, and has not been asked for since that is known.
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;
   uint64_t least_marker_ = kNone;  // of all that are kAsked
-  // A number that was asked for again lately, until it has come twice, and when
-  // that was.
+  // A number that was asked for again lately, until it has arrived twice; and
+  // when it was asked for.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;
   ReorderWait reorder_wait_;

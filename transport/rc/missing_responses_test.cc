@@ -33,7 +33,7 @@ class MissingResponsesTest : public ::testing::Test {
     EXPECT_EQ(missing.Expire(0), 10u);
     missing.NoteAsked(10, 20, 100, 0, 0);
   }
-  // Learns that packets overtake others.
+  // Learns that packets are late.
   void BeLate() {
     AskForTen();
     for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
@@ -41,8 +41,8 @@ class MissingResponsesTest : public ::testing::Test {
     ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
   }
 
-  // `seq`, which follows all that is known, is missing and asked for; it comes
-  // at once, and again after `later`.
+  // `seq`, which follows all that is known, is missing and asked for. It
+  // arrives at once, and again after `later`.
   void ComeTwice(uint64_t seq, Time round_trip, Time later) {
     missing.AnsweredTo(seq);
     ASSERT_TRUE(missing.AddMissing(seq, seq + 1, seq, now));
@@ -88,7 +88,7 @@ TEST_F(MissingResponsesTest, TakingBreaksRanges) {
   AskForTen();
   missing.Take(10, 0);
   missing.Take(19, 0);
-  EXPECT_EQ(Text(missing), "11-19 waiting");  // 19 comes behind it
+  EXPECT_EQ(Text(missing), "11-19 waiting");  // 19 arrives behind it
   missing.Expire(0);
   missing.NoteAsked(11, 19, 100, 0, 0);
   missing.Take(14, 0);
@@ -140,7 +140,7 @@ TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
   EXPECT_EQ(missing.NextDue(), nullptr);
 }
 
-TEST_F(MissingResponsesTest, WaitsWherePacketsAreOvertaken) {
+TEST_F(MissingResponsesTest, WaitsWherePacketsAreLate) {
   BeLate();
   missing.AnsweredTo(30);
   ASSERT_TRUE(missing.AddMissing(30, 31, 30, 1000));
@@ -156,7 +156,7 @@ TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
   for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // Long after it was asked for, a copy tells nothing.
+  // Long after it was asked for, a copy teaches nothing.
   ComeTwice(seq, 0, 11 * kMillisecond);
   EXPECT_EQ(missing.reorder_wait(), 0);
 }
@@ -180,8 +180,7 @@ TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 
-// What was asked for once more, without anything that said that it was lost
-// again, may well be answered twice.
+// What was asked for once more because of silence may be answered twice.
 TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
   AskForTen();
   missing.NoteAsked(10, 20, 100, 0, 0);
@@ -203,7 +202,7 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
   const uint64_t known = missing.known_to();
   EXPECT_FALSE(missing.AddMissing(known + 1, known + 2, 0, 0));
   EXPECT_EQ(missing.known_to(), known);
-  EXPECT_FALSE(missing.Unbelieve(5, 0, 0));
+  EXPECT_FALSE(missing.Distrust(5, 0, 0));
   EXPECT_FALSE(missing.HasRoomFor(11));
   EXPECT_TRUE(missing.HasRoomFor(10));
   EXPECT_TRUE(missing.HasRoomFor(12));
@@ -213,9 +212,9 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
   EXPECT_EQ(missing.ranges().size(), MissingResponses::kMostRanges);
 }
 
-TEST_F(MissingResponsesTest, WhatIsNotBelievedIsMissingAgain) {
+TEST_F(MissingResponsesTest, WhatIsNotTrustedIsMissingAgain) {
   AskForTen();
-  ASSERT_TRUE(missing.Unbelieve(25, 10, 0));
+  ASSERT_TRUE(missing.Distrust(25, 10, 0));
   EXPECT_EQ(Text(missing), "10-20 asked, 25-26 waiting");
 }
 

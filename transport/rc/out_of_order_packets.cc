@@ -9,9 +9,9 @@
 namespace transport {
 namespace {
 
-// Whether `b` is `a` sent again: all but BTH's congestion bits and AckReq, and
-// the ICRC, which covers the IP identification.
-bool SaysTheSame(std::span<const uint8_t> a, std::span<const uint8_t> b) {
+// Whether `b` is a retransmission of `a`: equal but for BTH's congestion bits,
+// AckReq, and the ICRC, which covers the IP identification.
+bool IsCopy(std::span<const uint8_t> a, std::span<const uint8_t> b) {
   constexpr size_t kCongestion = 4;  // then destination and AckReq
   constexpr size_t kPsn = 9;
   if (a.size() != b.size()) return false;
@@ -35,11 +35,11 @@ size_t OutOfOrderPackets::LowerBound(uint64_t psn) const {
 OutOfOrderPackets::Inserted OutOfOrderPackets::Insert(
     uint64_t psn, std::span<const uint8_t> packet, size_t max_packet) {
   if (packet.size() > max_packet || max_packet > PacketArena::kBytes) {
-    return Inserted::kNoRoom;
+    return Inserted::kFull;
   }
   if (arena_ == nullptr) {
     arena_ = pool_->Take();
-    if (arena_ == nullptr) return Inserted::kNoRoom;
+    if (arena_ == nullptr) return Inserted::kFull;
     slot_bytes_ = max_packet;
     free_ =
         std::min(PacketArena::kBytes / max_packet, PacketArena::kMaxPackets);
@@ -51,11 +51,11 @@ OutOfOrderPackets::Inserted OutOfOrderPackets::Insert(
   PacketArena::Entry* entries = arena_->entries;
   const size_t index = LowerBound(psn);
   if (index < size_ && entries[head_ + index].psn == psn) {
-    if (SaysTheSame(Bytes(head_ + index), packet)) return Inserted::kCopy;
+    if (IsCopy(Bytes(head_ + index), packet)) return Inserted::kCopy;
     Erase(head_ + index);
     return Inserted::kConflict;
   }
-  if (packet.size() > slot_bytes_ || free_ == 0) return Inserted::kNoRoom;
+  if (packet.size() > slot_bytes_ || free_ == 0) return Inserted::kFull;
   if (head_ + size_ == PacketArena::kMaxPackets) {
     std::copy(entries + head_, entries + head_ + size_, entries);
     head_ = 0;
@@ -67,7 +67,7 @@ OutOfOrderPackets::Inserted OutOfOrderPackets::Insert(
   *place = {psn, slot, static_cast<uint16_t>(packet.size())};
   std::memcpy(arena_->bytes + slot * slot_bytes_, packet.data(), packet.size());
   ++size_;
-  return Inserted::kKept;
+  return Inserted::kBuffered;
 }
 
 void OutOfOrderPackets::Erase(size_t place) {

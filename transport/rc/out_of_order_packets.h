@@ -1,6 +1,6 @@
-// Packets that arrived beyond an open gap, kept off to the side until the gap
-// fills (docs/design/loss-and-congestion.md): nothing of them reaches
-// application memory before their turn.
+// Packets that arrived beyond an open gap, buffered until the gap fills
+// (docs/design/loss-and-congestion.md). Nothing of them reaches application
+// memory before their turn.
 #ifndef TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
 #define TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
 
@@ -13,7 +13,7 @@
 
 namespace transport {
 
-// Those of one queue pair, in PSN order.
+// The packets of one queue pair, in PSN order.
 class OutOfOrderPackets {
  public:
   // `pool` outlives it.
@@ -24,7 +24,7 @@ class OutOfOrderPackets {
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
-  // No memory is taken: nothing has been held since Clear.
+  // It has no memory: nothing has been buffered since Clear.
   bool unused() const { return arena_ == nullptr; }
   // Only when not empty.
   uint64_t first_psn() const { return arena_->entries[head_].psn; }
@@ -32,13 +32,13 @@ class OutOfOrderPackets {
   std::span<const uint8_t> first() const { return Bytes(head_); }
 
   enum class Inserted : uint8_t {
-    kKept,
-    kCopy,      // the same is held already
-    kConflict,  // another one with this PSN was held; now neither is
-    kNoRoom,    // or it is too long
+    kBuffered,
+    kCopy,      // the same is buffered already
+    kConflict,  // another one with this PSN was buffered; now neither is
+    kFull,      // or it is too long
   };
   // Copies `packet` (BTH to ICRC). `max_packet` is the longest packet of this
-  // queue pair; it does not change while anything is held.
+  // queue pair; it does not change while anything is buffered.
   Inserted Insert(uint64_t psn, std::span<const uint8_t> packet,
                   size_t max_packet);
   void PopFirst();

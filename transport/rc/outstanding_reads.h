@@ -1,4 +1,4 @@
-// READs and atomics that a requester waits for.
+// READs and atomics whose responses a requester waits for.
 #ifndef TRANSPORT_RC_OUTSTANDING_READS_H_
 #define TRANSPORT_RC_OUTSTANDING_READS_H_
 
@@ -14,8 +14,8 @@ class OutstandingReads {
   struct Entry {
     uint64_t first = 0;
     uint64_t end = 0;
-    // Asked for more than once: the positions (first, middle, last) of the
-    // packets that answer it are no longer certain.
+    // Asked for more than once: the positions (first, middle, last) of its
+    // response packets are no longer certain.
     bool replayed = false;
   };
 
@@ -26,7 +26,7 @@ class OutstandingReads {
   bool full() const { return size_ == capacity_; }
   Entry& front() { return entries_[head_]; }
   const Entry& front() const { return entries_[head_]; }
-  // Whether one contains `seq`; mostly it is the first.
+  // Whether one contains `seq`; usually the first does.
   bool Contains(uint64_t seq) const {
     if (empty()) return false;
     const Entry& first = front();
@@ -44,7 +44,7 @@ class OutstandingReads {
 
  private:
   std::unique_ptr<Entry[]> entries_;
-  // An attribute of eight bits says how many there may be.
+  // max_rd_atomic, an attribute of eight bits, limits them.
   uint16_t capacity_ = 0;
   uint16_t head_ = 0;
   uint16_t size_ = 0;

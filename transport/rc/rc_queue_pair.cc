@@ -6,8 +6,8 @@
 
 namespace transport {
 
-// An idle queue pair is to take 2 KiB beside its queues (docs/performance.md);
-// the objects around this one have the rest.
+// An idle queue pair takes at most 2 KiB beside its queues
+// (docs/performance.md). The objects around this one take the rest.
 static_assert(sizeof(RcQueuePair) <= 1304);
 
 RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config)
@@ -63,13 +63,13 @@ Interests RcQueuePair::TakeServiceInterests(Time now) {
   return want;
 }
 
-// Requests go first: an ACK, the shortest of packets, then ends their group,
-// where there is room kept for it. A program that answers a message expects its
-// peer to hear first that the message has arrived, as with hardware, which
-// sends ACKs at once: the peer takes the ACK of a group before its requests. So
-// an answer also acknowledges messages that have not asked for it. What else
-// the responder could not place goes first in the next burst, so neither half
-// starves the other.
+// Requests go first, and an ACK, the shortest of packets, ends their burst;
+// space is reserved for it. The peer processes the trailing ACK before the
+// requests: a program that answers a message expects its peer to see first that
+// the message has arrived, as with hardware, which sends ACKs at once. For the
+// same reason new requests also acknowledge messages that have not asked for an
+// ACK. What the responder could not place goes first in the next burst, so
+// neither half starves the other.
 Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
   if (turn.acks_only) {

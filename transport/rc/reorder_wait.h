@@ -1,13 +1,16 @@
-// How long something that seems missing may only be late, before it is asked
-// for again: nothing, until something comes that was asked for too early; then
-// longer each time, up to a round trip: a packet that finds no queue and no way
-// before it overtakes less. What is asked for and was lost makes it shorter:
-// what overtook others may do so no longer.
+// How long to wait for a missing packet that may only be late, before it is
+// asked for again.
+//
+// - Zero at first. It grows each time that something was asked for too early,
+//   up to a round trip: a late packet is hardly later than that.
+// - It shrinks each time that something is asked for, so a network that no
+//   longer reorders is not waited for.
 //
 // A round trip is what the caller has measured, in ns, or 0: then the bounds
-// are those of a network whose switches reorder. An early guess costs a packet
-// that is sent twice, and the window a reduction; a late one a share of the
-// round trip that the repair takes anyway (RFC 8985, 6.2, has the same bounds).
+// are those of a network whose switches reorder. Asking too early costs a
+// packet that is sent twice, and a reduction of the window. Asking late costs a
+// part of the round trip that the repair takes anyway (RFC 8985, 6.2, has the
+// same bounds).
 #ifndef TRANSPORT_RC_REORDER_WAIT_H_
 #define TRANSPORT_RC_REORDER_WAIT_H_
 
@@ -22,8 +25,8 @@ class ReorderWait {
  public:
   Time wait() const { return wait_; }  // ns
 
-  // What was asked for has come twice: it was not lost. 0: or it was, and the
-  // second copy has another reason.
+  // What was asked for has arrived twice: it was not lost. `round_trip` 0: it
+  // may have been, and the second copy has another reason.
   void OnTooEarly(Time round_trip) {
     const Time least = std::max(kLeast, round_trip / kSteps);
     const Time most = std::clamp(round_trip, kMost, kLongest);
@@ -40,9 +43,9 @@ class ReorderWait {
  private:
   static constexpr Time kLeast = 16 * kMicrosecond;
   static constexpr Time kMost = 500 * kMicrosecond;
-  // Whatever has been measured: a peer that is slow to answer is no network.
+  // Whatever has been measured: a slow peer is not a slow network.
   static constexpr Time kLongest = 200 * kMillisecond;
-  // The first wait is one part of the round trip in so many.
+  // The first wait is the round trip divided by this.
   static constexpr int kSteps = 8;
   static constexpr uint32_t kDecay = 64;
   static constexpr uint32_t kLongDecay = 16;

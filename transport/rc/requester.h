@@ -1,53 +1,64 @@
 // The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
-// work requests, sends their packets, and completes them in order. One file per
-// kind of event: requester.cc (calls by the queue pair), requester_send.cc,
-// requester_ack.cc, requester_read.cc, requester_missing.cc, requester_loss.cc;
-// and requester_flight.cc for what is in flight.
+// work requests, sends their packets, and completes them in order.
 //
-// Sequence numbers are 64-bit and start at 0 with the first packet; the PSN on
-// the wire is the initial one plus the sequence number, modulo 2^24. A work
-// request takes a range of them when it is begun: one per request packet, or,
-// for a READ, one per response packet.
+// The class dispatches. What it knows is in parts with one job each:
+//   SendSequence      where it stands in its packets
+//   OutstandingReads  READs and atomics that wait for responses
+//   MissingResponses  which of those responses are missing
+//   LossDetector      when something is taken for lost
+//   PeerBuffering     whether the peer buffers what is behind a gap
+//   RetransmitPlan    what is sent again
+//   RetryBudget       how often
+//   FlightAccount     what is in flight, and how much may be
+//   MessageCredits    end-to-end flow control
+//   AckRequests       when a packet asks for an ACK
 //
-//   snd_una      snd_nxt        snd_max
-//    |-- sent --->|-- to resend -->|-- never sent
+// Its methods are in one file for each kind of event: requester.cc (calls by
+// the queue pair), requester_send.cc (what is next) and requester_packet.cc
+// (sending it), requester_ack.cc, requester_read.cc, requester_missing.cc,
+// requester_loss.cc and requester_timer.cc.
 //
-// In flight (what Path counts) is always the cost of [snd_una, snd_nxt), less
-// what has come, or is kept by the peer, beyond a gap, so it cannot leak: one
-// function, SyncFlight, keeps it. Where it counts there is a matter of
-// Standing.
+// In flight is always the cost of [una, nxt), less what has arrived, or is
+// buffered by the peer, beyond a gap. One function, SyncFlight, computes it, so
+// it cannot leak.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
 #include <cstdint>
-#include <limits>
 #include <memory>
-#include <utility>
 
 #include "transport/base/burst.h"
 #include "transport/base/types.h"
+#include "transport/congestion/flight_account.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/endpoint_qp.h"
-#include "transport/endpoint/path.h"
 #include "transport/qp/packetizer.h"
 #include "transport/qp/qp_core.h"
+#include "transport/rc/ack_requests.h"
+#include "transport/rc/loss_detector.h"
+#include "transport/rc/message_credits.h"
 #include "transport/rc/missing_responses.h"
 #include "transport/rc/outstanding_reads.h"
+#include "transport/rc/peer_buffering.h"
+#include "transport/rc/retransmit_plan.h"
+#include "transport/rc/retry_budget.h"
+#include "transport/rc/send_sequence.h"
 #include "wire/aeth.h"
 #include "wire/packet.h"
-#include "wire/psn.h"
 
 namespace transport {
 
-// The local ACK timeout T of a queue pair allows the requester to wait for T to
-// 4 T (IBA vol. 1, 9.7.6.1.3). A peer in software may have to wait for a core,
-// and what is lost is found by probes much sooner: so it waits for 2 T, but
-// only for a peer that has answered once.
+// The requester may wait for one to four times the local ACK timeout of the
+// queue pair (IBA vol. 1, 9.7.6.1.3). It waits for twice that time: a peer in
+// software may have to wait for a core, and losses are found by probes much
+// sooner. For a peer that has never answered it waits for exactly that time.
 inline constexpr int kAckTimeoutFactor = 2;
 
-// A failure of its own is reported by QpCore::Fail; from then on it is stopped.
+// Reports its failures by QpCore::Fail, and is stopped from then on. Its
+// endpoint's lock guards it.
 class Requester {
  public:
-  explicit Requester(QpCore& core) : core_(core), queue_(core.send_queue) {}
+  explicit Requester(QpCore& core) : core_(core) {}
 
   // --- Calls by the queue pair.
   // To RTS: PSNs start at attributes.sq_psn.
@@ -57,10 +68,12 @@ class Requester {
   // State SQD entered or left.
   void Drain(Time now);
   void Resume(Time now);
-  bool drained() const { return draining_ && queue_.head() == begun_; }
-  // Of the next new packet; of the oldest that is not acknowledged.
-  uint32_t send_psn() const { return PsnOf(snd_max_); }
-  uint32_t unacked_psn() const { return PsnOf(snd_una_); }
+  bool drained() const {
+    return phase_.draining && queue().head() == snd_.begun;
+  }
+  // PSN of the next new packet, and of the oldest that is not acknowledged.
+  uint32_t send_psn() const { return snd_.PsnOf(snd_.max); }
+  uint32_t unacked_psn() const { return snd_.PsnOf(snd_.una); }
   // A work request has been queued.
   void OnPosted(Time now) { RunLocalWork(now); }
 
@@ -72,9 +85,10 @@ class Requester {
   void OnTimer(Time now);
 
   // --- Outputs.
-  // There is a packet never sent: of what has begun, or of what may begin.
+  // There is a packet that was never sent.
   bool NewIsQueued() const {
-    return snd_nxt_index_ != begun_ || (!draining_ && begun_ != queue_.tail());
+    return snd_.nxt_index != snd_.begun ||
+           (!phase_.draining && snd_.begun != queue().tail());
   }
   // Adds request packets to `burst`, which has been begun for the queue pair's
   // flow. Returns what TakeInterests would.
@@ -84,21 +98,15 @@ class Requester {
   }
 
  private:
-  static constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
   // Outstanding PSNs; the window keeps them far below. Must be below 2^23.
   static constexpr uint64_t kMaxOutstanding = uint64_t{1} << 22;
-  // Packets that replays may send again: so many, and so many more for each PSN
-  // that is acknowledged. At most, and in the beginning, what a window holds of
-  // packets of 1 KiB.
-  static constexpr uint64_t kReplayCreditPerPsn = 4;
-  static constexpr uint16_t kMostReplayCredit = 1024;
 
   // What is next to be sent,
   enum class Source : uint8_t {
     kNothing,  // until something else happens
     kResend,   // out of turn: what is missing at the peer
     kMissing,  // out of turn: what is missing here
-    kReplay,   // from snd_nxt on, before snd_max
+    kReplay,   // from nxt on, before max
     kNew,
   };
   // and what Transmit may do about it.
@@ -114,23 +122,35 @@ class Requester {
     // PSNs: of a READ, how many packets to ask for; else, how many to send.
     uint32_t count = 1;
     bool begins = false;       // first packet of a new work request
-    bool out_of_turn = false;  // leaves snd_nxt where it is
+    bool out_of_turn = false;  // leaves nxt where it is
   };
   enum class SendResult : uint8_t { kSent, kNoRoom, kFailed };
-  // What the path makes of what is in flight.
-  enum class Standing : uint8_t {
-    kAnswered,  // it counts in the path's window, and is limited by that alone
-    // It counts there, too, and is limited to a share: another queue pair fell
-    // silent before it began, and there was no answer since.
-    kDoubted,
-    // It counts in this queue pair's share only: the peer is silent, or nobody
-    // on the path has answered yet.
-    kUnanswered,
+  // Where it is in the states of the queue pair (IBA vol. 1, 10.3.1).
+  struct Phase {
+    bool running : 1 = false;   // from RTS to ERR or RESET
+    bool draining : 1 = false;  // SQD
+    bool drain_reported : 1 = false;
   };
-  // Whether the peer keeps what comes after a gap. What it answers tells, if
-  // not everything has been sent again by then: so until it is known a replay
-  // after a NAK waits for an answer after some packets.
-  enum class PeerKeeps : uint8_t { kUnknown, kYes, kNo };
+  // For TakeInterests.
+  struct TurnHints {
+    // What is sent again does not wait for the window.
+    bool past_window : 1 = false;
+    bool end_turn : 1 = false;  // others come first
+  };
+  // One round trip is measured at a time, and never over a retransmission:
+  // nobody knows which of the two packets was answered.
+  struct RoundTripSample {
+    uint64_t seq = kNoSequence;  // whose answer ends it
+    Time sent = 0;
+  };
+  // Failures that wait for what is before them. kNoSequence: there is none.
+  struct PendingFailures {
+    uint64_t local_index = kNoSequence;  // work request that failed here
+    uint64_t nak_seq = kNoSequence;      // a NAK that ends the connection
+    WcStatus local_status = WcStatus::kSuccess;
+    WcStatus nak_status = WcStatus::kSuccess;
+  };
+
   // --- requester.cc
   // Completes the oldest work request with `status`; the queue pair goes to
   // the error state. Callers return at once.
@@ -143,8 +163,6 @@ class Requester {
   // --- requester_send.cc
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
-  bool HasReplayCredit() const;
-  bool TriesWhatPeerKeeps() const;
   bool NewIsDue() const;  // if it is queued
   // Costs of the next packet never sent, and of the next item sent again.
   uint64_t NewCost() const;
@@ -156,17 +174,19 @@ class Requester {
   Next DecideResend(Item* item) const;
   Next DecideMissing(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
-  // Sends `*item`, and those in the middle of the message that follow; then
+
+  // --- requester_packet.cc
+  // Sends `*item`, and packets in the middle of the message that follow; then
   // decides what is next: an ACK is asked for if nothing is.
   SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
                   Burst* burst, Packetizer* packetizer);
   // How many packets from `item` on, in the middle of a message, may be sent
-  // now and fit the burst; 1 for others. Only the last of them may have to ask
+  // now and fit the burst; 1 elsewhere. Only the last of them may have to ask
   // for an ACK.
   uint32_t CountMiddlePackets(const SendWqe& wqe, const Item& item,
                               const Packetizer& packetizer) const;
-  // From so many bytes on that nobody asked an ACK for, the next packet does.
-  uint64_t MaxUnaskedBytes() const;
+  // Whether the last packet of `item` asks for an ACK. `more`: another packet
+  // follows in this turn.
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
   void Begin(uint64_t index);
   // `packets`: how many `item` was; `payload`: bytes of each.
@@ -181,12 +201,10 @@ class Requester {
   void OnRnrNak(uint64_t seq, uint8_t timer, Time now);
   // The peer has executed everything before `until`.
   void Acknowledge(uint64_t until, Time now);
-  // Moves snd_una over what is acknowledged and not a READ or atomic.
+  // Moves una over what is acknowledged and not a READ or atomic.
   void Proceed(Time now);
-  // Moves snd_una to `to`, completing what ends before it.
+  // Moves una to `to`, completing what ends before it.
   void AdvanceTo(uint64_t to, Time now);
-  void UpdateCredits(uint64_t seq, const wire::Aeth& aeth);
-  void LearnFromAck(uint64_t until);
 
   // --- requester_read.cc
   // How many of `remaining` packets to ask for now; 0 to wait for the window.
@@ -202,75 +220,70 @@ class Requester {
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
 
   // --- requester_missing.cc
-  // Whether anything is known to be missing, or has come ahead.
+  // Whether anything is known to be missing, or has arrived ahead.
   bool HasMissing() const {
-    return missing_ != nullptr && missing_->known_to() > snd_una_;
+    return missing_ != nullptr && missing_->known_to() > snd_.una;
   }
-  // What of READs and atomics before `until` is not answered is missing. False
-  // if it cannot be noted.
+  // Responses to READs and atomics before `until` that have not arrived are
+  // missing. False if that cannot be noted.
   bool NoteMissing(uint64_t until, Time now);
-  // An answer beyond snd_una: whether it is to be taken.
+  // A response beyond una: whether it is to be taken.
   bool AdmitAhead(uint64_t seq, const wire::PacketView& packet, Time now);
-  // Whether what was placed for `seq` is what `packet` says.
+  // Whether what was placed for `seq` is what `packet` carries.
   bool IsSame(uint64_t seq, const wire::PacketView& packet);
   // It has been placed, with something missing before or behind it.
   void TakeAhead(uint64_t seq, Time now);
-  // What is due has been lost, and is asked for.
+  // What is due now has been lost, and is asked for.
   void AskForDue(Time now);
   // The next range to ask for; null: none.
   const MissingResponses::Range* DueRange() const;
   // How many more packets may be asked for again now.
   uint64_t MissingRoom() const;
-  // `seq` is of a READ or an atomic, and is not answered: one past the last
-  // that is missing with it.
+  // `seq` belongs to `read` and is missing: one past the last that is missing
+  // with it.
   uint64_t MissingEnd(uint64_t seq, const OutstandingReads::Entry& read) const;
-  // The same for a replay, which leaves nothing out: one past the last missing
-  // of `read`.
+  // The same for a replay, which asks for everything up to the last that is
+  // missing of `read`.
   uint64_t ReplayEnd(const OutstandingReads::Entry& read) const;
   // The first of `read` that is missing.
   uint64_t FirstMissing(const OutstandingReads::Entry& read) const;
 
   // --- requester_loss.cc
-  void Rewind();
-  // The peer has said no beyond snd_una, a READ or atomic, so its response was
-  // lost.
+  // The peer reports a gap at una in a response to something behind it: what is
+  // at una is a READ or an atomic, and its response was lost.
   void OnGap(Time now);
-  bool JustHandled(Time now) const;
+  // A NAK of una.
   void OnSequenceNak(Time now);
-  // The window shrinks once for what was lost of one flight, however many gaps
-  // that has left.
-  void NoteLoss(Time now);
-  // Sends again what is missing at snd_una, and not what the peer keeps beyond.
-  void ResendGap();
-  void Resend(uint64_t first, uint64_t end);
-  void ResendOne(uint64_t seq);  // or the READ or atomic that it belongs to
-  // `next` comes next, of a run or not.
-  void ContinueResend(uint64_t next);
-  // Silence: what was in flight counts as lost until the peer shows otherwise.
-  void OnRetransmitTimeout(Time now);
-  void OnAckTimeout(Time now);
-  // What is at snd_una is about to be sent once more without progress since the
-  // last time. False: retry_cnt does not allow it, the queue pair has failed.
-  bool CountRetry(Time now);
-  // A gap that the peer reports, in so many words or not: the same if it is
-  // reported again and no ACK timeout is running out meanwhile.
+  // A gap at una costs a retry, or not (LossDetector::OnGap). False: none is
+  // left, the queue pair has failed.
   bool CountGap(Time now);
+  bool CountRetry(Time now);
+  void NoteLoss(Time now);  // LossDetector::IsNewFlight
+  // Everything from una on is sent again.
+  void Rewind();
+  // Out of turn: what is missing at una, and not what the peer buffers beyond.
+  void ResendGap();
+  // Out of turn: `seq`, or the READ or atomic that it belongs to.
+  void ResendOne(uint64_t seq);
+  void NoteOutOfTurn();
+  // The next packet of a run is `next`, if that still belongs to it.
+  void ContinueResend(uint64_t next);
+  // Moves nxt over what the peer is known to have.
+  void SkipAcknowledged();
+
+  // --- requester_timer.cc
+  void RunTimers(Time now);
+  // What was in flight counts as lost until the peer shows otherwise.
+  void OnSilence(Time now);
+  void OnAckTimeout(Time now);
   void OnProbe(Time now);
   void OnEarlyProbe(Time now);
   void ResendProbe();
-  void RunTimers(Time now);
   Time NextTimeout() const {
-    return rnr_until_ != kNever || outstanding() ? ArmedTimeout() : kNever;
+    return rnr_until_ != kNever || snd_.outstanding() ? ArmedTimeout() : kNever;
   }
   Time ArmedTimeout() const;
-  Time AckDeadline() const;
-  Time ProbeDeadline() const;
-  Time EarlyProbeDeadline() const;
-  bool GapIsKnown() const { return gap_seq_ == snd_una_; }
-  void SetKept();
-  void StopTimers();
-  // Moves the snd_nxt over what the peer is known to have.
-  void SkipAcknowledged();
+  LossDetector::Conditions TimerConditions() const;
 
   // --- requester_flight.cc
   void SyncFlight();
@@ -278,151 +291,64 @@ class Requester {
   void BeginFlight();
   // The peer answers; `good`: and not because it misses something.
   void NoteAnswer(bool good);
-  void FallSilent();
-  bool LimitedToShare() const { return standing_ != Standing::kAnswered; }
-  // One packet may always be sent, however small the share.
-  bool ShareIsUsed(uint64_t cost) const {
-    return flight_ != 0 && cost > ShareRoom();
-  }
-  uint64_t ShareRoom() const;  // bytes
-  // Of what a share allows.
-  bool WindowAllows(uint64_t cost) const {
-    if (standing_ != Standing::kUnanswered) return path()->MaySend(cost);
-    return flight_ != 0 || path()->MaySendUnanswered(cost);
-  }
-  // How many packets share and window allow now.
-  uint64_t PacketsAllowed() const;
+  // What the peer buffers behind a gap is no longer in flight.
+  void CountBuffered();
 
   // --- Interests.
   Interests InterestsWith(bool data) {
     Interests want;
     if (data) want.wants = Interests::kData;
-    if (past_window_ || end_turn_) {
-      if (data && past_window_) want.wants |= Interests::kUnwindowed;
-      if (end_turn_) want.wants |= Interests::kEndTurn;
-      past_window_ = end_turn_ = false;
+    if (hints_.past_window || hints_.end_turn) {
+      if (data && hints_.past_window) want.wants |= Interests::kUnwindowed;
+      if (hints_.end_turn) want.wants |= Interests::kEndTurn;
+      hints_.past_window = hints_.end_turn = false;
     }
     want.deadline = NextTimeout();
     return want;
   }
 
-  // --- Arithmetic.
-  uint32_t PsnOf(uint64_t seq) const {
-    return wire::PsnAdd(initial_psn_, static_cast<int64_t>(seq));
-  }
-  // The sequence number nearest to snd_una; negative before the first.
-  int64_t SeqOf(uint32_t psn) const {
-    return static_cast<int64_t>(snd_una_) + wire::PsnDiff(psn, PsnOf(snd_una_));
-  }
-  uint64_t PacketCost() const { return mtu_ + Path::kPacketOverhead; }
-  // Cost of all packets of `wqe`; of those before sequence number `seq`.
-  uint64_t CostOf(const SendWqe& wqe) const {
-    return wqe.length + wqe.packets * Path::kPacketOverhead;
-  }
-  uint64_t CostBefore(const SendWqe& wqe, uint64_t seq) const {
-    return seq >= wqe.end() ? wqe.cost + CostOf(wqe)
-                            : wqe.cost + (seq - wqe.first) * PacketCost();
-  }
-  uint64_t CostBeforeAt(uint64_t index, uint64_t seq) const {
-    return index == begun_ ? next_cost_ : CostBefore(queue_.at(index), seq);
-  }
-  // The begun work request that contains `seq`, which is in [snd_una, snd_max).
-  uint64_t IndexOf(uint64_t seq) const;
-  bool outstanding() const { return snd_una_ < snd_nxt_; }
+  // --- Of the path and of the parts.
   Path* path() const { return core_.path; }
+  SendQueue& queue() const { return core_.send_queue; }
+  uint64_t IndexOf(uint64_t seq) const { return snd_.IndexOf(queue(), seq); }
+  // Whether what is sent now is sent again after a silence. If that is always
+  // lost, there is too much of it: then it is one packet at a time.
+  bool RetransmitsAfterSilence() const {
+    constexpr uint8_t kProbesOfMany = 3;
+    return (loss_.probes() > 0 && loss_.probes() <= kProbesOfMany) ||
+           retries_.any_spent();
+  }
+  bool ShareAllows(uint64_t cost) const {
+    return flight_.ShareAllows(*path(), cost, snd_.PacketCost(),
+                               RetransmitsAfterSilence());
+  }
+  bool WindowAllows(uint64_t cost) const {
+    return flight_.WindowAllows(*path(), cost);
+  }
+  uint64_t PacketsAllowed() const {
+    return flight_.PacketsAllowed(*path(), snd_.PacketCost(),
+                                  RetransmitsAfterSilence());
+  }
 
   QpCore& core_;
-  SendQueue& queue_;
   OutstandingReads reads_;
   std::unique_ptr<MissingResponses> missing_;  // null until a gap is found
-  uint32_t mtu_ = 1024;                        // bytes
-  uint32_t initial_psn_ = 0;
-  bool running_ : 1 = false;   // from RTS to ERR or RESET
-  bool draining_ : 1 = false;  // SQD
-  bool drain_reported_ : 1 = false;
-  bool busy_ : 1 = false;  // inside an event that ends with RunLocalWork
-  PeerKeeps peer_keeps_ = PeerKeeps::kUnknown;
-  // For TakeInterests: what is sent again does not wait for the window; others
-  // come first.
-  bool past_window_ : 1 = false;
-  bool end_turn_ : 1 = false;
-  bool force_ack_req_ : 1 = false;  // the next packet asks for an ACK
-  // The path's window went to its least because of this queue pair, and there
-  // was no progress since.
-  bool timed_out_ : 1 = false;
-  // After an RNR NAK: one packet at a time, until there is progress.
-  bool rnr_probe_ : 1 = false;
-  bool credit_limited_ : 1 = false;
-  // What was sent again last was a gap, and not what had been sent behind it.
-  bool gap_alone_ : 1 = false;
-  // It was taken for one that keeps, and then kept nothing.
-  bool kept_nothing_ : 1 = false;
-
-  Standing standing_ = Standing::kUnanswered;
-  // Path::silences at the last answer; 0 when unanswered.
-  uint32_t silences_seen_ = 0;
-
-  // Work requests [head, begun) have sequence numbers; `begun` may be next.
-  uint64_t begun_ = 0;
-  uint64_t snd_una_ = 0;        // oldest sequence number not acknowledged
-  uint64_t snd_nxt_ = 0;        // next to send
-  uint64_t snd_nxt_index_ = 0;  // its work request; `begun` at the very end
-  uint64_t snd_max_ = 0;        // next never sent
-  // The peer has everything before this, though READs before it may be
-  // unanswered.
-  uint64_t acknowledged_ = 0;
-  uint64_t next_cost_ = 0;  // bytes: cost of everything that has been begun
-  uint64_t flight_ = 0;     // bytes in flight, as the path counts them
-  // To be sent again out of turn: from here up to `resend_end`, which keeps
-  // where the last such run ended.
-  uint64_t resend_ = kNone;
-  uint64_t resend_end_ = kNone;
-  uint32_t resend_run_ = 1;  // packets; grows while a gap goes on behind a run
-  uint32_t messages_ = 0;    // begun: the last SSN
-
-  // Work request that failed here, and how.
-  uint64_t failed_index_ = kNone;
-  // A NAK that ends the connection, for when what is before it is answered.
-  uint64_t fatal_seq_ = kNone;
-  WcStatus failed_status_ = WcStatus::kSuccess;
-  WcStatus fatal_status_ = WcStatus::kSuccess;
-
-  // Credits, if limited: messages up to this number may be sent (IBA vol. 1,
-  // 9.7.7.2).
-  uint32_t credit_limit_ = 0;
-  uint64_t credit_seq_ = 0;  // of the response that said so
-
-  uint64_t unasked_bytes_ = 0;  // since the last AckReq
-
-  // Loss.
-  uint64_t nak_seq_ = kNone;  // of the last sequence NAK taken
-  uint64_t nak_snd_max_ = 0;  // snd_max then
-  uint64_t replayed_to_ = 0;  // furthest resent since
-  uint64_t gap_seq_ = kNone;  // snd_una when loss was last acted upon
-  uint64_t lost_until_ = 0;   // snd_max when loss last shrank the window
-  Time gap_time_ = 0;
-  Time gap_counted_ = 0;  // when the gap last counted as a retry, or began
-
-  // Times. kNever: not running.
-  Time timeout_base_ = kNever;  // since when the local ACK timeout counts
-  Time probe_base_ = kNever;
+  // Stop resets all of these by `= {}`: a part that keeps state elsewhere
+  // brings it into the next connection.
+  SendSequence snd_;
+  PeerBuffering peer_;
+  RetransmitPlan plan_;
+  LossDetector loss_;
+  FlightAccount flight_;
+  MessageCredits credits_;
+  RoundTripSample rtt_;
+  PendingFailures failures_;
+  AckRequests acks_;
+  RetryBudget retries_;
+  Phase phase_;
+  TurnHints hints_;
+  bool busy_ = false;        // inside an event that ends with RunLocalWork
   Time rnr_until_ = kNever;  // waiting after an RNR NAK
-  // Since the last progress; probes_ at most kMaxBackoff.
-  uint8_t probes_ = 0;
-  uint8_t early_probes_ = 0;
-  uint8_t naks_as_no_ = 0;  // since peer_keeps_ became kNo
-  uint8_t retries_ = 0;
-  uint8_t rnr_retries_ = 0;
-  // Packets that replays may send again, beyond their first ones.
-  uint16_t replay_credit_ = kMostReplayCredit;
-  uint32_t unasked_packets_ = 0;  // since the last AckReq
-  // Bytes beyond snd_una that count as in flight no longer: the peer keeps
-  // them.
-  uint32_t kept_ = 0;
-
-  // One round trip measured at a time, never over a resend.
-  uint64_t rtt_seq_ = kNone;
-  Time rtt_sent_ = 0;
 };
 
 }  // namespace transport

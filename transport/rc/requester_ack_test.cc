@@ -21,7 +21,7 @@ TEST(RequesterAckTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
   EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
 }
 
-// The peer is spared acknowledgements that nobody waits for alone.
+// The peer need not send ACKs that no completion waits for alone.
 TEST(RequesterAckTest, LongMessagesAskForAnAckWhereFewFollow) {
   RequesterPeer::Options options;
   options.capacity.max_send_wr = 64;
@@ -69,7 +69,7 @@ TEST(RequesterAckTest, CreditsOfAnOlderAckAreOld) {
   peer.Send(3, 1);
   peer.Transmit();
   peer.Ack(102, wire::kCreditNone, 3);
-  peer.Ack(101, /*credit_code=*/0, /*msn=*/2);  // overtaken
+  peer.Ack(101, /*credit_code=*/0, /*msn=*/2);  // late
   peer.Transmit();
   peer.Send(4, 1);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
@@ -99,7 +99,7 @@ TEST(RequesterAckTest, CreditsHoldBackMessagesThatTakeReceives) {
   peer.Ack(105, /*credit_code=*/0, /*msn=*/6);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
   peer.Ack(106, /*credit_code=*/0, /*msn=*/7);
-  // The last ACK comes again with news.
+  // The last ACK is sent again with more credits.
   peer.Ack(106, /*credit_code=*/2, /*msn=*/7);
   peer.Send(8, 1);
   peer.Send(9, 1);

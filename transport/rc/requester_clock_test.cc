@@ -11,8 +11,8 @@ constexpr Time kJump = 600 * kSecond;
 // Nothing happens in between.
 void Jump(RequesterPeer* peer) { peer->now += kJump; }
 
-// What has come meanwhile is looked at before the timers are, as the lane does:
-// the only try is not over.
+// What arrived meanwhile is processed before the timers, as the lane does: the
+// only retry is not spent.
 TEST(RequesterClockTest, AnAnswerIsInTime) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 0;
@@ -28,8 +28,8 @@ TEST(RequesterClockTest, AnAnswerIsInTime) {
   EXPECT_EQ(peer.NextTimer(), kNever);
 }
 
-// However many times have run out, it is one of them: one retry, and what is
-// sent again is sent once.
+// However many timeouts have passed, they count as one: one retry, and one
+// retransmission.
 TEST(RequesterClockTest, ASilenceIsOneTimeout) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 1;
@@ -47,7 +47,7 @@ TEST(RequesterClockTest, ASilenceIsOneTimeout) {
   EXPECT_EQ(peer.qp->counters().retries_exceeded, 0u);
 }
 
-// Of a READ that has lost part of its answer, what is missing is asked for.
+// Of a READ that has lost part of its response, the missing part is asked for.
 TEST(RequesterClockTest, AReadGoesOn) {
   RequesterPeer peer;
   peer.Connect();
@@ -62,7 +62,7 @@ TEST(RequesterClockTest, AReadGoesOn) {
   EXPECT_EQ(peer.Completions(), "1 ok 512");
 }
 
-// A round trip with a jump in it is a sample as others are: later ones count.
+// A round trip with a jump in it is one sample: later ones outweigh it.
 TEST(RequesterClockTest, TimeoutsComeBack) {
   RequesterPeer peer;
   peer.Connect();
@@ -79,7 +79,7 @@ TEST(RequesterClockTest, TimeoutsComeBack) {
   EXPECT_LT(peer.path().ProbeTimeout(), kSecond);
 }
 
-// Nothing is sent by a connection that had nothing to say.
+// An idle connection sends nothing.
 TEST(RequesterClockTest, AnIdleOneStaysSo) {
   RequesterPeer peer;
   peer.Connect();

@@ -1,5 +1,5 @@
-// What work waits for, and how it ends: fences, draining, local errors, lost
-// completion queues, flushing, RESET.
+// What work requests wait for, and how they end: fences, draining, local
+// errors, lost completion queues, flushing, RESET.
 #include <cerrno>
 
 #include "gtest/gtest.h"
@@ -76,7 +76,8 @@ TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
   peer.Send(2, 1, 0);
   peer.Post({.wr_id = 3}, {{peer.kVa, 1, 0xbad}});  // not even signaled
   peer.Send(4, 1);
-  // The last good one asks again, since its packet expected more to follow.
+  // The last good one is sent again with AckReq: its packet expected another
+  // one to follow.
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 100 [1]; SEND_ONLY 101 [1]; SEND_ONLY 101 A [1]");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
@@ -256,14 +257,14 @@ TEST(RequesterTest, ResetForgetsEverything) {
   EXPECT_EQ(other->path()->in_flight(), 0u);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.NextTimer(), kNever);
-  // And it begins anew.
+  // It can be connected again.
   peer.attributes.sq_psn = 7;
   peer.Connect();
   peer.Send(3, 1);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 7 A [1]");
   peer.Ack(7);
   EXPECT_EQ(peer.Completions(), "3 ok");
-  // Destruction gives back as well.
+  // Destruction gives back what is in flight as well.
   peer.Send(4, 1000);
   peer.Transmit();
   EXPECT_GT(other->path()->in_flight(), 0u);

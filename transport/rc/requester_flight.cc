@@ -1,98 +1,69 @@
-// What is in flight, and how much of the path's window it may have
-// (docs/design/loss-and-congestion.md). A queue pair whose peer is
-// silent takes nothing from others that share the path: its packets do not
-// count in the window, and it may have a share of that size in flight and no
-// more. Whoever begins to send after another one has fallen silent has its
-// share, too, until there is an answer: those who have died with that one show
-// themselves before they have filled the window again.
+// What is in flight (FlightAccount), computed from the sequence numbers.
 #include <algorithm>
 
+#include "transport/endpoint/packet_arena.h"
 #include "transport/rc/requester.h"
 
 namespace transport {
 namespace {
 
-// In a row, which send several packets again. Then it is one at a time.
-constexpr uint8_t kProbesOfMany = 3;
+// Added to what leaves the network in a round trip, one part in so many: the
+// measured rate is rather too small.
+constexpr uint64_t kRoundTripMargin = 8;
+// Headers, pad and ICRC of a request with payload.
+constexpr size_t kMostPacketOverhead = 128;
 
 }  // namespace
 
 void Requester::SyncFlight() {
-  const uint64_t sent_to = CostBeforeAt(snd_nxt_index_, snd_nxt_);
-  uint64_t sent = sent_to - CostBeforeAt(queue_.head(), snd_una_);
-  if (HasMissing() && snd_nxt_ >= missing_->known_to()) {
+  const uint64_t sent_to = snd_.CostBefore(queue(), snd_.nxt_index, snd_.nxt);
+  uint64_t sent = sent_to - snd_.CostBefore(queue(), queue().head(), snd_.una);
+  if (HasMissing() && snd_.nxt >= missing_->known_to()) {
     const uint64_t known = missing_->known_to();
     const uint64_t beyond =
-        sent_to - CostBefore(queue_.at(IndexOf(known - 1)), known);
-    sent = std::min(sent, beyond + missing_->missing() * PacketCost());
+        sent_to - snd_.CostBefore(queue().at(IndexOf(known - 1)), known);
+    sent = std::min(sent, beyond + missing_->missing() * snd_.PacketCost());
   }
-  const uint64_t wanted =
-      kept_ == 0 ? sent : sent - std::min<uint64_t>(kept_, sent / 8 * 7);
-  if (wanted == flight_) return;
-  if (standing_ == Standing::kUnanswered) {
-    wanted > flight_ ? path()->OnSentUnanswered(wanted - flight_)
-                     : path()->OnGoneUnanswered(flight_ - wanted);
-  } else if (wanted > flight_) {
-    path()->OnSent(wanted - flight_);
-  } else {
-    path()->OnGone(flight_ - wanted);
+  if (peer_.buffered_bytes != 0) {
+    sent -= std::min<uint64_t>(peer_.buffered_bytes, sent / 8 * 7);
   }
-  flight_ = wanted;
+  flight_.Set(path(), sent);
 }
 
 void Requester::BeginFlight() {
-  if (!running_ || silences_seen_ == path()->silences()) return;
-  switch (standing_) {
-    case Standing::kUnanswered:
-      // New, and others on the path are answered.
-      if (snd_max_ != snd_una_ || !path()->answered()) break;
-      if (path()->has_unanswered()) {
-        standing_ = Standing::kDoubted;
-      } else {
-        standing_ = Standing::kAnswered;
-        silences_seen_ = path()->silences();
-      }
-      break;
-    case Standing::kAnswered:
-      standing_ = Standing::kDoubted;
-      break;
-    case Standing::kDoubted:
-      break;
-  }
+  if (phase_.running) flight_.Begin(*path(), snd_.max == snd_.una);
 }
 
 void Requester::NoteAnswer(bool good) {
-  if (standing_ == Standing::kUnanswered) path()->OnAnswer(flight_);
-  standing_ = Standing::kAnswered;
-  silences_seen_ = path()->silences();
-  // Others' timeouts were not the path's: what was sent since came through.
-  if (good && probes_ == 0 && !timed_out_) path()->UndoTimeout();
+  flight_.OnAnswer(path());
+  // The timeouts of others were not the path's: what was sent since has
+  // arrived.
+  if (good && loss_.probes() == 0 && !loss_.timed_out) path()->UndoTimeout();
 }
 
-void Requester::FallSilent() {
-  if (standing_ == Standing::kUnanswered) return;
-  path()->OnSilence(flight_, standing_ == Standing::kAnswered);
-  standing_ = Standing::kUnanswered;
-  silences_seen_ = 0;
-}
-
-uint64_t Requester::ShareRoom() const {
-  uint64_t share = std::max(path()->share(), PacketCost());
-  // Several packets that are sent again, and their answers, may be lost.
-  // But if all of them always are, there are too many.
-  if ((probes_ > 0 && probes_ <= kProbesOfMany) || retries_ > 0) {
-    share = std::max(share, Path::kLeastWindow);
+// Nothing tells how much of what was sent behind a gap has arrived. But while
+// the gap is being filled, which takes a round trip, a round trip's worth of
+// bytes leaves the network, and as much may be sent. More would wait in a queue
+// before what fills the next gap; less would leave the network idle. The peer
+// buffers it, as far as its arena holds.
+void Requester::CountBuffered() {
+  peer_.buffered_bytes = 0;
+  SyncFlight();
+  const uint64_t in_flight = std::max<uint64_t>(path()->in_flight(), 1);
+  const uint64_t round_trip =
+      path()->round_trip_bytes() * flight_.bytes() / in_flight;
+  const uint64_t capacity =
+      std::min(PacketArena::kBytes / (snd_.mtu + kMostPacketOverhead),
+               PacketArena::kMaxPackets);
+  const uint64_t buffered = snd_.nxt - snd_.una;
+  const uint64_t more = std::min(
+      round_trip + round_trip / kRoundTripMargin,
+      capacity > buffered ? (capacity - buffered) * snd_.PacketCost() : 0);
+  const uint64_t limit = path()->window() - std::min(path()->window(), more);
+  if (in_flight > limit) {
+    peer_.buffered_bytes = static_cast<uint32_t>(in_flight - limit);
   }
-  return share > flight_ ? share - flight_ : 0;
-}
-
-uint64_t Requester::PacketsAllowed() const {
-  if (!LimitedToShare()) return path()->MaySendPackets(PacketCost());
-  const uint64_t share = ShareRoom() / PacketCost();
-  if (standing_ != Standing::kUnanswered) {
-    return std::min(share, path()->MaySendPackets(PacketCost()));
-  }
-  return WindowAllows(PacketCost()) ? share : 0;
+  SyncFlight();
 }
 
 }  // namespace transport

@@ -11,11 +11,11 @@ namespace {
 // The local ACK timeouts, of a peer that has not answered yet.
 constexpr Time kTimeout14 = int64_t{4096} << 14;  // 67.1 ms
 constexpr Time kTimeout8 = int64_t{4096} << 8;    // 1.05 ms
-// NAKs so far apart are not of one flight, nor does a probe come with one.
+// NAKs this far apart are not of one flight, and no probe coincides with one.
 constexpr Time kApart = 11 * kMillisecond;
 constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
 
-// Up to `time` after the start, sending what timers ask for.
+// Runs up to `time` after the start, and sends what timers ask for.
 void RunTo(RequesterPeer* peer, Time time) {
   while (peer->NextTimer() < time) {
     peer->At(peer->NextTimer());
@@ -24,8 +24,8 @@ void RunTo(RequesterPeer* peer, Time time) {
   peer->At(time);
 }
 
-// ibv_modify_qp(3): retry_cnt resends, an error at the timeout after them.
-// Probes in between cost none.
+// ibv_modify_qp(3): retry_cnt retransmissions, an error at the timeout after
+// them. Probes in between spend no retry.
 TEST(RequesterLossTest, DeadPeer) {
   for (uint8_t retry_cnt : {0, 1, 7}) {
     RequesterPeer peer;
@@ -51,7 +51,7 @@ TEST(RequesterLossTest, DeadPeer) {
   }
 }
 
-// A peer that has answered before, whatever it is that is lost: twice the time,
+// For a peer that has answered before, the timeout is twice the requested one,
 // which the specification allows.
 TEST(RequesterLossTest, PeerThatDies) {
   RequesterPeer peer;
@@ -146,7 +146,7 @@ TEST(RequesterLossTest, ProbesTheTailThenReplays) {
   EXPECT_EQ(peer.qp->counters().timeouts, 0u);
   peer.Ack(103);
   EXPECT_EQ(peer.Completions(), "2 ok; 3 ok; 4 ok");
-  // A resend measures no round trip.
+  // A retransmission measures no round trip.
   EXPECT_EQ(peer.path().smoothed_rtt(), 100 * kMicrosecond);
 }
 
@@ -178,7 +178,7 @@ TEST(RequesterLossTest, AcksOfWhatWasSentAgainDoNot) {
   EXPECT_LT(peer.path().window(), Path::kInitialWindow);
 }
 
-// The gap has been reported and is silent until it fills.
+// The peer has reported the gap, and is silent until it fills.
 TEST(RequesterLossTest, ProbesAKnownGapItself) {
   RequesterPeer peer;
   peer.Connect();
@@ -190,8 +190,8 @@ TEST(RequesterLossTest, ProbesAKnownGapItself) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
 }
 
-// Each answer comes after the first probe and says nothing about the round
-// trip. Without patience, all that is outstanding would be sent twice for ever.
+// Each answer arrives after the first probe, and gives no sample of the round
+// trip. If timeouts stayed as short, everything would be sent twice for ever.
 TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   RequesterPeer peer;
   peer.Connect();
@@ -212,8 +212,8 @@ TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   EXPECT_EQ(peer.qp->counters().probes, 3u);
 }
 
-// Without a timeout each report of a gap that was sent again is a retry, so
-// that there is an end.
+// Without a timeout each report of a gap that was sent again spends a retry:
+// otherwise there is no end.
 TEST(RequesterLossTest, NaksWithoutProgressAreCounted) {
   for (const uint8_t retry_cnt : {0, 1, 7}) {
     RequesterPeer peer;
@@ -256,7 +256,7 @@ TEST(RequesterLossTest, ProgressBetweenNaksForgives) {
   EXPECT_EQ(peer.qp->counters().sequence_naks_received, 40u);
 }
 
-// The peer acknowledges what comes behind a READ, and never answers that.
+// The peer acknowledges what is behind a READ, and never answers the READ.
 TEST(RequesterLossTest, ImpliedNaksWithoutProgressAreCounted) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 2;
@@ -275,7 +275,7 @@ TEST(RequesterLossTest, ImpliedNaksWithoutProgressAreCounted) {
   EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
 }
 
-// The rest of one long answer, whose beginning was lost, is one report.
+// The rest of one long response whose beginning was lost is one report.
 TEST(RequesterLossTest, ALongAnswerIsNotManyGaps) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 0;
@@ -294,8 +294,8 @@ TEST(RequesterLossTest, ALongAnswerIsNotManyGaps) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// NAKs alone do not keep a connection alive, nor end it before the timeout
-// would.
+// NAKs alone do not keep a connection alive, and do not end it before the
+// timeout.
 TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
   for (const uint8_t retry_cnt : {0, 1, 7}) {
     RequesterPeer peer;
@@ -316,8 +316,8 @@ TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
   }
 }
 
-// Its memory went away between the first time and the second, and the first
-// had arrived after all.
+// Its memory was withdrawn between the first transmission and the second, and
+// the first had arrived.
 TEST(RequesterLossTest, ReplayThatFailsLocallyIsForgivenByAnAck) {
   RequesterPeer peer;
   FakeMemory::Region& region =
@@ -401,8 +401,8 @@ TEST(RequesterLossTest, CongestionNotificationShrinksTheWindow) {
   EXPECT_EQ(peer.path().window(), once);  // of the same round trip
 }
 
-// On a path that loses packets what was sent again, and is not answered, is
-// sent once more before the probe; that counts as no silence.
+// On a path that loses packets, a retransmission that is not answered is sent
+// once more before the probe. That does not count as silence.
 TEST(RequesterLossTest, EarlyProbesOnAPathThatLoses) {
   RequesterPeer peer;
   peer.Connect();
@@ -429,8 +429,8 @@ TEST(RequesterLossTest, EarlyProbesOnAPathThatLoses) {
 }
 
 // A long replay after the first NAK waits for an answer, which shows that the
-// peer has kept the rest.
-TEST(RequesterLossTest, AReplayTriesWhatThePeerKeeps) {
+// peer has buffered the rest.
+TEST(RequesterLossTest, AReplayTriesWhatThePeerBuffers) {
   RequesterPeer peer;
   peer.Connect();
   for (int i = 1; i <= 40; ++i) peer.Send(i, 1);
@@ -440,7 +440,7 @@ TEST(RequesterLossTest, AReplayTriesWhatThePeerKeeps) {
   EXPECT_EQ(peer.qp->counters().retransmitted, 16u);
   peer.Ack(139);
   EXPECT_EQ(peer.Transmit(), "");
-  // From now on the gap alone is sent again.
+  // From now on only the gap is sent again.
   peer.At(kSecond);
   for (int i = 41; i <= 60; ++i) peer.Send(i, 1);
   peer.Transmit();
@@ -448,8 +448,8 @@ TEST(RequesterLossTest, AReplayTriesWhatThePeerKeeps) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 145 A [1]");
 }
 
-// One that keeps nothing answers what it was sent, and gets the rest.
-TEST(RequesterLossTest, APeerThatKeepsNothingGetsTheRest) {
+// One that drops acknowledges what it was sent, and gets the rest.
+TEST(RequesterLossTest, APeerThatDropsGetsTheRest) {
   RequesterPeer peer;
   peer.Connect();
   for (int i = 1; i <= 40; ++i) peer.Send(i, 1);
@@ -459,7 +459,7 @@ TEST(RequesterLossTest, APeerThatKeepsNothingGetsTheRest) {
   peer.Ack(115);
   peer.Transmit();
   EXPECT_EQ(peer.qp->counters().retransmitted, 40u);
-  // Nor is it tried at the next loss.
+  // It is not tried again at the next loss.
   peer.Ack(139);
   peer.At(kSecond);
   for (int i = 41; i <= 80; ++i) peer.Send(i, 1);
@@ -467,6 +467,57 @@ TEST(RequesterLossTest, APeerThatKeepsNothingGetsTheRest) {
   peer.Nak(140);
   peer.Transmit();
   EXPECT_EQ(peer.qp->counters().retransmitted, 80u);
+}
+
+// Sends 40 packets from `*psn` on. The first is lost; all arrive in the end.
+// Returns how many are sent again for the NAK, before an answer.
+uint64_t LoseTheFirst(RequesterPeer* peer, uint32_t* psn) {
+  constexpr int kPackets = 40;
+  peer->now += kSecond;
+  for (int i = 0; i < kPackets; ++i) peer->Send(1, 1);
+  peer->Transmit();
+  const uint64_t before = peer->qp->counters().retransmitted;
+  peer->Nak(*psn);
+  peer->Transmit();
+  const uint64_t sent = peer->qp->counters().retransmitted - before;
+  peer->Ack(*psn + static_cast<uint32_t>(sent) - 1);
+  peer->Transmit();
+  peer->Ack(*psn + kPackets - 1);
+  peer->Completions();
+  *psn += kPackets;
+  return sent;
+}
+
+// For a peer that drops what is beyond a gap: how many NAKs it takes from the
+// first trial to the second one.
+int NaksUntilTrial(RequesterPeer* peer) {
+  uint32_t psn = peer->attributes.sq_psn;
+  EXPECT_EQ(LoseTheFirst(peer, &psn), 16u);
+  for (int naks = 1; naks < 100; ++naks) {
+    const uint64_t sent = LoseTheFirst(peer, &psn);
+    if (sent == 16) return naks;
+    EXPECT_EQ(sent, 40u);
+  }
+  return -1;
+}
+
+// It may have lost two packets in a row, which looks the same.
+TEST(RequesterLossTest, APeerThatDropsIsTriedAgainAfterEightNaks) {
+  RequesterPeer peer;
+  peer.Connect();
+  EXPECT_EQ(NaksUntilTrial(&peer), 8);
+}
+
+// The next connection is another peer.
+TEST(RequesterLossTest, ResetForgetsHowOftenAPeerHasDropped) {
+  RequesterPeer peer;
+  peer.Connect();
+  uint32_t psn = peer.attributes.sq_psn;
+  for (int i = 0; i < 4; ++i) LoseTheFirst(&peer, &psn);
+  ASSERT_EQ(peer.Modify(QpState::kReset), 0);
+  peer.Completions();
+  peer.Connect();
+  EXPECT_EQ(NaksUntilTrial(&peer), 8);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Answers to READs and atomics that come ahead of one that is missing, and what
-// is asked for again (missing_responses.h).
+// Responses to READs and atomics that arrive ahead of one that is missing, and
+// what is asked for again (missing_responses.h).
 //
-// What comes ahead is placed at once. If it comes twice and says different
-// things, one of the two is not the peer's: neither counts, and it is asked for
-// again. The same may follow from a peer whose memory has changed meanwhile,
-// and does no harm.
+// What arrives ahead is placed in memory at once. If it arrives twice with
+// different contents, one of the two is not the peer's: neither counts, and it
+// is asked for again. The same happens when the peer's memory has changed
+// meanwhile, and does no harm.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -22,13 +22,13 @@ constexpr size_t kGreatestMtu = 4096;  // bytes
 bool Requester::NoteMissing(uint64_t until, Time now) {
   if (missing_ == nullptr) {
     missing_.reset(new (std::nothrow) MissingResponses);
-    // Without memory all of it is asked for again.
+    // Without memory for it, everything is asked for again.
     if (missing_ == nullptr) {
       OnGap(now);
       return false;
     }
   }
-  missing_->AnsweredTo(snd_una_);
+  missing_->AnsweredTo(snd_.una);
   while (missing_->known_to() < until) {
     const uint64_t known = missing_->known_to();
     const OutstandingReads::Entry* read = reads_.FindFrom(known);
@@ -48,17 +48,17 @@ bool Requester::NoteMissing(uint64_t until, Time now) {
 bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
                            Time now) {
   if (missing_ == nullptr || seq >= missing_->known_to()) {
-    // If there is no room, those that are known come first.
+    // If it cannot be noted, the known ranges come first.
     const bool noted = NoteMissing(seq, now);
-    if (!running_) return false;
+    if (!phase_.running) return false;
     AskForDue(now);
-    return noted && running_;
+    return noted && phase_.running;
   }
   if (missing_->IsMissing(seq)) return missing_->HasRoomFor(seq);
   missing_->NoteCopy(seq, path()->smoothed_rtt(), now);
   if (!IsSame(seq, packet)) {
     ++core_.counters.dropped_conflict;
-    missing_->Unbelieve(seq, reads_.Find(seq)->first, now);
+    missing_->Distrust(seq, reads_.Find(seq)->first, now);
     AskForDue(now);
   }
   return false;
@@ -66,16 +66,16 @@ bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
 
 bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   const uint64_t index = IndexOf(seq);
-  const SendWqe& wqe = queue_.at(index);
+  const SendWqe& wqe = queue().at(index);
   const std::span<const uint8_t> payload = packet.payload();
   if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
-  const uint64_t offset = (seq - wqe.first) * mtu_;
-  if (payload.size() != std::min<uint64_t>(wqe.length - offset, mtu_)) {
-    return true;  // it answers nothing
+  const uint64_t offset = (seq - wqe.first) * snd_.mtu;
+  if (payload.size() != std::min<uint64_t>(wqe.length - offset, snd_.mtu)) {
+    return true;  // a bad response, not another one
   }
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());
-  target.Seek(queue_.sges(index), offset);
+  target.Seek(queue().sges(index), offset);
   std::array<uint8_t, kGreatestMtu> placed;
   return target.Read(placed.data(), payload.size()) == MemoryStatus::kOk &&
          std::equal(payload.begin(), payload.end(), placed.begin());
@@ -88,14 +88,14 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
     missing_->AnsweredTo(seq + 1);
   }
   missing_->NoteAnswered(seq, now);
-  acknowledged_ = std::max(acknowledged_, seq + 1);
-  if (rtt_seq_ == seq) {
-    path()->OnRttSample(now - rtt_sent_, now);
-    rtt_seq_ = kNone;
+  snd_.acknowledged = std::max(snd_.acknowledged, seq + 1);
+  if (rtt_.seq == seq) {
+    path()->OnRttSample(now - rtt_.sent, now);
+    rtt_.seq = kNoSequence;
   }
-  // The peer is alive; how long it may leave something out is limited by what
-  // may be outstanding.
-  if (outstanding()) probe_base_ = now;
+  // The peer is alive. What it may leave out meanwhile is limited by what may
+  // be outstanding.
+  if (snd_.outstanding()) loss_.OnSignOfLife(now);
   Proceed(now);
   AskForDue(now);
 }
@@ -104,31 +104,32 @@ void Requester::AskForDue(Time now) {
   if (missing_ == nullptr) return;
   const uint64_t lost = missing_->Expire(now);
   if (lost > 0) {
-    rtt_seq_ = kNone;
+    rtt_.seq = kNoSequence;
     NoteLoss(now);
-    path()->OnLost(lost * PacketCost());
+    path()->OnLost(lost * snd_.PacketCost());
     if (missing_->ranges()[0].state == MissingResponses::State::kDue &&
         !CountGap(now)) {
       return;
     }
   }
-  if (DueRange() != nullptr) past_window_ = true;
+  if (DueRange() != nullptr) hints_.past_window = true;
 }
 
-// As much as would be sent again of a gap at the peer. More would have been
-// lost for want of room, and would be again.
+// Half a window, as a run that fills a gap at the peer: more was probably lost
+// because a queue was full, and would be lost again.
 uint64_t Requester::MissingRoom() const {
   const uint64_t asked = missing_->asked();
   const uint64_t limit =
-      std::max<uint64_t>(path()->window() / 2 / PacketCost(), 1);
+      std::max<uint64_t>(path()->window() / 2 / snd_.PacketCost(), 1);
   return limit > asked ? limit - asked : 0;
 }
 
 const MissingResponses::Range* Requester::DueRange() const {
-  if (!HasMissing() || snd_nxt_ != snd_max_) return nullptr;
+  if (!HasMissing() || snd_.nxt != snd_.max) return nullptr;
   const MissingResponses::Range* range = missing_->NextDue();
   if (range == nullptr || MissingRoom() == 0) return nullptr;
-  return failed_index_ == kNone || IndexOf(range->first) < failed_index_
+  return failures_.local_index == kNoSequence ||
+                 IndexOf(range->first) < failures_.local_index
              ? range
              : nullptr;
 }
@@ -149,8 +150,8 @@ uint64_t Requester::MissingEnd(uint64_t seq,
                                                   : read.end;
 }
 
-// A peer that was silent may not have got the last request: one that is long is
-// answered in part more likely than one of many short ones in full.
+// The peer may not have got the last request. One long request is more likely
+// to be answered in part than many short ones in full.
 uint64_t Requester::ReplayEnd(const OutstandingReads::Entry& read) const {
   return HasMissing() && missing_->known_to() >= read.end
              ? missing_->LastMissingEnd(read.end)
@@ -158,7 +159,7 @@ uint64_t Requester::ReplayEnd(const OutstandingReads::Entry& read) const {
 }
 
 uint64_t Requester::FirstMissing(const OutstandingReads::Entry& read) const {
-  const uint64_t first = std::max(read.first, snd_una_);
+  const uint64_t first = std::max(read.first, snd_.una);
   return HasMissing() ? std::min(missing_->NextMissing(first), read.end)
                       : first;
 }

@@ -78,7 +78,7 @@ TEST(RequesterNakTest, AnAckMovesTheReplayForward) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 104 [1]; SEND_ONLY 105 A [1]");
 }
 
-TEST(RequesterNakTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
+TEST(RequesterNakTest, APeerThatBuffersGetsOnlyWhatIsMissing) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
@@ -87,7 +87,7 @@ TEST(RequesterNakTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
   peer.Transmit();
   peer.Nak(101);
   EXPECT_EQ(peer.TransmitOne(), "SEND_ONLY 101 A [1]");
-  peer.Ack(105);  // it had kept the others
+  peer.Ack(105);  // it had buffered the others
   EXPECT_EQ(peer.Transmit(), "");
   for (int i = 7; i <= 10; ++i) peer.Send(i, 1);
   peer.Transmit();
@@ -102,9 +102,9 @@ TEST(RequesterNakTest, APeerThatKeepsGetsOnlyWhatIsMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// A peer with one message of one packet for each number from 2 on outstanding,
-// and seen to keep what comes beyond a gap. Packet `n` is message n - 99.
-void ConnectToOneThatKeeps(RequesterPeer* peer, int messages) {
+// Messages of one packet, numbered from 2 on, are outstanding to a peer that is
+// seen to buffer what is beyond a gap. Packet `n` is message n - 99.
+void ConnectToOneThatBuffers(RequesterPeer* peer, int messages) {
   peer->Connect();
   peer->MeasureRoundTrip(kMillisecond);
   for (int i = 2; i <= 4; ++i) peer->Send(i, 1);
@@ -128,13 +128,13 @@ std::string RunOf(const RequesterPeer& peer) {
          std::to_string(peer.sent.back().psn);
 }
 
-// Packets get lost in bursts: a gap that goes on behind what has filled it is
-// filled in ever longer runs, each of which takes a round trip.
+// Packets are lost in bursts: while a gap goes on behind what has filled it,
+// runs get longer. Each run takes a round trip.
 TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
-  ConnectToOneThatKeeps(&peer, 100);
+  ConnectToOneThatBuffers(&peer, 100);
   const auto nak = [&peer](uint32_t psn) {
     peer.Nak(psn);
     peer.Transmit();
@@ -145,7 +145,7 @@ TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   EXPECT_EQ(nak(115), "115 to 130");
   // At most what half the window holds: 62 packets of 256 bytes.
   EXPECT_EQ(nak(131), "131 to 192");
-  // It ended in the middle of that one. The next gap is another one.
+  // The gap ended in the middle of that run. The next gap is another one.
   EXPECT_EQ(nak(190), "190 to 190");
   EXPECT_EQ(nak(191), "191 to 194");
   // Not beyond what has been sent.
@@ -155,12 +155,12 @@ TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// What a probe has sent is a run of one, however long the last gap's were.
+// A probe is a run of one, however long the last gap's runs were.
 TEST(RequesterNakTest, AProbeBeginsRunsAnew) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
-  ConnectToOneThatKeeps(&peer, 100);
+  ConnectToOneThatBuffers(&peer, 100);
   for (const uint32_t psn : {110, 111, 115}) {
     peer.Nak(psn);
     peer.Transmit();
@@ -182,7 +182,7 @@ TEST(RequesterNakTest, AnAckStopsARunShort) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
-  ConnectToOneThatKeeps(&peer, 30);
+  ConnectToOneThatBuffers(&peer, 30);
   peer.Nak(110);
   peer.Transmit();
   peer.Nak(111);
@@ -199,7 +199,7 @@ TEST(RequesterNakTest, ARunEndsBeforeARead) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
-  ConnectToOneThatKeeps(&peer, 5);  // 104 to 108
+  ConnectToOneThatBuffers(&peer, 5);  // 104 to 108
   peer.Read(20, 256);
   peer.Send(21, 1);
   peer.Transmit();
@@ -210,12 +210,12 @@ TEST(RequesterNakTest, ARunEndsBeforeARead) {
             "SEND_ONLY 106 [1]; SEND_ONLY 107 [1]; SEND_ONLY 108 A [1]");
 }
 
-// What was lost of one flight is one loss, though it left several gaps.
+// Several gaps of one flight are one loss.
 TEST(RequesterNakTest, TheWindowShrinksOncePerFlight) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
-  ConnectToOneThatKeeps(&peer, 100);
+  ConnectToOneThatBuffers(&peer, 100);
   const uint64_t before = peer.path().window();
   Time time = kSecond;
   for (const uint32_t psn : {110, 120, 130, 140, 150}) {
@@ -236,7 +236,7 @@ TEST(RequesterNakTest, TheWindowShrinksOncePerFlight) {
   EXPECT_LT(peer.path().window(), after);
 }
 
-TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToKeep) {
+TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
   RequesterPeer peer;
   peer.Connect();
   for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
@@ -252,8 +252,8 @@ TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToKeep) {
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
 }
 
-// It takes what is sent again and is silent: behind that it has nothing.
-TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheProbe) {
+// It takes what is sent again and is silent: it has dropped what is behind.
+TEST(RequesterNakTest, APeerThatStopsBufferingIsNoticedByTheProbe) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
@@ -266,7 +266,7 @@ TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheProbe) {
   for (int i = 4; i <= 7; ++i) peer.Send(i, 1);
   peer.Transmit();
   peer.Nak(103);
-  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");  // kept nothing
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");  // it has dropped
   peer.Ack(103);
   EXPECT_EQ(peer.Transmit(), "");
   peer.At(kFirstProbe);
@@ -277,7 +277,7 @@ TEST(RequesterNakTest, APeerThatCeasesToKeepIsNoticedByTheProbe) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Nothing was behind the gap: what was sent since is a tail like others.
+// Nothing was behind the gap: what was sent since is a tail like any other.
 TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
   RequesterPeer peer;
   peer.Connect();
@@ -285,7 +285,7 @@ TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
   peer.Transmit();
   peer.Nak(100);
   peer.Transmit();
-  peer.Ack(139);  // it keeps
+  peer.Ack(139);  // it buffers
   peer.At(kSecond);
   peer.Send(41, 1);
   peer.Transmit();
@@ -300,10 +300,10 @@ TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 141 A [1]");
 }
 
-// A peer that goes back N takes what was only late, and not what had overtaken
-// it: as if it had kept what it was not sent again. That is believed, until it
-// is disproved.
-TEST(RequesterNakTest, WhatWasOvertakenIsTakenForKeptOnce) {
+// A go-back-N peer accepts packets that were only late, as if it had buffered
+// packets that it was not sent again. That counts as proof until it is
+// disproved.
+TEST(RequesterNakTest, LatePacketsLookBufferedOnce) {
   RequesterPeer::Options options;
   options.max_segments = 1;
   RequesterPeer peer(options);
@@ -392,8 +392,8 @@ TEST(RequesterNakTest, ReservedAndGhostNaksAreNothing) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// The peer's last word came, the answer to the READ before it did not: it is
-// asked for once more, and then given up.
+// The fatal NAK arrived, the response to the READ before it did not: the READ
+// is asked for once more, and then given up.
 TEST(RequesterNakTest, FatalNakBeyondAReadThatWasNotAnswered) {
   RequesterPeer peer;
   peer.Connect();
@@ -430,7 +430,7 @@ TEST(RequesterNakTest, RnrNakWaitsItsTime) {
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(peer.NextTimer(), 640 * kMicrosecond);
   peer.At(300 * kMicrosecond);
-  peer.RnrNak(101, 12);  // a copy: counts for nothing
+  peer.RnrNak(101, 12);  // a copy: does not count
   peer.Nak(101);
   EXPECT_EQ(peer.NextTimer(), 640 * kMicrosecond);
   peer.At(640 * kMicrosecond - 1);
@@ -445,7 +445,7 @@ TEST(RequesterNakTest, RnrNakWaitsItsTime) {
   EXPECT_EQ(peer.qp->counters().rnr_naks_received, 2u);
 }
 
-// Code 0 is the longest time of all.
+// Code 0 is the longest time.
 TEST(RequesterNakTest, RnrTimerCodeZero) {
   RequesterPeer peer;
   peer.Connect();

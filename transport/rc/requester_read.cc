@@ -1,4 +1,4 @@
-// READs and atomics: how much is asked for, and what is done with the answers.
+// READs and atomics: how much is asked for, and what is done with responses.
 #include <algorithm>
 #include <cstring>
 
@@ -8,8 +8,8 @@
 namespace transport {
 namespace {
 
-// A window is asked for in this many requests, so that one can be on its way
-// while another is answered; in fewer if fewer may be outstanding.
+// A window is asked for in this many requests, so that one is on its way while
+// another is answered; in fewer if fewer may be outstanding.
 constexpr uint32_t kRequestsPerWindow = 4;
 // But not for less than this many packets each, if the window holds them.
 constexpr uint64_t kLeastRequest = 8;
@@ -20,17 +20,17 @@ uint32_t Requester::ReadCount(uint64_t remaining, bool always) const {
   const uint64_t room = PacketsAllowed();
   const uint64_t requests = std::min(reads_.capacity(), kRequestsPerWindow);
   const uint64_t packets =
-      std::max<uint64_t>(1, path()->window() / PacketCost());
+      std::max<uint64_t>(1, path()->window() / snd_.PacketCost());
   const uint64_t target =
       std::max(packets / requests, std::min(packets, kLeastRequest));
   const uint64_t wanted = std::min(remaining, target);
   const uint64_t count = std::min(wanted, room);
   if (count == wanted) return static_cast<uint32_t>(count);
   if (always) return static_cast<uint32_t>(std::max<uint64_t>(1, count));
-  // Many small requests would do, but badly: small ones are made only by who
-  // has nothing else to wait for, or is waited for.
+  // Small requests are inefficient. They are sent only if nothing else is in
+  // flight, or if a share is all that may be.
   const bool worthwhile =
-      count * 2 >= target || flight_ == 0 || LimitedToShare();
+      count * 2 >= target || flight_.bytes() == 0 || flight_.LimitedToShare();
   return worthwhile ? static_cast<uint32_t>(count) : 0;
 }
 
@@ -38,7 +38,7 @@ MemoryStatus Requester::CheckTarget(uint64_t index, uint64_t offset,
                                     uint64_t bytes) {
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalWrite, bytes);
-  target.Seek(queue_.sges(index), offset);
+  target.Seek(queue().sges(index), offset);
   return target.Check(bytes);
 }
 
@@ -57,7 +57,7 @@ bool Requester::IsExpectedPosition(const OutstandingReads::Entry& read,
 
 WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
                           uint64_t seq, const wire::PacketView& packet) {
-  const SendWqe& wqe = queue_.at(index);
+  const SendWqe& wqe = queue().at(index);
   const SendOperation& operation = wqe.operation();
   const bool atomic = operation.kind == SendKind::kAtomic;
   uint8_t result[kAtomicSize];  // host order, as the verbs want it
@@ -73,8 +73,8 @@ WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
   } else {
     if (atomic && operation.response_bytes != 0) return WcStatus::kBadResponse;
     if (operation.kind == SendKind::kRead) {
-      offset = (seq - wqe.first) * mtu_;
-      bytes = std::min<uint64_t>(wqe.length - offset, mtu_);
+      offset = (seq - wqe.first) * snd_.mtu;
+      bytes = std::min<uint64_t>(wqe.length - offset, snd_.mtu);
     }
     if (packet.payload().size() != bytes ||
         !IsExpectedPosition(read, seq, packet.operation())) {
@@ -84,7 +84,7 @@ WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
   if (bytes == 0) return WcStatus::kSuccess;
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalWrite, bytes);
-  target.Seek(queue_.sges(index), offset);
+  target.Seek(queue().sges(index), offset);
   return target.Write(from, bytes) == MemoryStatus::kOk
              ? WcStatus::kSuccess
              : WcStatus::kLocalProtectionError;
@@ -92,20 +92,20 @@ WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
 
 void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
                          Time now) {
-  if (packet.info().Has(wire::kAeth)) UpdateCredits(seq, packet.aeth());
-  if (seq == snd_una_) {
-    LearnFromAck(seq);  // all else is known
+  if (packet.info().Has(wire::kAeth)) credits_.OnAeth(seq, packet.aeth());
+  if (seq == snd_.una) {
+    peer_.OnAcknowledged(seq);  // all else is known
   } else {
     Acknowledge(seq, now);
   }
-  const bool ahead = snd_una_ < seq;
+  const bool ahead = snd_.una < seq;
   if (ahead && !AdmitAhead(seq, packet, now)) return;
   const WcStatus status =
       ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
-            : Place(queue_.head(), reads_.front(), seq, packet);
+            : Place(queue().head(), reads_.front(), seq, packet);
   if (status != WcStatus::kSuccess) {
-    // Ahead of its turn nothing ends the work request; when that comes, it is
-    // asked for again.
+    // A response ahead of its turn never ends the work request. It is asked for
+    // again when its turn comes.
     ahead ? void(++core_.counters.dropped_response) : Fail(status, now);
   } else if (ahead || HasMissing()) {
     TakeAhead(seq, now);

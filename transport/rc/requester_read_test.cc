@@ -1,4 +1,4 @@
-// READs and atomics: what is asked for, and what is done with the answers.
+// READs and atomics: what is asked for, and what is done with responses.
 #include <algorithm>
 
 #include "gtest/gtest.h"
@@ -43,8 +43,8 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// The acknowledgement of what comes after an atomic or a READ, in one burst
-// with their answers, is not heard before them.
+// The ACK of what follows an atomic or a READ, in one burst with their
+// responses, is not processed before them.
 TEST(RequesterReadTest, AcknowledgementBehindResponses) {
   RequesterPeer peer;
   peer.Connect();
@@ -191,7 +191,7 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   peer.ReadResponse(kMiddle, 101, 256);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 256");
   // Of one READ, one part is asked for at a time: a peer need not repeat what
-  // is before the last.
+  // is before the part that it has repeated last.
   peer.ReadResponse(kMiddle, 103, 256);
   EXPECT_EQ(peer.Transmit(), "");
   peer.ReadResponse(kOnly, 100, 256);
@@ -233,7 +233,7 @@ TEST(RequesterReadTest, OrByAnAnswerToWhatWasRequestedLater) {
 }
 
 // What comes late was not lost: gaps wait, when that has been seen.
-TEST(RequesterReadTest, GapsWaitWherePacketsOvertakeOthers) {
+TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 4096);
@@ -295,7 +295,7 @@ TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
 }
 
 // Two answers with one PSN that say different things: one is forged.
-TEST(RequesterReadTest, WhatCameAheadIsNotBelievedIfItComesOtherwise) {
+TEST(RequesterReadTest, WhatCameAheadIsNotTrustedIfACopyDiffers) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 768);
@@ -427,7 +427,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadAnswer{"Atomic", Operation::kAtomicAcknowledge, 0}),
     [](const auto& info) { return info.param.name; });
 
-// Whoever guesses a PSN in flight could end the connection with it.
+// Otherwise an attacker who guesses a PSN in flight ends the connection with
+// it.
 TEST(RequesterReadTest, ReadResponseToASendIsDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -460,7 +461,7 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// All of it, though it would be asked for in several requests.
+// The whole target, though it is asked for in several requests.
 TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
   RequesterPeer peer;
   peer.Connect();
@@ -502,8 +503,8 @@ TEST(RequesterReadTest, FaultWhenPlacing) {
 }
 
 // Once part of a request has been answered, the rest may be asked for in
-// pieces; before that, it is asked for as it was, or later answers could not
-// be told apart.
+// pieces. Before that, it is asked for as it was: otherwise later responses
+// cannot be told apart.
 TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   RequesterPeer peer;
   peer.attributes.max_rd_atomic = 1;

@@ -1,4 +1,4 @@
-// Packets in the middle of a message, which are sent in one go.
+// Packets in the middle of a message, which are sent as one run.
 #include "gtest/gtest.h"
 #include "transport/testing/requester_peer.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t kSignaled = kSendSignaled;
 
-// What CountAlike must not exceed: 102 packets of 1280 bytes, as Path counts.
+// 102 packets of 1280 bytes, as Path counts.
 TEST(RequesterTest, ARunKeepsToTheWindow) {
   RequesterPeer peer;
   peer.attributes.path_mtu = 1024;
@@ -100,8 +100,8 @@ TEST(RequesterTest, ARunCountsAsItsPackets) {
   EXPECT_EQ(asking, (std::vector<uint32_t>{20, 36, 39}));
 }
 
-// What was sent of a run before its memory failed is sent: its PSNs are taken,
-// it is in flight, and its ACK counts.
+// The packets of a run before the one whose memory failed are sent: they take
+// PSNs, are in flight, and their ACK counts.
 TEST(RequesterTest, ARunThatFailsInItsMiddle) {
   for (const uint32_t mtu : {256, 4096}) {
     RequesterPeer peer;
@@ -126,7 +126,7 @@ TEST(RequesterTest, ARunThatFailsInItsMiddle) {
   }
 }
 
-// A replay asks and counts packet by packet.
+// A replay goes packet by packet.
 TEST(RequesterTest, AReplayedMessageIsCountedPacketByPacket) {
   RequesterPeer peer;
   peer.Connect();

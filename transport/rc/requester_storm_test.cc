@@ -1,6 +1,6 @@
-// Responses in storms, of a peer or of somebody who knows its port and the PSNs
-// in flight: however many come, what they have sent again is bounded by what
-// they acknowledge, and by time.
+// Storms of responses, from a peer or from an attacker who knows its port and
+// the PSNs in flight. However many arrive, what is sent again for them is
+// bounded by what they acknowledge, and by time.
 #include <string>
 
 #include "gtest/gtest.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kFirst = RequesterPeer::kPsn;
 constexpr uint32_t kMessages = 256;  // as many packets
-// Sent again at most for each PSN that a storm acknowledges.
+// Retransmissions at most for each PSN that a storm acknowledges.
 constexpr uint64_t kMostAgain = 8;
 
 // A peer with `kMessages` messages of one packet outstanding, from PSN 101 on.
@@ -41,7 +41,7 @@ TEST(RequesterStormTest, NaksOfSuccessivePsns) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// Each acknowledges one packet, whose answer it is as far as anybody can tell.
+// Each acknowledges one packet, and looks like a true answer.
 TEST(RequesterStormTest, RnrNaksOfSuccessivePsns) {
   RequesterPeer peer;
   Fill(&peer);
@@ -79,7 +79,7 @@ TEST(RequesterStormTest, RnrNaksAndTheirEnds) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// A round trip that acknowledgements have made to look short is no time.
+// Made-up acknowledgements make the round trip look short.
 TEST(RequesterStormTest, NaksOfOnePsnAfterAShortRoundTrip) {
   RequesterPeer peer;
   peer.attributes.timeout = 0;  // else no NAK costs a retry
@@ -100,7 +100,7 @@ TEST(RequesterStormTest, NaksOfOnePsnAfterAShortRoundTrip) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  // In 1 ms: once in 20 us what tries whether the peer keeps anything.
+  // In 1 ms: once in 20 us what tries whether the peer buffers.
   EXPECT_EQ(again, 50 * 16u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
@@ -120,7 +120,8 @@ void SendBehindARead(RequesterPeer& peer) {
   peer.Transmit();
 }
 
-// Beyond a READ that is not answered each says that its response was lost.
+// Beyond a READ that is not answered, each one reports that its response was
+// lost.
 TEST(RequesterStormTest, NaksBeyondARead) {
   RequesterPeer peer;
   SendBehindARead(peer);
@@ -135,7 +136,7 @@ TEST(RequesterStormTest, NaksBeyondARead) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// The same of acknowledgements: the READ is asked for once in a while.
+// The same with ACKs: the READ is asked for once in a while.
 TEST(RequesterStormTest, AcknowledgementsBeyondARead) {
   RequesterPeer peer;
   SendBehindARead(peer);

@@ -108,7 +108,7 @@ TEST(RequesterTest, Flush) {
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 0);
   EXPECT_EQ(peer.Completions(), "1 ok");
-  // Nobody has answered it.
+  // It has not been answered.
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 101, 0);
@@ -329,7 +329,7 @@ TEST(RequesterTest, BindsInTheOrderOfTheQueue) {
                       {}),
             0);
   peer.Send(3, 1);
-  // What a later SEND may tell the peer is true when it is sent.
+  // It is bound before a later SEND can tell the peer.
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
   EXPECT_FALSE(window.valid);
   peer.Ack(100);

@@ -10,55 +10,34 @@ namespace transport {
 void Responder::Start() {
   Reset();
   expected_ = (uint64_t{1} << 32) + attributes().rq_psn;
-  resources_.assign(attributes().max_dest_rd_atomic, Resource{});
+  resources_.Allocate(attributes().max_dest_rd_atomic);
 }
 
 void Responder::Reset() {
-  msn_ = 0;
-  nak_made_ = NakMade::kNone;
-  reorder_wait_.Reset();
-  reported_gap_ = kNoPsn;
-  nak_round_trip_ = 0;
-  filled_by_first_ = filling_ = false;
   out_of_order_.Clear();
-  gap_deadline_ = kNever;
-  idle_reports_ = 0;
-  ForgetResponses();
-  nak_ = {};
-  unacknowledged_ = ack_due_ = false;
+  resources_.Clear();
+  gap_ = {};
+  gap_wait_ = {};
+  owed_ = {};
+  msn_ = 0;
   responded_ = false;
-  repeated_ack_ = 0;
-}
-
-void Responder::ForgetResponses() {
-  first_resource_ = next_resource_ = first_pending_ = 0;
-  resources_.clear();
 }
 
 void Responder::ResizeResources() {
-  const size_t size = attributes().max_dest_rd_atomic;
-  std::vector<Resource> resized(size);
-  const uint64_t kept =
-      std::min<uint64_t>(size, next_resource_ - first_resource_);
-  for (uint64_t n = next_resource_ - kept; n < next_resource_; ++n) {
-    resized[n % size] = resources_[n % resources_.size()];
-  }
-  first_resource_ = next_resource_ - kept;
-  first_pending_ = std::max(first_pending_, first_resource_);
-  resources_ = std::move(resized);
+  resources_.Resize(attributes().max_dest_rd_atomic);
 }
 
 void Responder::OnError() {
   out_of_order_.Clear();
-  gap_deadline_ = kNever;
-  idle_reports_ = 0;
+  gap_.deadline = kNever;
+  gap_.idle_reports = 0;
   // After a failure of our own the responses that precede its NAK still go
-  // out; after a failure of another's making only what is already executed is
+  // out. After a failure elsewhere only what is executed already is
   // acknowledged, if no READ response would have to come first.
-  if (nak_.fatal) return;
-  if (NextPending() != nullptr) ack_due_ = false;
-  nak_ = {};
-  ForgetResponses();
+  if (owed_.nak.fatal) return;
+  if (resources_.NextPending() != nullptr) owed_.due = false;
+  owed_.nak = {};
+  resources_.Clear();
 }
 
 uint64_t Responder::Extend(uint32_t psn) const {
@@ -74,8 +53,8 @@ bool Responder::OnRequest(const wire::PacketView& packet, Time now) {
   }
   if (psn > expected_) return OnGap(packet, psn, now);
   if (Execute(packet, now) == Outcome::kExecuted) {
-    gap_deadline_ = kNever;
-    if (!out_of_order_.unused()) ExecuteKept(now);
+    gap_.deadline = kNever;
+    if (!out_of_order_.unused()) ExecuteBuffered(now);
   }
   return true;
 }
@@ -87,7 +66,7 @@ void Responder::OnNotification(Time now) {
 }
 
 void Responder::OnTimer(Time now) {
-  if (now >= gap_deadline_) OnGapTimer(now);
+  if (now >= gap_.deadline) OnGapTimer(now);
 }
 
 }  // namespace transport

@@ -1,9 +1,17 @@
 // The responder half of a reliable connection (IBA vol. 1, 9.7.4): executes
 // requests in PSN order, answers them, and remembers what it must answer again.
-// One file per kind of event: responder.cc (life and dispatch),
-// responder_request.cc (requests in their order), responder_read.cc (READ and
-// atomics), responder_gap.cc (packets beyond a gap), responder_replay.cc
-// (duplicates), responder_transmit.cc.
+//
+// The class dispatches. What it knows is in parts with one job each:
+//   OutOfOrderPackets   packets that are buffered beyond a gap
+//   GapReport           what has been said of the gap that is open
+//   GapWait             how long a gap is left unreported
+//   ResponderResources  READs and atomics that may be asked for again
+//   OwedAcks            ACKs and NAKs that are to be sent
+//
+// Its methods are in one file for each kind of event: responder.cc (life and
+// dispatch), responder_request.cc (requests in their order), responder_read.cc
+// (READ and atomics), responder_gap.cc (packets beyond a gap),
+// responder_replay.cc (duplicates), responder_transmit.cc.
 //
 // PSNs are 64 bits wide in here, so that they compare as numbers: they start
 // at 2^32 + rq_psn and their low 24 bits go on the wire.
@@ -13,7 +21,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "transport/base/burst.h"
 #include "transport/base/types.h"
@@ -23,8 +30,10 @@
 #include "transport/qp/message_receiver.h"
 #include "transport/qp/qp_core.h"
 #include "transport/qp/request.h"
+#include "transport/rc/gap_wait.h"
 #include "transport/rc/out_of_order_packets.h"
-#include "transport/rc/reorder_wait.h"
+#include "transport/rc/owed_acks.h"
+#include "transport/rc/responder_resources.h"
 #include "wire/aeth.h"
 #include "wire/packet.h"
 #include "wire/psn.h"
@@ -33,40 +42,6 @@ namespace transport {
 
 // The NAK with which a failed use of a remote key is answered.
 inline constexpr wire::NakCode kAccessNak = wire::NakCode::kRemoteAccess;
-
-// A READ or an atomic, from its execution on for as long as it may be asked
-// for again: the newest max_dest_rd_atomic of them are kept (IBA vol. 1,
-// 9.7.4.4).
-struct Resource {
-  wire::Operation operation = wire::Operation::kReadRequest;
-  // The response that is to be sent: none, the first, or one of a replay.
-  bool pending = false;
-  bool answered = false;   // in full, at least once
-  bool owes_ack = false;   // for requests before it; its first packet is one
-  uint32_t msn = 0;        // after this request
-  uint64_t first_psn = 0;  // of the original request's responses
-  uint64_t last_psn = 0;
-  PdId pd = 0;  // of the R_Key: an XRC target's changes
-  uint64_t va = 0;
-  uint32_t rkey = 0;
-  uint32_t length = 0;    // bytes; READ
-  uint64_t original = 0;  // what an atomic found
-
-  uint64_t start_psn = 0;  // of this response's first packet
-  uint64_t next_psn = 0;   // of its next packet
-  uint32_t stop = 0;       // where it ends, in bytes from `va`; READ
-  // The rest of a response that a replay of an earlier part has interrupted:
-  // from so many packets after first_psn on, up to `rest_stop`. 0: none.
-  uint32_t rest = 0;
-  uint32_t rest_stop = 0;
-};
-
-struct Nak {
-  uint64_t psn = 0;  // 0: there is none
-  uint8_t syndrome = 0;
-  // The queue pair is in error and this is its last word.
-  bool fatal = false;
-};
 
 // A failure of its own is reported by QpCore::Fail.
 class Responder {
@@ -98,7 +73,7 @@ class Responder {
   void OnTimer(Time now);
   // A CNP: responses that were sent have met a queue.
   void OnNotification(Time now);
-  // What is kept beyond a gap is not the peer's.
+  // What is buffered beyond a gap is not the peer's.
   void ForgetOutOfOrder();
 
   // --- Outputs.
@@ -111,8 +86,8 @@ class Responder {
   // responses that may go out now.
   Interests GetInterests(Time now) const {
     Interests want;
-    want.deadline = gap_deadline_;
-    if (first_pending_ != next_resource_) {
+    want.deadline = gap_.deadline;
+    if (resources_.any_pending()) {
       AddPending(now, &want);
     } else if (OwesAck()) {
       want.wants = Interests::kAcks;
@@ -122,13 +97,10 @@ class Responder {
   // The program may be about to answer messages, which acknowledges those that
   // have not asked for it, too.
   void OnAnswer() {
-    if (unacknowledged_) ack_due_ = true;
+    if (owed_.unacknowledged) owed_.due = true;
   }
   // Whether the next thing that it transmits is an ACK or a NAK, at once.
-  bool OwesAck() const {
-    return first_pending_ == next_resource_ &&
-           (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0);
-  }
+  bool OwesAck() const { return !resources_.any_pending() && owed_.any(); }
   uint32_t expected_psn() const {
     return static_cast<uint32_t>(expected_) & wire::kPsnMask;
   }
@@ -138,7 +110,22 @@ class Responder {
     kExecuted,
     kNotReady,  // no receive: the RNR NAK is due, nothing has changed
     kFailed,    // the queue pair has failed
-    kRefused,   // was kept, and would have failed: taken for not having come
+    // It was buffered, and would have failed: it is treated as lost.
+    kRefused,
+  };
+  // What has been said of the expected PSN: after that, silence until it
+  // arrives.
+  enum class NakMade : uint8_t {
+    kNone,
+    kSequence,
+    kRnr,  // it has arrived, and is to come again
+  };
+  struct GapReport {
+    NakMade made = NakMade::kNone;
+    uint8_t idle_reports = 0;  // kMaxIdleReports
+    // When to report the gap that is open; once it is reported, when to drop
+    // what is buffered.
+    Time deadline = kNever;
   };
 
   uint64_t Extend(uint32_t psn) const;
@@ -172,54 +159,37 @@ class Responder {
   // `*outcome` says.
   uint8_t* AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
                       Outcome* outcome);
-  // Room for one more, or null: the requester has more outstanding than agreed.
+  // ResponderResources::New, of the expected PSN.
   Resource* NewResource();
   uint64_t ReadPackets(uint64_t length) const;
 
   // --- responder_gap.cc
   bool OnGap(const wire::PacketView& packet, uint64_t psn, Time now);
-  void Keep(const wire::PacketView& packet, uint64_t psn, Time now);
-  // Executes what was kept and is now in order; waits for the gap behind that,
-  // if any.
-  void ExecuteKept(Time now);
+  void Buffer(const wire::PacketView& packet, uint64_t psn, Time now);
+  // Executes what was buffered and is now in order; waits for the gap behind
+  // that, if any.
+  void ExecuteBuffered(Time now);
   void ReportGap(Time now);
-  static constexpr uint32_t kNoPsn = ~uint32_t{0};
-  // What was asked for in vain comes within so many ms, or round trips, or
-  // never.
-  static constexpr uint16_t kAnsweredWithin = 10;
-  static constexpr uint16_t kAnsweredRoundTrips = 4;
-  bool IsReportedGap(uint64_t psn) const {
-    return (static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_gap_;
-  }
-  // The request that a gap was reported for has come; has come again.
-  void OnReportedGapFilled(const wire::PacketView& packet, Time now);
-  void OnReportedGapCopy(const wire::PacketView& packet, Time now);
-  // How long a gap is left unreported: longer where packets overtake others.
-  Time GapWait() const {
-    return filling_ ? std::max(reorder_wait_.wait(), kFillingWait)
-                    : reorder_wait_.wait();
-  }
-  // For one whose beginning has come late. A packet of 1 KiB at 4 Mb/s.
-  static constexpr Time kFillingWait = 2 * kMillisecond;
-  // How long after one gap has filled the next one is left unreported, unless
-  // packets show that it is not about to fill as well.
+  void OnGapTimer(Time now);
+  void DropBuffered();
+  // After one gap has filled, the next one is left unreported for this long,
+  // unless packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
   // Only packets this close are looked at: with large READs before it, a peer
   // may be so far ahead.
   static constexpr uint64_t kWindow = 1 << 16;  // PSNs
-  // And only those this close are kept, which is as many as the greatest window
-  // of a path (Path::kGreatestWindow) has room for.
-  static constexpr uint64_t kKeepWindow =
+  // And only packets this close are buffered: as many as the greatest window of
+  // a path holds.
+  static constexpr uint64_t kBufferWindow =
       Path::kGreatestWindow / Path::kPacketOverhead;
-  // What is kept is given up, and its memory with it, when for so long nothing
-  // was added, nor anything came into order.
-  static constexpr Time kKeepTime = 250 * kMillisecond;
-  // So often in a row may a gap be reported by the timer without anything kept
-  // coming into order. Then it is given up: something was kept that the peer
-  // never sent there.
+  // What is buffered is dropped, and its memory given back, when for this long
+  // nothing was added, nor anything came into order
+  // (ForgedRequestTest.NothingIsBufferedForEver).
+  static constexpr Time kBufferTime = 250 * kMillisecond;
+  // A gap may be reported by the timer this often in a row without anything
+  // buffered coming into order. Then it is given up: something was buffered
+  // that the peer never sent there (ReplayTest.StrayPacketAhead).
   static constexpr int kMaxIdleReports = 64;
-  void OnGapTimer(Time now);
-  void GiveUpKept();
 
   // --- responder_replay.cc
   void OnDuplicate(const wire::PacketView& packet, uint64_t psn, Time now);
@@ -230,7 +200,6 @@ class Responder {
   // A part of a READ: it comes before what the response that is under way has
   // left, unless that contains it.
   void RepeatPart(Resource* resource, uint64_t psn, uint32_t stop);
-  Resource* FindResource(uint64_t psn);
 
   // --- responder_transmit.cc
   bool TransmitResource(Resource* resource, Burst* burst);
@@ -251,55 +220,26 @@ class Responder {
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
   void FailResponse(const Resource& failed, uint64_t psn);
-  // While there are resources from first_pending on.
+  // While there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
-  Resource* NextPending();
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
 
   QpCore& core_;
   MessageReceiver& receiver_;
 
-  // --- Requests.
   uint64_t expected_ = 0;  // PSN
-  uint32_t msn_ = 0;       // messages completed, modulo 2^24
-  // Of the NAK that has been made for `expected`: silence until it arrives.
-  enum class NakMade : uint8_t {
-    kNone,
-    kSequence,
-    kRnr,  // it has arrived, and is to come again
-  };
-  NakMade nak_made_ = NakMade::kNone;
-  bool executing_kept_ : 1 = false;  // failures are not the peer's for certain
-  bool responded_ : 1 = false;       // to READs, since the last CNP
-  bool unacknowledged_ : 1 = false;  // a message that has been executed
-  bool filled_by_first_ : 1 = false;  // reported_gap_, not by what was resent
-  // The gap is, a packet at a time, by what was late.
-  bool filling_ : 1 = false;
-  bool ack_due_ = false;             // for all that has been executed
-  uint8_t idle_reports_ = 0;
   OutOfOrderPackets out_of_order_;
-  // When to report the gap that is open now; after that (`nak_made`), when to
-  // give up what is kept.
-  Time gap_deadline_ = kNever;
-  ReorderWait reorder_wait_;
-  // PSN of one that was reported lately, until it has come twice, or longer ago
-  // than it may take; and when that was, in ms.
-  uint32_t reported_gap_ = kNoPsn;
-  uint16_t reported_at_ = 0;
-  // From a NAK to what fills the gap: the longest of the last ones, in ms.
-  uint16_t nak_round_trip_ = 0;
-  uint32_t repeated_ack_msn_ = 0;  // with repeated_ack_
+  // Reset resets all of these by `= {}`: a part that keeps state elsewhere
+  // brings it into the next connection.
+  GapReport gap_;
+  GapWait gap_wait_;
+  ResponderResources resources_;  // sent in the order of PSNs, then
+  OwedAcks owed_;                 // the NAK, or else the ACK
+  uint32_t msn_ = 0;              // messages completed, modulo 2^24
+  bool responded_ = false;        // to READs, since the last CNP
 
-  // --- Responses, in the order in which they go out: pending resources by
-  // PSN, then the NAK, or else the ACK.
-  //
-  // Resource number n, counted from Start, lies at n % resources.size().
-  std::vector<Resource> resources_;
-  uint64_t first_resource_ = 0;  // the oldest kept
-  uint64_t next_resource_ = 0;   // one past the newest
-  uint64_t first_pending_ = 0;   // none before this one is pending
-  Nak nak_;
-  uint64_t repeated_ack_ = 0;  // for a duplicate, up to this PSN; 0: none
+  // Failures are not the peer's for certain.
+  bool executing_buffered_ = false;
 };
 
 }  // namespace transport

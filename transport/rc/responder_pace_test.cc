@@ -1,10 +1,10 @@
 // READ responses after CNPs (ResponsePace): they slow down, never stop, and
-// come back; what need not wait for them does not.
+// recover. What need not wait for them does not.
 #include <algorithm>
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/response_pace.h"
+#include "transport/congestion/response_pace.h"
 #include "transport/testing/responder_fixture.h"
 #include "wire/psn.h"
 
@@ -35,7 +35,7 @@ class ResponderPaceTest : public ResponderTest {
     const std::string lines = peer.Transmit();
     return static_cast<int>(std::count(lines.begin(), lines.end(), '['));
   }
-  // Until all that was asked for is sent: how long that takes.
+  // How long it takes until everything that was asked for is sent.
   Time Finish() {
     const Time start = peer.now;
     for (;;) {
@@ -53,7 +53,7 @@ class ResponderPaceTest : public ResponderTest {
     Request(bytes);
     return Finish();
   }
-  // CNPs as often as they count, each for a packet.
+  // CNPs as often as they count, a packet before each.
   void Congest(int cnps) {
     for (int i = 0; i < cnps; ++i) {
       TimeOf(256);
@@ -85,7 +85,7 @@ TEST_F(ResponderPaceTest, EachCnpSlowsThemDown) {
     TimeOf(256);
     peer.now += Path::kNotificationInterval;
   }
-  // At the rate that there is, which grows little meanwhile; and in bursts.
+  // At the present rate, which grows little meanwhile; and in bursts.
   sent_ = most_at_once_ = 0;
   const auto slow = static_cast<Time>(kLongPackets * kPacketCost *
                                       ResponsePace::kInterval / rate());
@@ -135,7 +135,7 @@ TEST_F(ResponderPaceTest, AStormOfCnpsDoesNotStopThem) {
   EXPECT_LT(rate(), ResponsePace::kFullRate / 100);
 }
 
-// CNPs that come while nothing was sent since the last one say nothing new.
+// CNPs without a response since the last one do not count.
 TEST_F(ResponderPaceTest, OneCnpCountsForWhatWasSent) {
   TimeOf();
   Notify();
@@ -181,7 +181,7 @@ TEST_F(ResponderPaceTest, AfterALongPauseTheyGoOutAtOnce) {
   EXPECT_EQ(TimeOf(), 0);
 }
 
-// A rate that nobody waits for has not been tried.
+// A rate that is not used up has not been tried.
 TEST_F(ResponderPaceTest, ARateThatIsNotUsedDoesNotGrow) {
   TimeOf();
   Congest(30);

@@ -1,5 +1,5 @@
-// Execution of READs, atomics and FLUSH: what is answered by more than an ACK
-// (IBA vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
+// Execution of READs, atomics and FLUSH, which more than an ACK answers (IBA
+// vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
 #include <algorithm>
 #include <cstring>
 
@@ -17,15 +17,8 @@ uint64_t Responder::ReadPackets(uint64_t length) const {
 }
 
 Resource* Responder::NewResource() {
-  if (resources_.empty()) return nullptr;
-  if (next_resource_ - first_resource_ == resources_.size()) {
-    const Resource& oldest = resources_[first_resource_ % resources_.size()];
-    if (oldest.pending && !oldest.answered) return nullptr;
-    ++first_resource_;
-    first_pending_ = std::max(first_pending_, first_resource_);
-  }
-  Resource* resource = &resources_[next_resource_ % resources_.size()];
-  *resource = Resource{};
+  Resource* resource = resources_.New();
+  if (resource == nullptr) return nullptr;
   resource->first_psn = resource->last_psn = expected_;
   resource->start_psn = resource->next_psn = expected_;
   resource->pd = core_.config.pd;
@@ -49,14 +42,14 @@ Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   }
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid();
-  ++next_resource_;
+  resources_.Add();
   resource->operation = packet.operation();
   resource->last_psn = expected_ + ReadPackets(reth.length) - 1;
   resource->va = reth.va;
   resource->rkey = reth.rkey;
   resource->length = reth.length;
   resource->stop = reth.length;
-  resource->owes_ack = ack_due_;
+  resource->owes_ack = owed_.due;
   resource->msn = ++msn_;
   resource->pending = true;
   return Outcome::kExecuted;
@@ -102,7 +95,7 @@ Responder::Outcome Responder::ExecuteAtomic(const wire::PacketView& packet) {
                                              atomic.swap_or_add, &original)
           : core_.config.memory->FetchAdd(word, atomic.swap_or_add, &original);
   if (!done) return AccessDenied();
-  ++next_resource_;
+  resources_.Add();
   resource->operation = packet.operation();
   resource->va = atomic.va;
   resource->rkey = atomic.rkey;
@@ -121,7 +114,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   if (word == nullptr) return outcome;
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid();
-  // One store that nobody sees by halves; the bytes stay in their order.
+  // One atomic store; the bytes stay in their order.
   uint64_t value;
   std::memcpy(&value, packet.payload().data(), kWord);
   uint64_t found = 0;
@@ -132,7 +125,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
       return AccessDenied();
     }
   } while (found != assumed);
-  ++next_resource_;
+  resources_.Add();
   resource->operation = packet.operation();
   resource->va = reth.va;
   resource->rkey = reth.rkey;
@@ -141,7 +134,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   return outcome;
 }
 
-// All that was executed before is reached, too: stores happen in order.
+// It covers everything that was executed before: stores happen in order.
 Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
@@ -169,7 +162,7 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
     default:
       return AccessDenied();
   }
-  ++next_resource_;
+  resources_.Add();
   resource->operation = packet.operation();
   resource->va = reth.va;
   resource->rkey = reth.rkey;

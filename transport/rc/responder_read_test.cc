@@ -1,4 +1,4 @@
-// READs and atomics, and the limits of lengths and of what is outstanding.
+// READs and atomics, and the limits of their length and number.
 #include "gtest/gtest.h"
 #include "transport/testing/responder_fixture.h"
 
@@ -94,7 +94,7 @@ TEST_F(ResponderReadTest, RegionGoesWhileAReadIsAnswered) {
   EXPECT_EQ(peer.TakeEvents(), kAccessErrorEvent);
 }
 
-// Nor are those behind it, though they have been executed.
+// Nor do messages behind it count, though they have been executed.
 TEST_F(ResponderReadTest, NakOfAReadCountsWhatWasCompletedBeforeIt) {
   FakeMemory::Region& other =
       peer.memory.Add(0x900000, 1024, WirePeer::kPd, WirePeer::kAllAccess);
@@ -348,7 +348,7 @@ TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
 }
 
-// Whatever the range would be: it may be no length that a message can have.
+// Whatever the range: it may be longer than a message can be.
 TEST_F(ResponderFlushTest, OfAWholeRegionIgnoresAddressAndLength) {
   const uint64_t nowhere = uint64_t{0} - WirePeer::kVa;
   peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, nowhere, ~0u));

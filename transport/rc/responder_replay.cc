@@ -9,7 +9,7 @@ namespace transport {
 void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
                             Time now) {
   ++core_.counters.duplicates;
-  if (IsReportedGap(psn)) OnReportedGapCopy(packet, now);
+  if (gap_wait_.IsReported(psn)) gap_wait_.OnCopy(packet, now);
   switch (KindOf(packet.operation())) {
     case RequestKind::kSend:
     case RequestKind::kWrite:
@@ -29,23 +29,13 @@ void Responder::OnDuplicate(const wire::PacketView& packet, uint64_t psn,
   }
 }
 
-// The one whose PSNs include `psn`.
-Resource* Responder::FindResource(uint64_t psn) {
-  for (uint64_t n = next_resource_; n > first_resource_; --n) {
-    Resource& resource = resources_[(n - 1) % resources_.size()];
-    if (resource.last_psn < psn) return nullptr;
-    if (resource.first_psn <= psn) return &resource;
-  }
-  return nullptr;
-}
-
-// An ACK beyond a READ or an atomic would tell the requester that its response
-// was lost: the ACK stops before the next one.
+// An ACK beyond a READ or an atomic tells the requester that its response was
+// lost. So the ACK stops before the next READ or atomic.
 void Responder::AcknowledgeAgain(uint64_t psn) {
   uint64_t last = expected_ - 1;
   uint32_t last_msn = msn_;
-  for (uint64_t n = next_resource_; n > first_resource_; --n) {
-    const Resource& resource = resources_[(n - 1) % resources_.size()];
+  for (size_t i = resources_.size(); i > 0; --i) {
+    const Resource& resource = resources_.at(i - 1);
     if (resource.last_psn < psn) break;
     if (resource.first_psn <= psn) {  // that PSN was no SEND or WRITE
       ++core_.counters.dropped_window;
@@ -54,21 +44,21 @@ void Responder::AcknowledgeAgain(uint64_t psn) {
     last = resource.first_psn - 1;
     last_msn = resource.msn - 1;
   }
-  if (repeated_ack_ < last) {
-    repeated_ack_ = last;
-    repeated_ack_msn_ = last_msn;
+  if (owed_.repeated_psn < last) {
+    owed_.repeated_psn = last;
+    owed_.repeated_msn = last_msn;
   }
 }
 
 void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
-  Resource* resource = FindResource(psn);
+  Resource* resource = resources_.Find(psn);
   const wire::Reth reth = packet.reth();
   const auto drop = [this] { ++core_.counters.dropped_window; };
   if (resource == nullptr ||
       resource->operation != wire::Operation::kReadRequest) {
     return drop();
   }
-  // It may ask for less than the first time: its PSN says from where on.
+  // It may ask for less than the first time; its PSN tells where it begins.
   const uint64_t offset = (psn - resource->first_psn) * mtu();
   if (reth.rkey != resource->rkey || reth.va != resource->va + offset ||
       reth.length > resource->length - offset ||
@@ -79,14 +69,15 @@ void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
 }
 
 void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
-  Resource* resource = FindResource(psn);
+  Resource* resource = resources_.Find(psn);
   const wire::OpcodeInfo& info = packet.info();
   const uint32_t rkey =
       info.Has(wire::kAtomicEth) ? packet.atomic().rkey : packet.reth().rkey;
   const uint64_t va =
       info.Has(wire::kAtomicEth) ? packet.atomic().va : packet.reth().va;
-  // rxe of 6.12 repeats an ATOMIC WRITE with address 0, and a FLUSH of a whole
-  // region has none that counts. Their answers say nothing of the memory.
+  // rxe of Linux 6.12 repeats an ATOMIC WRITE with address 0, and the address
+  // of a FLUSH of a whole region does not count. Their responses carry no
+  // memory.
   const bool same_address =
       resource != nullptr &&
       (resource->va == va ||
@@ -101,10 +92,10 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
   Repeat(resource, psn, 0);
 }
 
-// A requester that misses some packets asks for them while the rest is still on
-// its way; one that asks for everything from there on has what is before, or
-// drops what comes meanwhile. More duplicates do not make more work than the
-// last of them.
+// A requester that misses some packets asks for them while the rest of the
+// response is being sent: the part goes first, then the rest. A requester that
+// asks for everything from there on needs only that. Many duplicates cause no
+// more work than the last one.
 void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
   if (resource->pending) {
     if (psn >= resource->next_psn && stop < resource->stop) return;
@@ -124,14 +115,9 @@ void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
 }
 
 void Responder::Repeat(Resource* resource, uint64_t psn, uint32_t stop) {
-  resource->pending = true;
   resource->start_psn = resource->next_psn = psn;
   resource->stop = stop;
-  for (uint64_t n = first_resource_; n < next_resource_; ++n) {
-    if (&resources_[n % resources_.size()] == resource) {
-      first_pending_ = std::min(first_pending_, n);
-    }
-  }
+  resources_.SetPending(resource);
 }
 
 }  // namespace transport

@@ -1,4 +1,4 @@
-// Duplicates, gaps, and packets that wait beyond one.
+// Duplicates, gaps, and packets that are buffered beyond a gap.
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -50,7 +50,7 @@ TEST_F(ReplayTest, DuplicateWriteIsNotExecuted) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
-// What a peer does here is counted when it has been done, and once.
+// An operation of a peer is counted once, when it has been executed.
 TEST(CompletionCounterTest, DuplicatesAreNotCounted) {
   WirePeer peer;
   const auto writes =
@@ -91,8 +91,8 @@ TEST_F(ReplayTest, DuplicateAckStopsBeforeTheNextRead) {
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 102 msn 3 [256]; READ_LAST 103 msn 3 [1] | "
             "ACK 104 msn 4");
-  // As far as the requester knows, the READ's response may be lost: an ACK for
-  // 104 would tell it so.
+  // The READ's response may be on its way: an ACK of 104 would tell the
+  // requester that it was lost.
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0, true));
@@ -176,7 +176,7 @@ TEST_F(ReplayTest, DuplicateRestartsAStreamAndDoesNotDoubleIt) {
             "READ_LAST 103 msn 1 [256]");
 }
 
-// A part that was missed goes out first, then what the response has left.
+// A part that is asked for again is sent first, then the rest of the response.
 TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
   peer.Deliver(peer.Read(100, 0, 256 * 20));
   peer.TransmitOne();
@@ -185,7 +185,7 @@ TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 102 msn 1 [256]; READ_LAST 103 msn 1 [256]; "
             "READ_MIDDLE 118 [256] | READ_LAST 119 msn 1 [256]");
-  // That was all of it.
+  // That was everything.
   peer.Deliver(peer.Read(105, 5 * 256, 256));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 105 msn 1 [256]");
 }
@@ -212,7 +212,7 @@ TEST_F(ReplayTest, PartThatReachesIntoTheStreamIsNotSentTwice) {
             "READ_LAST 119 msn 1 [256]");
 }
 
-// Nothing is left after it: the READ's own end, and no more, is the end.
+// Nothing is left after it: the READ ends where it did.
 TEST_F(ReplayTest, PartThatEndsInsideTheLastPacket) {
   peer.Deliver(peer.Read(100, 0, 600));
   EXPECT_EQ(peer.TransmitOne(),
@@ -251,8 +251,8 @@ TEST_F(ReplayTest, RepeatedReadGoesBeforeLaterResponses) {
             "READ_ONLY 100 msn 1 [8] | READ_ONLY 101 msn 2 [16]");
 }
 
-// A copy of a READ that comes when the application, which knows that it was
-// answered, has taken its memory back: no reason to end the connection.
+// A copy of a READ arrives when the application, which knows that it was
+// answered, has withdrawn its memory: that does not end the connection.
 TEST_F(ReplayTest, RepeatedReadChecksTheKeyAgain) {
   peer.Deliver(peer.Read(100, 0, 600));
   peer.Transmit();
@@ -281,7 +281,7 @@ TEST_F(ReplayTest, AtomicIsExecutedOnce) {
   peer.Deliver(peer.Atomic(kFetchAdd, 100, 0, 5));
   EXPECT_EQ(peer.Transmit(), "ATOMIC 100 msn 1 = 0");
   EXPECT_EQ(Word(0), 10u);
-  // Another operation at that PSN is nobody's duplicate.
+  // Another operation at that PSN is not a duplicate.
   peer.Deliver(peer.Atomic(kCompareSwap, 100, 0, 5));
   peer.Deliver(peer.Atomic(kFetchAdd, 100, 8, 5));
   EXPECT_EQ(peer.Transmit(), "");
@@ -361,8 +361,8 @@ TEST_F(ReplayTest, OneNakForAGap) {
   EXPECT_EQ(counters().sequence_naks_sent, 1u);
 }
 
-// Its sender probes with what is held: it has not heard of the gap.
-TEST_F(ReplayTest, LostNakIsSaidAgainWhenAsked) {
+// The peer probes with a packet that is buffered: it has not got the NAK.
+TEST_F(ReplayTest, LostNakIsSentAgainWhenAsked) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
@@ -371,8 +371,8 @@ TEST_F(ReplayTest, LostNakIsSaidAgainWhenAsked) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
 }
 
-// What was sent again for a NAK came twice: it had only been overtaken. The
-// next gap is given some time, and closes before it is reported.
+// What was sent again for a NAK arrived twice: it had only been late. The next
+// gap is given some time, and fills before it is reported.
 TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -386,7 +386,7 @@ TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
   EXPECT_EQ(counters().sequence_naks_sent, 1u);
-  // One that does not close is reported when the time has passed.
+  // A gap that does not fill is reported when the time has passed.
   peer.Deliver(peer.Write(kWriteOnly, 105, 0, 0));
   EXPECT_EQ(peer.Transmit(), "");
   peer.now += 16 * kMicrosecond;
@@ -394,8 +394,8 @@ TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 104 msn 4");
 }
 
-// How late what was overtaken may be is measured in round trips, and those by
-// how long after the NAK it comes again.
+// How late a packet may be is measured in round trips, and a round trip by how
+// long after the NAK the packet arrives again.
 TEST_F(ReplayTest, TheWaitFollowsTheRoundTrip) {
   constexpr Time kRoundTrip = 40 * kMillisecond;
   uint32_t psn = 100;
@@ -417,11 +417,11 @@ TEST_F(ReplayTest, TheWaitFollowsTheRoundTrip) {
   EXPECT_GE(waits, kRoundTrip * 9 / 10);
 }
 
-TEST_F(ReplayTest, HeldPacketsWaitForTheirTurn) {
+TEST_F(ReplayTest, BufferedPacketsWaitForTheirTurn) {
   peer.Deliver(peer.Write(kWriteOnly, 102, 8, 4, true), 4, 30);
   peer.Deliver(peer.Write(kWriteOnly, 101, 4, 4), 4, 20);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
-  EXPECT_EQ(Target(0, 12), Bytes(12));  // nothing beyond the gap is seen
+  EXPECT_EQ(Target(0, 12), Bytes(12));  // nothing beyond the gap is placed
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4), 4, 10);
   EXPECT_EQ(Target(0, 4), WirePeer::Pattern(4, 10));
   EXPECT_EQ(Target(4, 4), WirePeer::Pattern(4, 20));
@@ -429,17 +429,17 @@ TEST_F(ReplayTest, HeldPacketsWaitForTheirTurn) {
   EXPECT_EQ(peer.Transmit(), "ACK 102 msn 3");
 }
 
-TEST_F(ReplayTest, GapThatClosesBeforeTheNakLeft) {
+TEST_F(ReplayTest, GapThatFillsBeforeTheNakIsSent) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
   EXPECT_EQ(counters().sequence_naks_sent, 0u);
 }
 
-// Gaps at 100 and 102; 101 and 103 are held, and 100 comes again.
+// Gaps at 100 and 102; 101 and 103 are buffered, and 100 is sent again.
 class TwoGapsTest : public ReplayTest {
  protected:
-  // So long what is beyond a gap is kept, while nothing happens.
+  // How long packets are buffered while nothing happens.
   static constexpr Time kKept = 250 * kMillisecond;
 
   TwoGapsTest() {
@@ -454,7 +454,7 @@ class TwoGapsTest : public ReplayTest {
 };
 
 TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
-  // All of it comes again; nothing need be said.
+  // Everything is sent again; no NAK is needed.
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
@@ -474,7 +474,7 @@ TEST_F(TwoGapsTest, PeerGoesOn) {
 }
 
 TEST_F(TwoGapsTest, SecondIsLostAgain) {
-  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));  // held already
+  peer.Deliver(peer.Write(kWriteOnly, 103, 0, 0));  // buffered already
   EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
 }
 
@@ -494,8 +494,8 @@ TEST_F(TwoGapsTest, ErrorStopsTheTimer) {
   EXPECT_EQ(peer.Transmit(), "");
 }
 
-// A packet that the peer never meant, far ahead: it may cost a few NAKs, but
-// not one for each packet until its PSN is reached.
+// A packet that the peer never sent, far ahead: it may cost a few NAKs, but not
+// one for each packet until its PSN is reached.
 TEST_F(ReplayTest, StrayPacketAhead) {
   for (uint32_t ahead : {5000u, 100000u}) {
     peer.Deliver(peer.Write(kWriteOnly, 100 + ahead, 0, 0));
@@ -534,7 +534,7 @@ TEST_F(ReplayTest, NeverANakForADuplicate) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
-  // Neither has a duplicate anything to say against a NAK that is due.
+  // A duplicate does not cancel a NAK that is due, either.
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
   peer.Transmit();
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0, true));
@@ -554,7 +554,7 @@ TEST_F(ReplayTest, MessageAcrossAGap) {
   EXPECT_EQ(peer.Transmit(), "ACK 102 msn 1");
 }
 
-TEST_F(ReplayTest, HeldReadsAndAtomics) {
+TEST_F(ReplayTest, BufferedReadsAndAtomics) {
   peer.Deliver(peer.Read(101, 0, 8));
   peer.Deliver(peer.Atomic(kFetchAdd, 102, 0, 4));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -564,7 +564,7 @@ TEST_F(ReplayTest, HeldReadsAndAtomics) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [8]; ATOMIC 102 msn 3 = 0");
 }
 
-TEST_F(ReplayTest, NoReceiveForAHeldSend) {
+TEST_F(ReplayTest, NoReceiveForABufferedSend) {
   peer.PostReceive(7, {8});
   for (uint32_t psn = 101; psn < 104; ++psn) {
     peer.Deliver(peer.Request(kSendOnly, psn, true), 8);
@@ -580,8 +580,9 @@ TEST_F(ReplayTest, NoReceiveForAHeldSend) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
 }
 
-// What is sent again with the packet that no receive was there for is kept
-// already. Its last one asks, but the peer has been answered: not ready.
+// What is sent again behind a request that found no receive is buffered
+// already. Its last packet asks for an ACK, but the peer has got its answer:
+// RNR.
 TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   const auto deliver = [&](uint32_t first) {
     for (uint32_t psn = first; psn < 103; ++psn) {
@@ -602,12 +603,12 @@ TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   EXPECT_EQ(counters().rnr_naks_sent, 1u);
 }
 
-TEST_F(ReplayTest, InvalidHeldPacket) {
+TEST_F(ReplayTest, InvalidBufferedPacket) {
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4);
   peer.Transmit();
-  // It may have been forged by one who did not know which PSN is next: the peer
-  // is asked again.
+  // It may have been forged by an attacker who did not know which PSN is next:
+  // the peer is asked again.
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
   EXPECT_EQ(Target(0, 4), Bytes(4));
@@ -618,7 +619,7 @@ TEST_F(ReplayTest, InvalidHeldPacket) {
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
-TEST_F(ReplayTest, ReservedHeldPacket) {
+TEST_F(ReplayTest, ReservedBufferedPacket) {
   peer.Deliver(peer.Request(kReserved1e, 101, true), 8);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
@@ -629,7 +630,7 @@ TEST_F(ReplayTest, ReservedHeldPacket) {
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
-TEST_F(ReplayTest, ForgedHeldPacketsHarmNobody) {
+TEST_F(ReplayTest, ForgedBufferedPacketsDoNoHarm) {
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 4, true), 4);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
@@ -637,8 +638,9 @@ TEST_F(ReplayTest, ForgedHeldPacketsHarmNobody) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
-// Nor those that the receive has no room for: it stays for what comes in order.
-TEST_F(ReplayTest, HeldSendTooLongForItsReceive) {
+// Nor do packets that are too long for the receive, which stays for the next
+// one in order.
+TEST_F(ReplayTest, BufferedSendTooLongForItsReceive) {
   peer.PostReceive(7, {256, 4});
   peer.PostReceive(8, {4});
   peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
@@ -654,8 +656,8 @@ TEST_F(ReplayTest, HeldSendTooLongForItsReceive) {
   EXPECT_EQ(peer.Transmit(), "ACK 102 msn 2");
 }
 
-TEST_F(ReplayTest, MoreThanCanBeHeld) {
-  // 512 packets at most; the rest is dropped and comes again.
+TEST_F(ReplayTest, MoreThanCanBeBuffered) {
+  // 512 packets at most; the rest is dropped and sent again.
   for (uint32_t psn = 101; psn < 101 + 600; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4), 4);
   }
@@ -679,7 +681,7 @@ TEST_F(ReplayTest, GapAcrossTheEndOfPsns) {
   EXPECT_EQ(peer.Transmit(), "ACK 16777215 msn 2");
 }
 
-// --- The store itself.
+// --- OutOfOrderPackets itself.
 
 using enum OutOfOrderPackets::Inserted;
 
@@ -687,14 +689,14 @@ TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   PacketArenaPool pool;
   OutOfOrderPackets held(&pool);
   const Bytes packet(100, 1);
-  EXPECT_EQ(held.Insert(1, Bytes(101), 100), kNoRoom);
+  EXPECT_EQ(held.Insert(1, Bytes(101), 100), kFull);
   // Descending, with odd ones missing at first.
   for (uint64_t psn = 100; psn > 0; psn -= 2) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
     EXPECT_EQ(held.Insert(psn, packet, 100), kCopy);
   }
   for (uint64_t psn = 1; psn < 100; psn += 2) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
   }
   for (uint64_t psn = 1; psn <= 60; ++psn) {
     EXPECT_EQ(held.first_psn(), psn);
@@ -703,19 +705,19 @@ TEST(OutOfOrderPacketsTest, OrderCapacityAndReturn) {
   }
   // Freed places are used again, however often.
   uint64_t next = 101;
-  while (held.Insert(next, packet, 100) == kKept) ++next;
+  while (held.Insert(next, packet, 100) == kBuffered) ++next;
   EXPECT_EQ(held.size(), PacketArena::kMaxPackets);
   for (int round = 0; round < 2000; ++round) {
     held.PopFirst();
-    EXPECT_EQ(held.Insert(next++, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(next++, packet, 100), kBuffered);
   }
   EXPECT_EQ(held.first_psn(), next - PacketArena::kMaxPackets);
   held.Clear();
   EXPECT_TRUE(held.empty());
 }
 
-// Two with one PSN that do not say the same: neither stays, and its place is
-// free again.
+// Two packets with one PSN and different contents: neither stays, and the slot
+// is free again.
 TEST(OutOfOrderPacketsTest, Conflict) {
   PacketArenaPool pool;
   OutOfOrderPackets held(&pool);
@@ -731,15 +733,15 @@ TEST(OutOfOrderPacketsTest, Conflict) {
     other[at] ^= 1;
     EXPECT_EQ(held.Insert(2, other, 100), kConflict) << at;
     EXPECT_EQ(held.size(), 2u);
-    EXPECT_EQ(held.Insert(2, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(2, packet, 100), kBuffered);
   }
   EXPECT_EQ(held.Insert(2, Bytes(99, 1), 100), kConflict);
   held.PopFirst();
   EXPECT_EQ(held.first_psn(), 3u);
   for (uint64_t psn = 4; psn < 4 + PacketArena::kMaxPackets - 1; ++psn) {
-    EXPECT_EQ(held.Insert(psn, packet, 100), kKept);
+    EXPECT_EQ(held.Insert(psn, packet, 100), kBuffered);
   }
-  EXPECT_EQ(held.Insert(600, packet, 100), kNoRoom);
+  EXPECT_EQ(held.Insert(600, packet, 100), kFull);
 }
 
 TEST(OutOfOrderPacketsTest, PoolIsBounded) {
@@ -747,12 +749,12 @@ TEST(OutOfOrderPacketsTest, PoolIsBounded) {
   std::vector<std::unique_ptr<OutOfOrderPackets>> all;
   for (size_t i = 0; i < PacketArenaPool::kMaxArenas; ++i) {
     all.push_back(std::make_unique<OutOfOrderPackets>(&pool));
-    EXPECT_EQ(all.back()->Insert(1, Bytes(16), 300), kKept);
+    EXPECT_EQ(all.back()->Insert(1, Bytes(16), 300), kBuffered);
   }
   OutOfOrderPackets one_more(&pool);
-  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kNoRoom);
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kFull);
   all.pop_back();
-  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kKept);
+  EXPECT_EQ(one_more.Insert(1, Bytes(16), 300), kBuffered);
 }
 
 }  // namespace

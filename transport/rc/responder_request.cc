@@ -2,16 +2,17 @@
 #include "transport/rc/responder.h"
 
 namespace transport {
+
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
-  // What was said of this PSN before is void: it has come.
-  if (nak_made_ == NakMade::kSequence && IsReportedGap(expected_)) {
-    OnReportedGapFilled(packet, now);
+  // What was said of this PSN before is void: it has arrived.
+  if (gap_.made == NakMade::kSequence && gap_wait_.IsReported(expected_)) {
+    gap_wait_.OnFilled(packet, now);
   }
-  nak_made_ = NakMade::kNone;
-  if (nak_.psn != 0) {
-    nak_ = {};
-    ack_due_ = true;
+  gap_.made = NakMade::kNone;
+  if (owed_.nak.psn != 0) {
+    owed_.nak = {};
+    owed_.due = true;
   }
   const wire::OpcodeInfo& info = packet.info();
   if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) return Invalid();
@@ -63,7 +64,7 @@ Responder::Outcome Responder::ExecuteMessagePacket(
   switch (receiver_.Receive(packet, kind, now)) {
     case ReceiveOutcome::kCompleted:
       ++msn_;
-      unacknowledged_ = true;
+      owed_.unacknowledged = true;
       break;
     case ReceiveOutcome::kPlaced:
       break;
@@ -87,35 +88,37 @@ Responder::Outcome Responder::ExecuteMessagePacket(
       return Outcome::kFailed;
   }
   ++expected_;
-  if (packet.bth().ack_req) ack_due_ = true;
+  if (packet.bth().ack_req) owed_.due = true;
   return Outcome::kExecuted;
 }
 
 Responder::Outcome Responder::NotReady() {
-  nak_ =
-      Nak{expected_, wire::MakeRnrSyndrome(attributes().min_rnr_timer), false};
-  nak_made_ = NakMade::kRnr;
+  owed_.nak = {.psn = expected_,
+               .syndrome = wire::MakeRnrSyndrome(attributes().min_rnr_timer)};
+  gap_.made = NakMade::kRnr;
   return Outcome::kNotReady;
 }
 
 Responder::Outcome Responder::Fail(wire::NakCode code, QpEvent event) {
-  if (executing_kept_) return Outcome::kRefused;
-  nak_ = Nak{expected_, wire::MakeNakSyndrome(code), true};
+  if (executing_buffered_) return Outcome::kRefused;
+  owed_.nak = {
+      .psn = expected_, .syndrome = wire::MakeNakSyndrome(code), .fatal = true};
   core_.Fail(event);
   return Outcome::kFailed;
 }
 
 Responder::Outcome Responder::FailReceive(wire::NakCode code, WcStatus status,
                                           Time now) {
-  if (executing_kept_) return Outcome::kRefused;
-  nak_ = Nak{expected_, wire::MakeNakSyndrome(code), true};
+  if (executing_buffered_) return Outcome::kRefused;
+  owed_.nak = {
+      .psn = expected_, .syndrome = wire::MakeNakSyndrome(code), .fatal = true};
   receiver_.FailReceive(status, now);
   core_.Fail();
   return Outcome::kFailed;
 }
 
 Responder::Outcome Responder::FailSilently(WcStatus status, Time now) {
-  if (executing_kept_) return Outcome::kRefused;
+  if (executing_buffered_) return Outcome::kRefused;
   receiver_.FailReceive(status, now);
   core_.Fail();
   return Outcome::kFailed;

@@ -105,8 +105,8 @@ TEST_F(ResponderTest, SendWithInvalidate) {
   EXPECT_EQ(peer.qp->counters().fatal_naks_sent, 0u);
 }
 
-// In one packet the WRITE has its immediate data with it, and a receive that
-// tells of the refusal; in several it is refused with the first.
+// A WRITE of one packet carries its immediate data, and takes a receive, which
+// completes with the error. One of several is refused with its first packet.
 TEST(ResponderImmediateTest, WriteThatIsRefused) {
   for (const bool shared : {false, true}) {
     WirePeer::Options options;
@@ -138,7 +138,7 @@ TEST(ResponderImmediateTest, WriteThatIsRefused) {
 TEST_F(ResponderTest, NoReceiveIsRnrAndNothingMoves) {
   peer.Deliver(peer.Request(kSendOnly, 100, true), 8);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
-  // What was on its way behind it: silence.
+  // What was on its way behind it is not answered.
   peer.Deliver(peer.Request(kSendOnly, 101, true), 8);
   EXPECT_EQ(peer.Transmit(), "");
   peer.PostReceive(7, {8});

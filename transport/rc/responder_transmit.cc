@@ -11,17 +11,9 @@
 
 namespace transport {
 
-Resource* Responder::NextPending() {
-  for (; first_pending_ < next_resource_; ++first_pending_) {
-    Resource& resource = resources_[first_pending_ % resources_.size()];
-    if (resource.pending) return &resource;
-  }
-  return nullptr;
-}
-
 namespace {
 
-// What comes before a READ whose response has to wait need not wait for it.
+// An ACK of what comes before a READ need not wait for the READ's response.
 bool OwesAckNow(const Resource& read) {
   return read.owes_ack && !read.answered && read.next_psn == read.first_psn;
 }
@@ -29,8 +21,8 @@ bool OwesAckNow(const Resource& read) {
 }  // namespace
 
 void Responder::AddPending(Time now, Interests* want) const {
-  for (uint64_t n = first_pending_; n < next_resource_; ++n) {
-    const Resource& resource = resources_[n % resources_.size()];
+  for (size_t i = resources_.first_pending(); i < resources_.size(); ++i) {
+    const Resource& resource = resources_.at(i);
     if (!resource.pending) continue;
     if (resource.operation == wire::Operation::kReadRequest) {
       ResponsePace& pace = core_.path->responses();
@@ -46,14 +38,12 @@ void Responder::AddPending(Time now, Interests* want) const {
     }
     want->wants |= Interests::kAcks;
   }
-  if (nak_.psn != 0 || ack_due_ || repeated_ack_ != 0) {
-    want->wants |= Interests::kAcks;
-  }
+  if (owed_.any()) want->wants |= Interests::kAcks;
 }
 
 bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
   bool begun = false;
-  while (Resource* resource = NextPending()) {
+  while (Resource* resource = resources_.NextPending()) {
     if (resource->operation == wire::Operation::kReadRequest) {
       if (core_.path->responses().on()) [[unlikely]] {
         const Paced paced =
@@ -65,28 +55,26 @@ bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
     }
     if (!TransmitResource(resource, burst)) return true;
   }
-  if (nak_.psn != 0) {
-    if (!TransmitAcknowledge(nak_.psn, nak_.syndrome, msn_, burst)) return true;
-    const bool rnr = wire::AethKindOf(nak_.syndrome) == wire::AethKind::kRnrNak;
-    ++(rnr          ? core_.counters.rnr_naks_sent
-       : nak_.fatal ? core_.counters.fatal_naks_sent
-                    : core_.counters.sequence_naks_sent);
-    nak_ = {};
-    // It acknowledges all that precedes it.
-    unacknowledged_ = ack_due_ = false;
-    repeated_ack_ = 0;
+  if (const OwedAcks::Nak nak = owed_.nak; nak.psn != 0) {
+    if (!TransmitAcknowledge(nak.psn, nak.syndrome, msn_, burst)) return true;
+    const bool rnr = wire::AethKindOf(nak.syndrome) == wire::AethKind::kRnrNak;
+    ++(rnr         ? core_.counters.rnr_naks_sent
+       : nak.fatal ? core_.counters.fatal_naks_sent
+                   : core_.counters.sequence_naks_sent);
+    owed_.nak = {};
+    owed_.OnSent();  // it acknowledges all that precedes it
   }
   const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
-  if (ack_due_) {
+  if (owed_.due) {
     if (!TransmitAcknowledge(expected_ - 1, ack, msn_, burst)) return true;
-    unacknowledged_ = ack_due_ = false;
-    repeated_ack_ = 0;
+    owed_.OnSent();
   }
-  if (repeated_ack_ != 0) {
-    if (!TransmitAcknowledge(repeated_ack_, ack, repeated_ack_msn_, burst)) {
+  if (owed_.repeated_psn != 0) {
+    if (!TransmitAcknowledge(owed_.repeated_psn, ack, owed_.repeated_msn,
+                             burst)) {
       return true;
     }
-    repeated_ack_ = 0;
+    owed_.repeated_psn = 0;
   }
   return false;
 }
@@ -166,8 +154,8 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
   if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
-    // The application may take its memory back when it knows that the peer has
-    // what it asked for; a copy of the request may come later.
+    // The application may withdraw its memory once it knows that the peer has
+    // what it asked for; a copy of the request may arrive later.
     if (resource->answered) {
       resource->pending = false;
       resource->rest = 0;
@@ -193,7 +181,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
     }
     resource->pending = false;
     resource->answered = true;
-    if (resource->last_psn + 1 == expected_) unacknowledged_ = ack_due_ = false;
+    if (resource->last_psn + 1 == expected_) owed_.OnAcknowledgedByResponse();
   }
   return true;
 }
@@ -226,15 +214,18 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
   return bytes == 0;
 }
 
-// The memory went away after the request had been accepted: the NAK takes the
-// response's place. Of what has been executed behind it nothing is answered
-// any more, so it does not count as completed.
+// The memory was withdrawn after the request had been accepted: the NAK takes
+// the response's place. Requests executed behind it are not answered any more,
+// so they do not count as completed.
 void Responder::FailResponse(const Resource& failed, uint64_t psn) {
   msn_ = failed.msn - 1;
-  for (Resource& resource : resources_) resource.pending = false;
-  ack_due_ = false;
-  repeated_ack_ = 0;
-  nak_ = Nak{psn, wire::MakeNakSyndrome(kAccessNak), true};
+  for (size_t i = 0; i < resources_.size(); ++i) {
+    resources_.at(i).pending = false;
+  }
+  owed_.due = false;
+  owed_.repeated_psn = 0;
+  owed_.nak = {
+      .psn = psn, .syndrome = wire::MakeNakSyndrome(kAccessNak), .fatal = true};
   core_.Fail(QpEvent::kAccessError);
 }
 
@@ -255,7 +246,7 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
-  if (resource->last_psn + 1 == expected_) unacknowledged_ = ack_due_ = false;
+  if (resource->last_psn + 1 == expected_) owed_.OnAcknowledgedByResponse();
   return true;
 }
 

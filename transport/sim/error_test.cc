@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/rc/requester.h"
 #include "transport/sim/pair.h"
 

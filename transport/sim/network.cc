@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/packet_observer.h"
-#include "transport/endpoint/path.h"
 #include "transport/sim/endpoint_call.h"
 #include "wire/describe.h"
 #include "wire/packet.h"
@@ -308,9 +308,33 @@ void Network::CheckBurst(Node& node) {
   }
 }
 
+// Not cryptographic: only bugs are to be found by it.
+void Network::AddToDigest(const Node& node) {
+  const auto add = [this](uint64_t value) {
+    digest_ = (digest_ ^ value) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+    digest_ ^= digest_ >> 32;
+  };
+  const transport::Burst& burst = *node.burst_;
+  const transport::AddressVector& av = burst.flow()->av;
+  add(static_cast<uint64_t>(now_));
+  add(static_cast<uint64_t>(node.index()) << 32 | av.source_port << 8 |
+      av.traffic_class);
+  add(burst.segment_size());
+  std::span<const uint8_t> bytes = burst.bytes();
+  add(bytes.size());
+  while (!bytes.empty()) {
+    uint64_t word = 0;
+    const size_t part = std::min(bytes.size(), sizeof(word));
+    std::memcpy(&word, bytes.data(), part);
+    add(word);
+    bytes = bytes.subspan(part);
+  }
+}
+
 void Network::SendBurst(Node& node) {
   CheckBurst(node);
   if (checker_->failed()) return;
+  AddToDigest(node);
   const transport::Burst& burst = *node.burst_;
   const transport::Flow& flow = *burst.flow();
   packets_ += burst.segments();

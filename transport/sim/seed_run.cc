@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/sim/pair.h"
 #include "transport/testing/bring_up.h"
 

@@ -44,6 +44,7 @@ class SeedRun {
   const Scenario& scenario() const { return scenario_; }
   const Checker& checker() const { return checker_; }
   const RunStatistics& statistics() const { return statistics_; }
+  const Network& network() const { return network_; }
 
  private:
   void Build();

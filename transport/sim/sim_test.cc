@@ -3,7 +3,10 @@
 //   sim_test                               all that CI runs
 //   sim_test --long                        other seeds, some ten minutes
 //   sim_test --seed=N [--count=M]          these seeds only
-//            [--chaos] [--pcap=FILE] [--trace]
+//            [--chaos] [--pcap=FILE] [--trace] [--digest]
+//
+// --digest prints a line for each seed with a hash of its packets and their
+// times, to compare two builds (Network::digest).
 //
 // A seed that fails prints the command that replays it.
 #include <gtest/gtest.h>
@@ -17,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "transport/sim/seed_run.h"
+#include "transport/sim/seeds.h"
 
 namespace sim {
 namespace {
@@ -33,7 +37,12 @@ constexpr Extent kCi = {1, 200, 75};
 constexpr Extent kLong = {1'000'000, 6000, 2000};
 Extent extent = kCi;
 
+<<<<<<< HEAD
 std::string program_name;  // argv[0]
+=======
+std::string program_name;  // as it was called
+bool print_digests = false;
+>>>>>>> loss
 
 std::string PcapName(uint64_t seed, bool chaos) {
   const char* folder = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
@@ -69,6 +78,7 @@ bool RunSeed(uint64_t seed, bool chaos, RunStatistics* sum) {
   sum->timeouts += s.timeouts;
   sum->undetected += s.undetected;
   sum->virtual_time += s.virtual_time;
+  if (print_digests) PrintDigest(seed, run.network());
   if (good) return true;
   {
     options.pcap = PcapName(seed, chaos);
@@ -133,6 +143,7 @@ int RunByHand(uint64_t seed, uint64_t count, const RunOptions& options) {
       failed = 1;
     }
     sum = run.statistics();
+    if (print_digests) PrintDigest(seed, run.network());
   } else {
     for (uint64_t i = 0; i < count; ++i) {
       if (RunSeed(seed + i, options.chaos, &sum)) continue;
@@ -169,6 +180,8 @@ int main(int argc, char** argv) {
       options.pcap = argument + 7;
     } else if (std::strcmp(argument, "--trace") == 0) {
       options.trace = true;
+    } else if (std::strcmp(argument, "--digest") == 0) {
+      sim::print_digests = true;
     } else if (std::strcmp(argument, "--long") == 0) {
     } else if (std::strcmp(argument, "--chaos") == 0) {
       options.chaos = true;

@@ -10,8 +10,8 @@
 
 #include "gtest/gtest.h"
 #include "transport/base/burst.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/endpoint.h"
-#include "transport/endpoint/path.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "transport/base/types.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "wire/headers.h"
 
 namespace transport {

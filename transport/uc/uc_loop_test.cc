@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/testing/uc_fixture.h"
 #include "transport/uc/uc_flight.h"
 #include "wire/packet.h"

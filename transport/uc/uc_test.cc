@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/qp/peer_port.h"
 #include "transport/testing/uc_fixture.h"
 #include "wire/packet.h"

@@ -9,8 +9,8 @@
 
 #include "transport/base/flow.h"
 #include "transport/base/types.h"
+#include "transport/congestion/path.h"
 #include "transport/endpoint/endpoint.h"
-#include "transport/endpoint/path.h"
 
 namespace transport {
 

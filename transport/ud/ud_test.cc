@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/endpoint/path.h"
+#include "transport/congestion/path.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
 #include "transport/testing/fake_memory.h"

@@ -1,20 +1,18 @@
-#include "transport/endpoint/response_pace.h"
+#include "transport/congestion/response_pace.h"
 
 #include <algorithm>
-
-#include "transport/endpoint/path.h"
 
 namespace transport {
 namespace {
 
-// By how much the goal grows in a period: by something that makes rates equal,
-// and by a part of the rate, which few senders need that have much to come back
-// to; 40 Mb/s at most, as in the paper.
+// The goal grows in a period by kStep, which makes rates equal, and by a part
+// of the rate, which lets few senders come back to a high rate; by 40 Mb/s at
+// most, as in the paper.
 constexpr uint64_t kStep = 16;
 constexpr uint64_t kStepPart = 320;
 constexpr uint64_t kGreatestStep = 512;
-// Of those whose packets are further apart than that, in so many periods for
-// each packet: there are many of them.
+// Periods that count for one packet. At low rates packets are further apart
+// than that; then there are many senders, and they must not grow faster.
 constexpr int64_t kMostPeriods = 2;
 
 }  // namespace
@@ -26,10 +24,10 @@ Time ResponsePace::TurnOf(uint32_t qpn) const {
   return free_at_ + static_cast<Time>((mixed ^ mixed >> 32) * kGolden >> 53);
 }
 
-// One in kNotificationInterval counts, whichever queue pair it is for, and none
-// before something was sent at the rate that the last one has left.
+// One in kNotificationInterval counts, for all queue pairs together, and none
+// before something was sent at the rate that the last one has set.
 void ResponsePace::OnNotification(Time now) {
-  if (on() && now - notified_ < std::max(Path::kNotificationInterval, gap_)) {
+  if (on() && now - notified_ < std::max(Dcqcn::kNotificationInterval, gap_)) {
     return;
   }
   if (!on()) free_at_ = now;
@@ -49,7 +47,7 @@ void ResponsePace::OnSent(uint64_t bytes, Time now) {
     rate_ += bytes;
   }
   held_ = false;
-  // There is nothing to slow down any more.
+  // No CNP asks for less any more.
   if (!dcqcn_.active(now) &&
       (rate_ >= kFullRate || now - free_at_ > Dcqcn::kActive)) {
     *this = ResponsePace();

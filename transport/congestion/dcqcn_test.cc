@@ -1,4 +1,4 @@
-#include "transport/endpoint/dcqcn.h"
+#include "transport/congestion/dcqcn.h"
 
 #include "gtest/gtest.h"
 

@@ -1,17 +1,18 @@
-// How a sender answers congestion notifications: DCQCN (Zhu et al., SIGCOMM
-// 2015), of a window instead of a rate. The window makes the rate follow the
-// queue by itself; DCQCN makes those who share a queue take equal parts of it.
+// How a sender reacts to congestion notifications: DCQCN (Zhu et al., SIGCOMM
+// 2015), applied to a window instead of a rate. A window makes the rate follow
+// the queue by itself; DCQCN makes senders that share a queue take equal parts
+// of it.
 //
 // - alpha estimates how congested the path is: it grows with every
 //   notification, and decays in every period without one.
-// - A notification makes the window smaller by alpha / 2 of it, and the goal
-//   what the window was.
+// - A notification reduces the window by alpha / 2 of it. The goal becomes the
+//   window before that.
 // - In each of the first periods without one the window comes halfway back to
-//   the goal (fast recovery); then the goal grows as well, by a little
+//   the goal (fast recovery). Then the goal grows as well, by a little
 //   (additive increase), and after some more periods by ever more (hyper
-//   increase; not of windows of a few packets).
-#ifndef TRANSPORT_ENDPOINT_DCQCN_H_
-#define TRANSPORT_ENDPOINT_DCQCN_H_
+//   increase, but not for windows of a few packets).
+#ifndef TRANSPORT_CONGESTION_DCQCN_H_
+#define TRANSPORT_CONGESTION_DCQCN_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -22,24 +23,26 @@ namespace transport {
 
 class Dcqcn {
  public:
-  // But not shorter than a round trip: a sooner answer would be to what was
-  // before the last change.
+  // Or a round trip, if that is longer: what arrives sooner was sent before the
+  // last change.
   static constexpr Time kPeriod = 55 * kMicrosecond;
+  // One receiver sends at most one notification in this time.
+  static constexpr Time kNotificationInterval = 50 * kMicrosecond;
   static constexpr int kRecoveryPeriods = 5;
   static constexpr int kAdditivePeriods = 5;
   // Bytes by which the goal grows in a period: some 20 Mb/s for each 55 us of a
   // round trip, and ten times that for each period of hyper increase.
   static constexpr uint64_t kAdditive = 128;
   static constexpr uint64_t kHyper = 1280;
-  // Windows of a few packets have many neighbours: their goals grow by one part
-  // in so many, so by 16 bytes for each packet that is not marked, and never by
-  // more than kAdditive. Of less than a packet, a period is the time from one
-  // to the next.
+  // A window of a few packets shares its queue with many others: its goal grows
+  // by the window divided by kAdditivePart, which is 16 bytes for each packet
+  // that is not marked, and never by more than kAdditive. For a window of less
+  // than a packet, a period is the time from one packet to the next.
   static constexpr uint64_t kAdditivePart = 80;
   static constexpr uint64_t kLeastAdditive = 16;
   // A packet of 1 KiB in 40 round trips.
   static constexpr uint64_t kLeastWindow = 32;
-  // When there was no notification for so long, the path is as any other.
+  // Without a notification for this long, DCQCN no longer governs the path.
   static constexpr Time kActive = 100 * kMillisecond;
 
   // Whether it governs how the window grows.
@@ -131,4 +134,4 @@ class Dcqcn {
 
 }  // namespace transport
 
-#endif  // TRANSPORT_ENDPOINT_DCQCN_H_
+#endif  // TRANSPORT_CONGESTION_DCQCN_H_

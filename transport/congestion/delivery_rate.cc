@@ -1,0 +1,35 @@
+#include "transport/congestion/delivery_rate.h"
+
+namespace transport {
+namespace {
+
+// The rate is measured over this many round trips, at least.
+constexpr Time kRoundTrips = 2;
+// One byte in this many is lost by chance, and no more.
+constexpr uint64_t kSeldomLost = 16;
+// Over about this many acknowledged bytes, and at least this many lost ones.
+constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
+constexpr uint64_t kFewLost = 64 * 1024;
+
+}  // namespace
+
+bool DeliveryRate::LosesMuch() const {
+  return lost_ > kFewLost && lost_ * kSeldomLost > acknowledged_;
+}
+
+void DeliveryRate::Measure(Time smoothed_rtt, Time now) {
+  const Time interval = now - since_;
+  if (interval < kRoundTrips * smoothed_rtt) return;
+  const uint64_t rate = bytes_ * static_cast<uint64_t>(kMillisecond) /
+                        static_cast<uint64_t>(interval);
+  bytes_per_ms_ = since_ == 0 ? rate : (3 * bytes_per_ms_ + rate) / 4;
+  acknowledged_ += bytes_;
+  if (acknowledged_ > kLossMemory) {
+    acknowledged_ /= 2;
+    lost_ /= 2;
+  }
+  bytes_ = 0;
+  since_ = now;
+}
+
+}  // namespace transport

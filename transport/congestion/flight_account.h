@@ -1,0 +1,95 @@
+// What one queue pair has in flight, and how much of its path it may use
+// (docs/design/loss-and-congestion.md, "Dead peers").
+//
+// All queue pairs to one address share the window of a Path. A queue pair whose
+// peer is silent must not keep that window from the others: what it has in
+// flight does not count there, and is limited to a *share* (Path::share). Peers
+// often die together, so a queue pair that begins to send after another one has
+// fallen silent is limited to its share, too, until its peer answers: otherwise
+// each dead peer takes a full window before it is found, one after the other
+// (sim/dead_peer_test).
+#ifndef TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
+#define TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/congestion/path.h"
+
+namespace transport {
+
+// Bytes are as Path counts them. Each call is given the same path.
+class FlightAccount {
+ public:
+  uint64_t bytes() const { return bytes_; }  // in flight
+  // The peer has answered since the last silence on the path.
+  bool IsCurrent(const Path& path) const {
+    return silences_seen_ == path.silences();
+  }
+  bool LimitedToShare() const { return allowance_ != Allowance::kWindow; }
+
+  // Whether the share holds `cost` more. One packet always does, however small
+  // the share. `retransmits`: see kLeastWhenRetransmitting.
+  bool ShareAllows(const Path& path, uint64_t cost, uint64_t packet_cost,
+                   bool retransmits) const {
+    return bytes_ == 0 || cost <= ShareLeft(path, packet_cost, retransmits);
+  }
+  // Whether the path's window does; the share is another matter.
+  bool WindowAllows(const Path& path, uint64_t cost) const {
+    if (allowance_ != Allowance::kShareAlone) return path.MaySend(cost);
+    return bytes_ != 0 || path.MaySendUnanswered(cost);
+  }
+  // How many packets of `packet_cost` both allow.
+  uint64_t PacketsAllowed(const Path& path, uint64_t packet_cost,
+                          bool retransmits) const {
+    if (!LimitedToShare()) return path.MaySendPackets(packet_cost);
+    const uint64_t share =
+        ShareLeft(path, packet_cost, retransmits) / packet_cost;
+    if (allowance_ != Allowance::kShareAlone) {
+      return std::min(share, path.MaySendPackets(packet_cost));
+    }
+    return WindowAllows(path, packet_cost) ? share : 0;
+  }
+
+  // `bytes` are in flight now.
+  void Set(Path* path, uint64_t bytes);
+  // Nothing is in flight, and something may be sent. `idle`: nor does anything
+  // wait for an answer.
+  void Begin(const Path& path, bool idle);
+  // The peer answers.
+  void OnAnswer(Path* path);
+  void FallSilent(Path* path);
+  // Nothing is in flight any more; `path` may be null if nothing was.
+  void Leave(Path* path);
+
+ private:
+  // Several packets that are sent again, and their answers, may be lost: a
+  // share of one packet would take a probe for each.
+  static constexpr uint64_t kLeastWhenRetransmitting = Path::kLeastWindow;
+
+  enum class Allowance : uint8_t {
+    kWindow,  // it counts in the path's window, and is limited by that alone
+    // It counts there, and is limited to a share: another queue pair has fallen
+    // silent since the last answer.
+    kShareOfWindow,
+    // It counts in the share alone: the peer is silent, or has not answered
+    // yet.
+    kShareAlone,
+  };
+
+  uint64_t ShareLeft(const Path& path, uint64_t packet_cost,
+                     bool retransmits) const {
+    uint64_t share = std::max(path.share(), packet_cost);
+    if (retransmits) share = std::max(share, kLeastWhenRetransmitting);
+    return share > bytes_ ? share - bytes_ : 0;
+  }
+
+  Allowance allowance_ = Allowance::kShareAlone;
+  // Path::silences at the last answer; 0 when silent.
+  uint32_t silences_seen_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_

@@ -1,0 +1,69 @@
+// Which packets of a requester ask for an ACK (AckReq in BTH; IBA vol. 1,
+// 9.7.3.1). Asking for too few leaves the window full while the peer has
+// nothing to answer; asking for too many costs the peer an ACK each.
+//
+// - The last packet that can be sent asks: the next one may be long in coming.
+// - At least one in a quarter of the window asks
+//   (RequesterAckTest.AsksForAnAckEveryQuarterOfTheWindow).
+// - Of messages of one packet, one in kMostMessages asks. A longer message
+//   need not if kManyQueued follow it in the same turn: its completion can come
+//   with the next one's
+//   (RequesterAckTest.LongMessagesAskForAnAckWhereFewFollow).
+#ifndef TRANSPORT_RC_ACK_REQUESTS_H_
+#define TRANSPORT_RC_ACK_REQUESTS_H_
+
+#include <cstdint>
+
+#include "transport/congestion/path.h"
+
+namespace transport {
+
+class AckRequests {
+ public:
+  static constexpr uint32_t kMostMessages = 16;
+  static constexpr uint64_t kManyQueued = 8;
+
+  // --- Getters.
+  // The next packet asks, whatever follows.
+  bool forced() const { return forced_; }
+  bool any_unasked() const { return packets_ > 0; }
+  // From so many bytes on that nothing asked for, the next packet asks.
+  static uint64_t MostBytes(const Path& path) { return path.window() / 4; }
+  bool BytesAskNow(const Path& path) const { return bytes_ >= MostBytes(path); }
+  // How many packets of `mtu` bytes may be sent until one asks.
+  uint64_t PacketsUntilAsked(const Path& path, uint32_t mtu) const {
+    const uint64_t most = MostBytes(path);
+    return most > bytes_ ? (most - bytes_ + mtu - 1) / mtu : 1;
+  }
+  // Whether the last packet of a message of `packets` asks, with `queued` work
+  // requests from it to the end of the queue.
+  bool LastOfMessageAsks(uint32_t packets, uint64_t queued) const {
+    return packets == 1 ? packets_ >= kMostMessages : queued <= kManyQueued;
+  }
+  // Whether it asks for sure, before anything is known of what follows: what
+  // ends the queue, or nearly.
+  static bool LastOfMessageAsksForSure(uint32_t packets, uint64_t queued) {
+    return queued <= (packets > 1 ? kManyQueued : 1);
+  }
+
+  // --- Inputs.
+  void OnSent(uint32_t packets, uint64_t bytes) {
+    packets_ += packets;
+    bytes_ += bytes;
+  }
+  void OnAsked() { *this = {}; }
+  // Everything is sent again: the first packet asks.
+  void OnRewind() {
+    *this = {};
+    forced_ = true;
+  }
+
+ private:
+  uint64_t bytes_ = 0;    // since the last that asked
+  uint32_t packets_ = 0;  // and packets
+  bool forced_ = false;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_ACK_REQUESTS_H_

@@ -1,0 +1,76 @@
+#include "transport/rc/loss_detector.h"
+
+#include <algorithm>
+
+namespace transport {
+namespace {
+
+// Between probes of a queue pair that has no ACK timeout.
+constexpr Time kLongestProbe = kSecond;
+// Probes in a row before intervals differ between queue pairs.
+constexpr uint8_t kSpreadProbes = 3;
+// Reports that come within this time are of one loss. A shorter round trip was
+// measured by acknowledgements that somebody has made up
+// (RequesterStormTest.NaksOfOnePsnAfterAShortRoundTrip).
+constexpr Time kLeastReaction = 20 * kMicrosecond;
+
+}  // namespace
+
+// Where the interval has grown past the ACK timeout, that comes first, and
+// replays as a probe does.
+Time LossDetector::ProbeDeadline(const Path& path,
+                                 const Conditions& conditions) const {
+  if (probe_base_ == kNever) return kNever;
+  Time interval = path.ProbeTimeout() << probes_;
+  // Queue pairs that fell silent together do not send again together: they
+  // would be lost together again.
+  if (probes_ >= kSpreadProbes) {
+    const uint32_t part = conditions.qpn * 0x9e3779b1u >> 26;  // of 128
+    interval -= interval / 128 * part;
+  }
+  if (conditions.ack_timeout == 0) interval = std::min(interval, kLongestProbe);
+  return probe_base_ + interval;
+}
+
+Time LossDetector::EarlyProbeDeadline(const Path& path,
+                                      const Conditions& conditions) const {
+  if (early_probes_ >= kMostEarlyProbes || probes_ > 0 ||
+      probe_base_ == kNever || !conditions.may_probe_early) {
+    return kNever;
+  }
+  const Time since = GapIsKnown(conditions.una)
+                         ? std::max(probe_base_, gap_time_)
+                         : probe_base_;
+  const Time timeout = path.EarlyProbeTimeout(since);
+  return timeout == kNever ? kNever : since + (timeout << early_probes_);
+}
+
+LossDetector::Verdict LossDetector::Judge(const Path& path,
+                                          const Conditions& conditions,
+                                          Time now) const {
+  if (now >= AckDeadline(conditions)) return Verdict::kAckTimeout;
+  if (now >= ProbeDeadline(path, conditions)) return Verdict::kProbe;
+  if (now >= EarlyProbeDeadline(path, conditions)) return Verdict::kEarlyProbe;
+  return Verdict::kNothing;
+}
+
+bool LossDetector::JustHandled(const Path& path, Time now) const {
+  if (gap_seq_ == kNoSequence) return false;
+  const Time rtt = path.smoothed_rtt();
+  return now - gap_time_ <
+         (rtt != 0 ? std::max(rtt, kLeastReaction) : path.ProbeTimeout());
+}
+
+bool LossDetector::OnGap(const Path& path, uint64_t una, bool has_ack_timeout,
+                         Time now) {
+  const bool again = gap_seq_ == una;
+  gap_seq_ = una;
+  gap_time_ = now;
+  if (again && (has_ack_timeout || now - gap_counted_ < path.ProbeTimeout())) {
+    return false;
+  }
+  gap_counted_ = now;
+  return again;
+}
+
+}  // namespace transport

@@ -1,0 +1,135 @@
+// When a requester takes something for lost: gaps that the peer reports, and
+// three timers that watch what is outstanding (IBA vol. 1, 9.9.2.1;
+// docs/design/loss-and-congestion.md).
+//
+// - The *probe* fires some round trips after the last progress (RFC 6298's
+//   timeout, Path::ProbeTimeout) and doubles each time. The first one sends one
+//   packet again; later ones send everything again. Probes spend no retry.
+//   Without them a lost tail, or a lost NAK, waits for the ACK timeout
+//   (sim/loss_test, LostTail).
+// - The *early probe* comes before it on a path that has lost something just
+//   now, up to kMostEarlyProbes times: one packet that is missing, or the last
+//   one. Without it a lost retransmission costs a probe, which is a millisecond
+//   at least (RequesterLossTest.EarlyProbesOnAPathThatLoses).
+// - The *ACK timeout* is the queue pair's own, and the only one that spends
+//   retry_cnt.
+#ifndef TRANSPORT_RC_LOSS_DETECTOR_H_
+#define TRANSPORT_RC_LOSS_DETECTOR_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/base/types.h"
+#include "transport/congestion/path.h"
+#include "transport/rc/send_sequence.h"
+
+namespace transport {
+
+// In sequence numbers of the requester. The timers run while something is
+// outstanding.
+class LossDetector {
+ public:
+  enum class Verdict : uint8_t { kNothing, kAckTimeout, kProbe, kEarlyProbe };
+  // What deadlines depend on beside what the detector knows itself.
+  struct Conditions {
+    uint64_t una = 0;
+    Time ack_timeout = 0;  // ns; 0: none
+    uint32_t qpn = 0;
+    // The peer is not silent, and no failure waits for what is before it.
+    bool may_probe_early = false;
+  };
+
+  // --- Timers.
+  Time Deadline(const Path& path, const Conditions& conditions) const {
+    const Time deadline =
+        std::min(AckDeadline(conditions), ProbeDeadline(path, conditions));
+    if (!path.has_lost()) return deadline;
+    return std::min(deadline, EarlyProbeDeadline(path, conditions));
+  }
+  // The first one that has expired, in the order of Verdict.
+  Verdict Judge(const Path& path, const Conditions& conditions, Time now) const;
+  // Since when the ACK timeout runs; kNever: it does not.
+  Time since() const { return timeout_base_; }
+  uint8_t probes() const { return probes_; }  // since the last progress
+
+  void OnSent(Time now) {
+    if (timeout_base_ == kNever) timeout_base_ = now;
+    if (probe_base_ == kNever) probe_base_ = now;
+  }
+  // una has moved: probes count from here, and, if anything is outstanding, so
+  // do the timers.
+  void ForgetProbes() { probes_ = early_probes_ = 0; }
+  void RestartTimers(Time now) { timeout_base_ = probe_base_ = now; }
+  // An answer that moves nothing: the peer is alive, but how long it may leave
+  // something out is for the ACK timeout.
+  void OnSignOfLife(Time now) { probe_base_ = now; }
+  // Until something is sent.
+  void StopTimers() { timeout_base_ = probe_base_ = kNever; }
+  // An RNR NAK: the requester waits, and the peer is alive.
+  void OnNotReady() {
+    StopTimers();
+    probes_ = 0;
+  }
+  void OnProbe(Time now) {
+    if (probes_ < kMaxBackoff) ++probes_;
+    probe_base_ = now;
+  }
+  void OnEarlyProbe(uint64_t una, Time now) {
+    ++early_probes_;
+    if (GapIsKnown(una)) gap_time_ = now;
+  }
+
+  // --- Gaps.
+  // Something is known to be missing at `una`.
+  bool GapIsKnown(uint64_t una) const { return gap_seq_ == una; }
+  // A report that comes within a round trip of the last one is of the same
+  // loss: what was on its way when the first one came tells the same. Without
+  // this each of many reports has everything sent again
+  // (RequesterNakTest.RepeatedNaksOfOneRoundTripAreOne).
+  bool JustHandled(const Path& path, Time now) const;
+  // The peer reports a gap at `una`. True if that costs a retry: the same gap
+  // was reported before, and there is no ACK timeout that runs out meanwhile.
+  // Reports come a round trip apart, and would use up in milliseconds what is
+  // to last for retry_cnt timeouts
+  // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). A long answer that
+  // has lost its beginning shows the gap again and again, too, until what was
+  // asked for again arrives: reports that are less than one probe's time apart
+  // may be of one answer (RequesterLossTest.ALongAnswerIsNotManyGaps).
+  bool OnGap(const Path& path, uint64_t una, bool has_ack_timeout, Time now);
+  // Something of [una, max) was lost. False if it belongs to a flight that has
+  // lost something before: the window shrinks once for all gaps of one flight
+  // (RequesterNakTest.TheWindowShrinksOncePerFlight).
+  bool IsNewFlight(uint64_t una, uint64_t max) {
+    if (una < lost_until_) return false;
+    lost_until_ = max;
+    return true;
+  }
+
+  // The path's window went to its least because of this queue pair, and there
+  // was no progress since.
+  bool timed_out = false;
+
+ private:
+  static constexpr uint8_t kMaxBackoff = 16;  // doublings
+  static constexpr int kMostEarlyProbes = 2;
+
+  Time AckDeadline(const Conditions& conditions) const {
+    if (conditions.ack_timeout == 0 || timeout_base_ == kNever) return kNever;
+    return timeout_base_ + conditions.ack_timeout;
+  }
+  Time ProbeDeadline(const Path& path, const Conditions& conditions) const;
+  Time EarlyProbeDeadline(const Path& path, const Conditions& conditions) const;
+
+  uint8_t probes_ = 0;
+  uint8_t early_probes_ = 0;
+  Time timeout_base_ = kNever;      // since when the ACK timeout runs
+  Time probe_base_ = kNever;        // and the probe
+  uint64_t gap_seq_ = kNoSequence;  // una when a gap was last reported
+  Time gap_time_ = 0;               // when it was, or was probed for
+  Time gap_counted_ = 0;            // when it last cost a retry, or was found
+  uint64_t lost_until_ = 0;         // max when loss last shrank the window
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_RC_LOSS_DETECTOR_H_
