@@ -11,7 +11,7 @@
 //   meanwhile was sent before (PathTest.LossShrinksOncePerRoundTrip).
 // - A timeout may be a peer that waited for a core. If it proves to have been
 //   too early, the window is what it was before
-//   (PathTest.ATimeoutThatWasTooEarlyIsUndone).
+//   (PathTest.AnEarlyTimeoutIsUndone).
 #ifndef TRANSPORT_CONGESTION_CONGESTION_CONTROLLER_H_
 #define TRANSPORT_CONGESTION_CONGESTION_CONTROLLER_H_
 

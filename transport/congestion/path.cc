@@ -54,7 +54,7 @@ bool Path::EndPause(Time now) {
 // its goodput). Twice what the network itself holds is left: filling the gaps
 // of a window takes some round trips more, one for each. But no more than a
 // peer can buffer behind a gap (PacketArena::kBytes), and only while little is
-// lost (PathTest.LossLeavesWhatTwoRoundTripsHold, ButNotIfMuchIsLost).
+// lost (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
 uint64_t Path::LeastAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMostAfterLoss = 256 * 1024;

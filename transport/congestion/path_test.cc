@@ -105,14 +105,9 @@ TEST(PathTest, NeverBelowTheMinimum) {
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
-<<<<<<< HEAD:transport/endpoint/path_test.cc
 // However many arrive, and at however many queue pairs: at most one per 50 us
 // counts.
 TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
-=======
-// One in 50 us counts, however many arrive and for however many queue pairs.
-TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
->>>>>>> loss:transport/congestion/path_test.cc
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
     Path storm;
@@ -129,11 +124,7 @@ TEST(PathTest, AStormOfNotificationsIsOneIn50us) {
     // One may be a little early.
     EXPECT_LE(counted, until / (50 * kMicrosecond) + 1);
     EXPECT_NEAR(storm.window(), few.window(), few.window() / 20) << until;
-<<<<<<< HEAD:transport/endpoint/path_test.cc
     // It also recovers in the same time, or an interval later.
-=======
-    // The next one comes at its time, or an interval later.
->>>>>>> loss:transport/congestion/path_test.cc
     Time now = until;
     Time few_back = 0;
     while (storm.window() < 60'000) {
@@ -189,27 +180,17 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
   EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
   EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
-<<<<<<< HEAD:transport/endpoint/path_test.cc
   // Waiting queue pairs must be told of its end.
   EXPECT_TRUE(path.TakeOpened());
-=======
-  EXPECT_TRUE(path.TakeOpened());  // queue pairs that wait are told of its end
->>>>>>> loss:transport/congestion/path_test.cc
   EXPECT_TRUE(path.EndPause(path.paused_until()));
   EXPECT_FALSE(path.paused());
   EXPECT_TRUE(path.MaySend(kPacket));
   EXPECT_EQ(path.in_flight(), 0u);
 }
 
-<<<<<<< HEAD:transport/endpoint/path_test.cc
 // Bytes in flight from before CNPs shrank the window do not prolong the pause,
 // and it ends once the window holds a packet.
 TEST(PathTest, APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne) {
-=======
-// What was in flight when notifications made the window small does not make the
-// pause longer. It ends when the window holds a packet.
-TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
->>>>>>> loss:transport/congestion/path_test.cc
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
   Time now = kMillisecond;
@@ -234,11 +215,7 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_TRUE(path.EndPause(now));
   EXPECT_EQ(path.in_flight(), 0u);
 
-<<<<<<< HEAD:transport/endpoint/path_test.cc
   // The next pause starts from zero.
-=======
-  // The next pause begins at zero.
->>>>>>> loss:transport/congestion/path_test.cc
   while (path.window() > 64) {
     now += kMillisecond;
     path.OnCongestionNotification(now);
@@ -247,13 +224,8 @@ TEST(PathTest, APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne) {
   EXPECT_LE(path.paused_until() - now, kMillisecond * kPacket / path.window());
 }
 
-<<<<<<< HEAD:transport/endpoint/path_test.cc
 // A round trip that was long because the peer was stopped says nothing about
 // the network.
-=======
-// A round trip in which the peer was stopped for the most part says nothing
-// about the network.
->>>>>>> loss:transport/congestion/path_test.cc
 TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
@@ -309,11 +281,7 @@ TEST(PathTest, AnEarlyTimeoutIsUndone) {
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), Path::kLeastWindow);
-<<<<<<< HEAD:transport/endpoint/path_test.cc
   // Nor when the window has recovered its size.
-=======
-  // Nor when the window has reached its size again.
->>>>>>> loss:transport/congestion/path_test.cc
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
   const uint64_t found = path.window();
@@ -335,11 +303,7 @@ TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   path.TakeOpened();
   const uint32_t before = path.silences();
   path.OnSilence(kBegin, true);
-<<<<<<< HEAD:transport/endpoint/path_test.cc
   EXPECT_TRUE(path.TakeOpened());  // for waiting queue pairs
-=======
-  EXPECT_TRUE(path.TakeOpened());  // for queue pairs that wait
->>>>>>> loss:transport/congestion/path_test.cc
   EXPECT_NE(path.silences(), before);
   EXPECT_EQ(path.in_flight(), kBegin);
   EXPECT_EQ(path.room(), kBegin);
@@ -353,11 +317,7 @@ TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   EXPECT_FALSE(path.has_unanswered());
   EXPECT_EQ(path.in_flight(), 5000u);
   EXPECT_EQ(path.room(), kBegin - 5000);
-<<<<<<< HEAD:transport/endpoint/path_test.cc
   // A second silence without an answer in between does not count.
-=======
-  // No news of one that was silent already.
->>>>>>> loss:transport/congestion/path_test.cc
   const uint32_t after = path.silences();
   path.OnSilence(5000, false);
   EXPECT_EQ(path.silences(), after);

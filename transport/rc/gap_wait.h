@@ -10,11 +10,11 @@
 // - Not every second copy teaches: the first one may have been sent again as
 //   well, when its ACK was lost. Only a first copy that did not ask for an ACK
 //   was certainly not sent again. Without this rule lost ACKs make the wait
-//   longer and longer (sim/loss_test, WhatWasLostIsNotTakenForLate).
+//   longer and longer (sim/loss_test, LostPacketsAreNotTakenForReordered).
 // - While a gap fills by late packets, one at a time, the next gap waits for
 //   kFillingWait at least. Without it each packet that was overtaken is
 //   reported, until the first has come twice (sim/loss_test,
-//   WhatWasOvertakenByARoundTripIsSeldomSentAgain).
+//   PacketsReorderedByARoundTripAreRarelyRetransmitted).
 #ifndef TRANSPORT_RC_GAP_WAIT_H_
 #define TRANSPORT_RC_GAP_WAIT_H_
 

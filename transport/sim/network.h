@@ -74,15 +74,9 @@ struct NodeProfile {
   IpIdMode ip_id = IpIdMode::kSegment;
   int max_segments = 64;
   size_t burst_bytes = 65507;
-<<<<<<< HEAD
   bool gro = true;  // merges arrivals, so packets have a segment index
   // Delivers a GRO batch by one call of OnGroBatch, as a socket does; otherwise
   // each packet by OnDatagram.
-=======
-  bool gro = true;  // arrivals are merged, so they have a segment index
-  // And what is merged is given to the endpoint by one call, OnGroBatch, as a
-  // socket gives it; else each packet by OnDatagram.
->>>>>>> loss
   bool batches = false;
   Time timer_slack = 0;  // timers run up to this late
   uint64_t bytes_per_us =
@@ -303,12 +297,8 @@ class Network {
   void SendHardwareCnp(Node& node, std::span<const uint8_t> packet);
   void SendGroBatch(Node& from, Node& to, const transport::Flow& flow);
   void CheckBurst(Node& node);
-<<<<<<< HEAD
-  // Schedules a forged copy of `packet`.
-=======
   void AddToDigest(const Node& node);
-  // A forged copy of `packet`, soon.
->>>>>>> loss
+  // Schedules a forged copy of `packet`.
   void Forge(Node& to, const Packet& packet);
   // Whether the receiver of a forged packet knows its peer's port, and heard
   // from it so recently that it rejects other ports.
@@ -343,12 +333,8 @@ class Network {
   uint64_t bytes_ = 0;
   uint64_t undetected_ = 0;
   uint64_t refused_ = 0;
-<<<<<<< HEAD
-  // Time of a queue pair's last good packet, by node and number.
-=======
   uint64_t digest_ = 0;
-  // When a queue pair was last given a good packet, by node and number.
->>>>>>> loss
+  // Time of a queue pair's last good packet, by node and number.
   std::map<std::pair<int, uint32_t>, Time> heard_;
   WireRules rules_;
 };

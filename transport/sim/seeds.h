@@ -33,17 +33,12 @@ struct SeedArguments {
   static std::optional<SeedArguments> Parse(int argc, char** argv);
 };
 
-<<<<<<< HEAD
-// Runs `count` seeds from `first` on and sums the statistics. A failed seed
-// fails the test and prints the command that replays it with `program`. Stops
-// after three failures.
-=======
 // Prints the line of --digest.
 void PrintDigest(uint64_t seed, const Network& network);
 
-// Runs `count` seeds from `first` on, and adds up. A failed one fails the test
-// with how to replay it by `program`; after the third the rest is left.
->>>>>>> loss
+// Runs `count` seeds from `first` on and sums the statistics. A failed seed
+// fails the test and prints the command that replays it with `program`. Stops
+// after three failures.
 template <typename Run, typename Statistics>
 void RunSeeds(const char* program, uint64_t first, int count, Statistics* sum) {
   int failed = 0;

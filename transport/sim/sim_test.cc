@@ -37,12 +37,8 @@ constexpr Extent kCi = {1, 200, 75};
 constexpr Extent kLong = {1'000'000, 6000, 2000};
 Extent extent = kCi;
 
-<<<<<<< HEAD
 std::string program_name;  // argv[0]
-=======
-std::string program_name;  // as it was called
 bool print_digests = false;
->>>>>>> loss
 
 std::string PcapName(uint64_t seed, bool chaos) {
   const char* folder = std::getenv("TEST_UNDECLARED_OUTPUTS_DIR");
