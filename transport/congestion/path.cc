@@ -32,7 +32,7 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
 void Path::Pause(uint64_t bytes, Time now) {
   if (window() >= CongestionController::kGreatestPacket) return;
   // More was sent while the window was larger: that was right then
-  // (PathTest.APauseIsThatOfOnePacketAndEndsWhenTheWindowHoldsOne).
+  // (PathTest.APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne).
   bytes = std::min(bytes, CongestionController::kGreatestPacket);
   const Time lasts =
       std::min(controller_.Interval(bytes, smoothed_rtt()) - smoothed_rtt(),
