@@ -77,7 +77,7 @@ class CompletionQueue final : public transport::CompletionSink {
   void Forget(uint32_t qpn);
   // `queue` is about to go before those who completed its requests: they may
   // still be polled.
-  void ForgetPlaces(const transport::Retrieved* queue);
+  void ForgetSlots(const transport::Retrieved* queue);
 
   // The queue has lost completions; its queue pairs go to the error state, each
   // at the latest when it next completes something, and all of them when the
@@ -159,7 +159,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   for (uint32_t i = 0; i < taken; ++i) {
     const transport::Completion& completion = ring_[head_];
     take(static_cast<int>(i), completion);
-    completion.place.GiveUp();
+    completion.slot.Free();
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(have - taken, std::memory_order_release);

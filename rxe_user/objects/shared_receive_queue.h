@@ -55,7 +55,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // --- transport::ReceiveSource
   bool Pop(transport::ReceiveWqe* out) override;
-  transport::Place TakenPlace() override {
+  transport::QueueSlot TakenSlot() override {
     return {.queue = &retrieved_, .any_order = true};
   }
 
@@ -104,7 +104,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   Entry* entries_ = nullptr;        // a ring of max_wr_
   transport::Sge* sges_ = nullptr;  // max_sge for each entry
   uint32_t max_wr_ = 0;
-  uint32_t head_ = 0;  // index of the oldest
+  uint32_t head_ = 0;    // index of the oldest
   uint32_t count_ = 0;   // those that no message has taken yet
   uint32_t posted_ = 0;  // ever, modulo 2^32
   uint32_t limit_ = 0;

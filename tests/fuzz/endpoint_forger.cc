@@ -195,7 +195,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
   const bool whole = packet.size() >= wire::kBthSize + wire::kIcrcSize;
   // It asks, as those of UC do.
   if (whole && (bits & 0x80) != 0) {
-    packet[wire::kBthAckReqOffset] |= wire::kUcAsks;
+    packet[wire::kBthAckReqOffset] |= wire::kUcReportRequest;
   }
   forged.segment_size = std::max<size_t>(packet.size(), 1);
   for (size_t i = 0; i < segments; ++i) {
