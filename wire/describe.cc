@@ -52,12 +52,13 @@ void VisitBth(const PacketView& packet, const Visitor& visit) {
   visit(Flag("becn", bth.becn));
   visit(Flag("ack_req", bth.ack_req));
   if (packet.transport() == Transport::kUc) {
-    visit(Flag("uc_asks", packet.asks_of_uc()));
+    visit(Flag("uc_asks", packet.requests_uc_report()));
   }
   visit(Decimal("psn", bth.psn));
 }
 
-// `uc`: an ACK of our UC extension (kUcAsks), which has other counts.
+// `uc`: a report of our UC extension (kUcReportRequest), whose credit and MSN
+// fields have other meanings.
 void VisitAeth(const Aeth& aeth, bool uc, const Visitor& visit) {
   const uint8_t value = AethValueOf(aeth.syndrome);
   visit(OrdinaryIf(true, Hex("syndrome", aeth.syndrome, 2)));

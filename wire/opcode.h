@@ -57,10 +57,10 @@ enum class Operation : uint8_t {
 };
 
 // AckReq, and the last of the seven reserved bits beside it, which are sent as
-// 0 and ignored on receipt (9.2). Our UC packets set both to request an answer.
+// 0 and ignored on receipt (9.2). Our UC packets set both to request a report.
 // AckReq alone does not: rxe of older kernels sets it in every UC message.
 inline constexpr uint8_t kAckReqBit = 0x80;
-inline constexpr uint8_t kUcAsks = kAckReqBit | 0x01;
+inline constexpr uint8_t kUcReportRequest = kAckReqBit | 0x01;
 
 // The one congestion notification opcode: transport kCnp, operation 1.
 inline constexpr uint8_t kOpcodeCnp = 0x81;

@@ -97,9 +97,9 @@ class PacketView {
   Operation operation() const { return OperationOf(bth_.opcode); }
   const OpcodeInfo& info() const { return *info_; }
 
-  // Whether a UC packet requests an answer (kUcAsks).
-  bool asks_of_uc() const {
-    return (data_[kBthAckReqOffset] & kUcAsks) == kUcAsks;
+  // Whether a UC packet requests a report (kUcReportRequest).
+  bool requests_uc_report() const {
+    return (data_[kBthAckReqOffset] & kUcReportRequest) == kUcReportRequest;
   }
 
   // Decodes an extended header at each call. Requires info().Has() of it.

@@ -58,7 +58,7 @@ bool CompletionQueue::Push(const Completion& completion) {
                             "outstanding requests, or poll it more often"));
       return false;
     }
-    ring_[head_].place.GiveUp();
+    ring_[head_].slot.Free();
     if (++head_ == capacity_) head_ = 0;
     --count;
   }
@@ -161,7 +161,7 @@ void CompletionQueue::Forget(uint32_t qpn) {
   uint32_t kept = 0;
   for (uint32_t i = 0; i < count; ++i) {
     if (ring_[from].qpn == qpn) {
-      ring_[from].place.GiveUp();
+      ring_[from].slot.Free();
     } else {
       if (from != to) ring_[to] = ring_[from];
       ++kept;
@@ -172,12 +172,12 @@ void CompletionQueue::Forget(uint32_t qpn) {
   count_.store(kept, std::memory_order_release);
 }
 
-void CompletionQueue::ForgetPlaces(const transport::Retrieved* queue) {
+void CompletionQueue::ForgetSlots(const transport::Retrieved* queue) {
   std::lock_guard<std::mutex> lock(mutex_);
   const uint32_t count = count_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
     Completion& completion = ring_[(head_ + i) % capacity_];
-    if (completion.place.queue == queue) completion.place = {};
+    if (completion.slot.queue == queue) completion.slot = {};
   }
 }
 

@@ -78,7 +78,7 @@ class CompletionQueue final : public transport::CompletionSink {
   void Forget(uint32_t qpn);
   // `queue` is about to be destroyed: its completions may still be polled, but
   // must not refer to it any more.
-  void ForgetPlaces(const transport::Retrieved* queue);
+  void ForgetSlots(const transport::Retrieved* queue);
 
   // The queue has lost completions. Its queue pairs go to the error state: each
   // when it next completes something, and all of them when the application
@@ -161,7 +161,7 @@ int CompletionQueue::Poll(int count, Take&& take) {
   for (uint32_t i = 0; i < taken; ++i) {
     const transport::Completion& completion = ring_[head_];
     take(static_cast<int>(i), completion);
-    completion.place.GiveUp();
+    completion.slot.Free();
     if (++head_ == capacity_) head_ = 0;
   }
   count_.store(have - taken, std::memory_order_release);

@@ -183,7 +183,7 @@ TEST_F(CompletionQueueTest, GivesUpPlaces) {
                        uint32_t end) {
     Completion completion;
     completion.qpn = qpn;
-    completion.place = {.queue = queue, .end = end};
+    completion.slot = {.queue = queue, .end = end};
     ASSERT_TRUE(cq.Push(completion));
   };
   for (uint32_t end = 1; end <= 3; ++end) add(5, &mine, 10 * end);
@@ -197,7 +197,7 @@ TEST_F(CompletionQueueTest, GivesUpPlaces) {
   EXPECT_EQ(mine.end(), 10u);
   add(7, &gone, 1);  // replaces the oldest
   EXPECT_EQ(mine.end(), 20u);
-  cq.ForgetPlaces(&gone);
+  cq.ForgetSlots(&gone);
   cq.Forget(5);
   EXPECT_EQ(mine.end(), 40u);
   EXPECT_EQ(others.end(), 0u);

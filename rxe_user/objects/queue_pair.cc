@@ -220,7 +220,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   }
   const int error = transport_->Modify(attributes, mask, now);
   if (error == 0 && (mask & transport::kQpAv) != 0 && NatMode()) {
-    transport_->GoBy(FindRoute(attributes.av.destination, remote));
+    transport_->SetVia(FindRoute(attributes.av.destination, remote));
   }
   // Leaving SQD, or a probe of the new path, may have something to send.
   if (error == 0) lane_.Transmit(now);

@@ -55,7 +55,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // --- transport::ReceiveSource
   bool Pop(transport::ReceiveWqe* out) override;
-  transport::Place TakenPlace() override {
+  transport::QueueSlot TakenSlot() override {
     return {.queue = &retrieved_, .any_order = true};
   }
 

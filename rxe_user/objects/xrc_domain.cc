@@ -36,7 +36,7 @@ void XrcDomain::RemoveSrq(uint32_t srqn) {
     target.qp->ForgetSrq(gone.srq.receives);
     gone.cq->RemoveLane(target.qp->lane_index());
   }
-  gone.cq->ForgetPlaces(gone.srq.receives->TakenPlace().queue);
+  gone.cq->ForgetSlots(gone.srq.receives->TakenSlot().queue);
   gone.cq->DetachSrq();
 }
 

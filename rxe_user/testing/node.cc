@@ -38,7 +38,7 @@ std::optional<Completion> EventCq::Poll() {
   if (head_ == tail_) return std::nullopt;
   OpenMemory::Order();
   const Completion completion = ring_[head_++ % kCapacity];
-  completion.place.GiveUp();
+  completion.slot.Free();
   uint64_t count;
   if (head_ == tail_) (void)!::read(fd_, &count, sizeof(count));
   return completion;

@@ -655,7 +655,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     Bytes packet = BuildPacket(forged.headers, forged.payload, AddressOf(who),
                                port, home_);
     if (forged.uc_asks) {
-      packet[wire::kBthAckReqOffset] = wire::kUcAsks;
+      packet[wire::kBthAckReqOffset] = wire::kUcReportRequest;
       wire::IcrcFlow(AddressOf(who), home_, port, wire::kRoceUdpPort)
           .Store(packet, 0);
     }

@@ -196,7 +196,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
   const bool whole = packet.size() >= wire::kBthSize + wire::kIcrcSize;
   // With the bit that asks for a report on UC.
   if (whole && (bits & 0x80) != 0) {
-    packet[wire::kBthAckReqOffset] |= wire::kUcAsks;
+    packet[wire::kBthAckReqOffset] |= wire::kUcReportRequest;
   }
   forged.segment_size = std::max<size_t>(packet.size(), 1);
   for (size_t i = 0; i < segments; ++i) {

@@ -89,7 +89,7 @@ class CountingCq : public transport::CompletionSink {
   bool Push(const transport::Completion& completion) override {
     ++count_;
     bad_ += completion.status != transport::WcStatus::kSuccess;
-    completion.place.GiveUp();
+    completion.slot.Free();
     return true;
   }
   uint64_t count() const {

@@ -105,24 +105,24 @@ TEST(Litmus, AHandleFindsACompleteObject) {
 TEST(Litmus, ASlotIsFreeAfterItsCompletionIsKnown) {
   transport::Outstanding outstanding;
   std::mutex lock;
-  transport::Place place;  // guarded by lock, like the following
+  transport::QueueSlot slot;  // guarded by lock, like the following
   uint32_t posted = 0, told = 0;
   Against(
       [&] {  // polls
         std::lock_guard guard(lock);
-        if (place.queue == nullptr) return;
-        place.GiveUp();
-        told = place.end;
-        place = {};
+        if (slot.queue == nullptr) return;
+        slot.Free();
+        told = slot.end;
+        slot = {};
       },
       [&](uint32_t) {  // posts and completes
         std::lock_guard guard(lock);
-        if (place.queue != nullptr) return;
+        if (slot.queue != nullptr) return;
         EXPECT_EQ(told, posted);
         EXPECT_EQ(outstanding.retired(), posted);
         ++posted;
         outstanding.Report(posted);
-        place = outstanding.PlaceBefore(posted);
+        slot = outstanding.SlotBefore(posted);
       });
 }
 

@@ -89,9 +89,9 @@ TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
       "0          -\n"
       "\n"
       "COUNTER            VALUE  MEANING\n"
-      "sent_pkts          5      packets sent, the repeated included\n"
+      "sent_pkts          5      packets sent, retransmissions included\n"
       "rcvd_pkts          3      packets received\n"
-      "retrans_pkts       1      request packets sent again\n"
+      "retrans_pkts       1      request packets retransmitted\n"
       "port_xmit_packets  5      packets sent\n"
       "lane_rounds        8      rounds of receive, timers and transmit by "
       "threads of the application\n");

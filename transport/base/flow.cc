@@ -9,7 +9,7 @@ Flow::Flow(const AddressVector& av)
       icrc(av.source, av.destination, av.source_port, wire::kRoceUdpPort),
       destination_port(wire::kRoceUdpPort) {}
 
-void Flow::GoBy(const Via& via) {
+void Flow::SetVia(const Via& via) {
   if (via.port == 0) return;
   av.destination = via.address;
   destination_port = via.port;

@@ -20,7 +20,7 @@ struct Flow {
   explicit Flow(const AddressVector& av);
   // Sends to `via`, the peer's translated address. The ICRC still covers the
   // peer's own address. Port 0: not translated.
-  void GoBy(const Via& via);
+  void SetVia(const Via& via);
 
   AddressVector av;
   // Saves memory per queue pair: the port uses the padding of the IcrcFlow.

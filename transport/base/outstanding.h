@@ -32,12 +32,12 @@ class Retrieved {
 };
 
 // The slot of one request, freed when its completion is polled.
-struct Place {
+struct QueueSlot {
   Retrieved* queue = nullptr;  // null: not counted
   uint32_t end = 0;
   bool any_order = false;  // Retrieved::One
 
-  void GiveUp() const {
+  void Free() const {
     if (queue == nullptr) return;
     if (any_order) {
       queue->One();
@@ -56,7 +56,9 @@ class Outstanding {
     const uint32_t end = retrieved_.end();
     return end == reported_ ? settled_ : end;
   }
-  Place PlaceBefore(uint32_t end) { return {.queue = &retrieved_, .end = end}; }
+  QueueSlot SlotBefore(uint32_t end) {
+    return {.queue = &retrieved_, .end = end};
+  }
 
   // Call before pushing a completion into the completion queue. If the push
   // fails, pass the result to Lost: nobody will poll that completion.

@@ -105,7 +105,7 @@ class ReceiveSource {
   virtual bool Pop(ReceiveWqe* out) = 0;
   // The slot of the receive that the caller took last. The default does not
   // count.
-  virtual Place TakenPlace() { return {}; }
+  virtual QueueSlot TakenSlot() { return {}; }
 };
 
 // struct ibv_wc. Fields that status or opcode leave undefined are zero.
@@ -123,7 +123,7 @@ struct Completion {
   uint8_t service_level = 0;  // UD: RoceHeader
   bool solicited = false;     // for ibv_req_notify_cq(solicited_only)
   Time time = 0;              // when it was created
-  Place place;                // freed when this completion is polled or dropped
+  QueueSlot slot;             // freed when this completion is polled or dropped
 };
 
 // The transport's view of a completion queue.
@@ -131,7 +131,7 @@ class CompletionSink {
  public:
   virtual ~CompletionSink() = default;
   // Adds a completion. The consumer that removes it frees its slot
-  // (`Completion::place`), whose queue must still exist then. False when the
+  // (`Completion::slot`), whose queue must still exist then. False when the
   // completion queue has overrun: the completion is lost, the sink has reported
   // the CQ error, and the queue pair must enter the error state without further
   // completions (IBA vol. 1, 10.8.3.1).

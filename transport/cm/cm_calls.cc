@@ -42,7 +42,7 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
   c.time_wait = std::min(wire::CmTimeNanos(req.primary.local_ack_timeout),
                          config_.longest_time_wait);
   c.max_retries = std::min(req.max_cm_retries, kMostRetries);
-  // The REQ tells the peer how long to wait for the RTU, and how often.
+  // The REQ tells the peer how long to wait for the RTU, and how often to retry.
   c.refused_hold = std::min(
       (c.max_retries + 1) * (wire::CmTimeNanos(req.local_cm_response_timeout) +
                              wire::CmTimeNanos(req.primary.local_ack_timeout)),
@@ -232,7 +232,7 @@ Result ConnectionManager::Destroy(CmId id, Time now) {
     case State::kTimeWait:
       break;  // finishes by itself
   }
-  if (Connection* const left = Find(id)) KeepLeft(*left, now);
+  if (Connection* const kept = Find(id)) KeepDestroyed(*kept, now);
   SendHeldBack(now);
   return Result::kOk;
 }

@@ -136,10 +136,10 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
     case State::kMraReqSent:
       return SendMra(c);
     case State::kRepSent:
-      return SendAgain(c);
+      return Retransmit(c);
     case State::kTimeWait:
       if (c.has_sent && c.sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) SendAgain(c);
+        if (MayAnswer(in.remote, now)) Retransmit(c);
         return;
       }
       return AnswerRej(in, mad, CmAnswered::kReq,
@@ -169,7 +169,7 @@ bool ConnectionManager::HasRoom(Listener& listener,
   ++counters_.half_open_given_up;
   Connection& oldest = *Find(silent_.begin()->second);
   KeepTimeoutRej(oldest);
-  if (MayReplyAgain(oldest.remote, now)) {
+  if (MayRetransmit(oldest.remote, now)) {
     Queue(oldest.local, oldest.remote, oldest.via, oldest.sent);
   }
   Emit(EventKind::kUnreachable, oldest, nullptr);
@@ -332,12 +332,12 @@ void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
     case State::kEstablished:
       if (!c->active) break;
       CountDuplicate(mad);
-      return SendAgain(*c);  // the RTU
+      return Retransmit(*c);  // the RTU
     case State::kTimeWait:
       if (!c->active) break;
       CountDuplicate(mad);
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) SendAgain(*c);
+        if (MayAnswer(in.remote, now)) Retransmit(*c);
         return;
       }
       return AnswerRej(in, mad, CmAnswered::kRep,
@@ -385,7 +385,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
     case State::kTimeWait:
       // This side has given up: tells the peer.
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) SendAgain(*c);
+        if (MayAnswer(in.remote, now)) Retransmit(*c);
         return;
       }
       break;
@@ -432,7 +432,7 @@ void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
     case State::kTimeWait:
       CountDuplicate(mad);
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kDrep) {
-        return SendAgain(*c);
+        return Retransmit(*c);
       }
       return AnswerDrep(in, mad, now);
     default:

@@ -22,7 +22,7 @@ void ConnectionManager::Queue(const wire::IpAddress& local,
   }
 }
 
-void ConnectionManager::SendAgain(Connection& c) {
+void ConnectionManager::Retransmit(Connection& c) {
   Queue(c.local, c.remote, c.via, c.sent);
   ++counters_.retransmitted;
   counters_.tx_retries.Count(c.sent_attribute);
@@ -106,8 +106,8 @@ bool ConnectionManager::MayAnswer(const wire::IpAddress& remote, Time now) {
   return false;
 }
 
-bool ConnectionManager::MayReplyAgain(const wire::IpAddress& remote, Time now) {
-  if (replies_again_.Allow(remote, now)) return true;
+bool ConnectionManager::MayRetransmit(const wire::IpAddress& remote, Time now) {
+  if (retransmissions_.Allow(remote, now)) return true;
   ++counters_.answers_limited;
   return false;
 }

@@ -62,7 +62,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
           by_sidr_.Find({in.remote, req.request_id, req.service_id})) {
     Connection& c = *Find(known);
     CountDuplicate(mad);
-    if (c.state == State::kTimeWait && MayAnswer(in.remote, now)) SendAgain(c);
+    if (c.state == State::kTimeWait && MayAnswer(in.remote, now)) Retransmit(c);
     return;
   }
   Listener* const listener = listeners_.Match(req.service_id, in.local);

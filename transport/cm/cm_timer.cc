@@ -42,7 +42,7 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
   }
   if (c.regular_deadline != kNever) {
     ++counters_.undelivered;
-    SendAgain(c);
+    Retransmit(c);
     return SetDeadline(c, std::exchange(c.regular_deadline, kNever));
   }
   if (c.retries_left == 0) return GiveUp(c, now);
@@ -54,9 +54,9 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
     if (!c.by_silence.in_index()) {
       silent_.Enter(c.by_silence, {c.started, c.id}, c.id);
     }
-    may = MayReplyAgain(c.remote, now);
+    may = MayRetransmit(c.remote, now);
   }
-  if (may) SendAgain(c);
+  if (may) Retransmit(c);
   SetDeadline(c, now + c.wait);
 }
 
@@ -70,7 +70,7 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
     case State::kRepSent:
     case State::kRtuWait:
       KeepTimeoutRej(c);
-      if (MayReplyAgain(c.remote, now)) Queue(c.local, c.remote, c.via, c.sent);
+      if (MayRetransmit(c.remote, now)) Queue(c.local, c.remote, c.via, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);
     case State::kDreqSent:

@@ -64,9 +64,9 @@ struct Connection {
   uint64_t mad_transaction_id = 0;  // of the last DREQ received
 
   Time started = 0;
-  Time left = 0;        // when the application destroyed it
-  Time round_trip = 0;  // added to an MRA's service timeout
-  Time wait = 0;        // for an answer, until retransmission
+  Time destroyed_at = 0;  // when the application destroyed it
+  Time round_trip = 0;    // added to an MRA's service timeout
+  Time wait = 0;          // for an answer, until retransmission
   Time time_wait = 0;
   Time refused_hold = 0;  // how long the peer may repeat the request
   Time mra_wait = 0;      // how long an MRA made the peer wait
@@ -89,7 +89,7 @@ struct Connection {
 
   TimeIndex::Entry by_deadline;
   TimeIndex::Entry by_silence;
-  TimeIndex::Entry by_leaving;
+  TimeIndex::Entry by_destroyed;
   TurnIndex::Entry by_turn;  // unanswered, or held back
   RemoteIndex::Entry by_remote_id;
   RemoteIndex::Entry by_remote_qp;

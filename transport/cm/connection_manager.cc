@@ -35,9 +35,9 @@ ConnectionManager::ConnectionManager(const Config& config, RandomSource* random)
       random_(random),
       answers_(uint64_t{random->Next32()} << 32 | random->Next32(),
                config.answers_per_second, config.answer_burst),
-      replies_again_(uint64_t{random->Next32()} << 32 | random->Next32(),
-                     config.replies_again_per_second,
-                     config.replies_again_burst),
+      retransmissions_(uint64_t{random->Next32()} << 32 | random->Next32(),
+                       config.retransmissions_per_second,
+                       config.retransmission_burst),
       outgoing_(kOutputsKept),
       events_(kOutputsKept) {}
 
@@ -108,16 +108,17 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   return made;
 }
 
-void ConnectionManager::KeepLeft(Connection& c, Time now) {
-  c.left = now;
-  left_.Enter(c.by_leaving, {now, c.id}, c.id);
-  if (++left_count_ > config_.max_left) End(*Find(left_.begin()->second));
+void ConnectionManager::KeepDestroyed(Connection& c, Time now) {
+  c.destroyed_at = now;
+  destroyed_.Enter(c.by_destroyed, {now, c.id}, c.id);
+  if (++destroyed_count_ > config_.max_destroyed)
+    End(*Find(destroyed_.begin()->second));
 }
 
 void ConnectionManager::Remove(Connection& c) {
-  if (c.by_leaving.in_index()) {
-    left_.Leave(c.by_leaving, {c.left, c.id});
-    --left_count_;
+  if (c.by_destroyed.in_index()) {
+    destroyed_.Leave(c.by_destroyed, {c.destroyed_at, c.id});
+    --destroyed_count_;
   }
   if (--c.peer->connections == 0) peers_.erase(c.remote);
   connections_.erase(c.id);

@@ -144,7 +144,7 @@ class ConnectionManager {
   // Requires a reserved event.
   void Emit(EventKind kind, const Connection& c, const wire::CmView* mad);
   // Keeps a connection that the application destroyed, up to the limit.
-  void KeepLeft(Connection& c, Time now);
+  void KeepDestroyed(Connection& c, Time now);
   // Enters kIdle and deletes the connection if it is not owned: `c` may be
   // gone.
   void End(Connection& c);
@@ -172,7 +172,7 @@ class ConnectionManager {
   template <typename M>
   void Send(Connection& c, const wire::CmTransaction& transaction,
             const M& message);
-  void SendAgain(Connection& c);
+  void Retransmit(Connection& c);
   void SendMra(Connection& c);
   void SendRej(Connection& c, wire::CmAnswered answered,
                const RejectOptions& options);
@@ -190,7 +190,7 @@ class ConnectionManager {
   bool MayAnswer(const wire::IpAddress& remote, Time now);
   // Rate limit of retransmissions to a peer that has been silent since its
   // request.
-  bool MayReplyAgain(const wire::IpAddress& remote, Time now);
+  bool MayRetransmit(const wire::IpAddress& remote, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
                  Time now);
@@ -256,7 +256,7 @@ class ConnectionManager {
   const Config config_;
   RandomSource* const random_;
   AnswerLimit answers_;
-  AnswerLimit replies_again_;
+  AnswerLimit retransmissions_;
   Listeners listeners_;
   std::map<CmId, std::unique_ptr<Connection>> connections_;
   std::map<wire::IpAddress, Peer> peers_;  // of all connections
@@ -268,8 +268,8 @@ class ConnectionManager {
   // Connections with a retransmitted REP, oldest first.
   TimeIndex silent_;
   // Connections that the application destroyed, oldest first.
-  TimeIndex left_;
-  size_t left_count_ = 0;
+  TimeIndex destroyed_;
+  size_t destroyed_count_ = 0;
   // Requests that peers have not answered, and requests held back for that.
   TurnIndex unanswered_;
   TurnIndex held_back_;

@@ -126,7 +126,7 @@ TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {
 // and few retransmissions.
 TEST(CapsTest, AcceptedForgedRequestsAreNotAmplified) {
   constexpr uint32_t kForged = 500;
-  TestHost b(2, {.replies_again_per_second = 10, .replies_again_burst = 20});
+  TestHost b(2, {.retransmissions_per_second = 10, .retransmission_burst = 20});
   TestHost a(1, {.max_unanswered = kForged});
   b.Listen(TestHost::kService, kForged);
   for (uint32_t qpn = 1; qpn <= kForged; ++qpn) {
@@ -166,7 +166,7 @@ TEST(CapsTest, RememberedRejectionsAreLimited) {
 // quarter of an hour if peers did not answer the DREQs.
 TEST(CapsTest, DestroyedConnectionsAreLimited) {
   for (const bool peer_answers : {true, false}) {
-    TestHost b(2, {.max_left = 10});
+    TestHost b(2, {.max_destroyed = 10});
     TestHost a(1);
     b.Listen();
     CmId kept = 0;
@@ -207,7 +207,7 @@ TEST(CapsTest, DestroyedConnectionsAreLimited) {
 }
 
 // The REJ of a requester that has not received our communication ID.
-void TakeBack(TestHost& from, TestHost& at, CmId id, Time now) {
+void Withdraw(TestHost& from, TestHost& at, CmId id, Time now) {
   std::array<uint8_t, 8> guid;
   wire::StoreBe64(guid.data(), from.guid());
   wire::CmRej rej = {.local_comm_id = id,
@@ -232,7 +232,7 @@ TEST(CapsTest, WithdrawnRequestsCountInTheBacklogUntilSeen) {
     for (uint32_t i = 0; i < 100; ++i) {
       const CmId id = a.Connect(b, 0, 0);
       a.SendTo(b, 0);
-      TakeBack(a, b, id, 0);
+      Withdraw(a, b, id, 0);
     }
   };
   flood();
@@ -263,7 +263,7 @@ TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   for (uint32_t i = 0; i < 100; ++i) {
     const CmId id = a.Connect(b, 0, 0);
     a.SendTo(b, 0);
-    TakeBack(a, b, id, 0);
+    Withdraw(a, b, id, 0);
     while (const auto event = b.NextEvent()) {
       if (event->kind != EventKind::kRequest) continue;
       ids.push_back(event->id);
@@ -285,7 +285,7 @@ TEST(CapsTest, RememberedWithdrawalsAreLimited) {
   for (uint32_t i = 0; i < 100; ++i) {
     const CmId id = a.Connect(b, 0, 0);
     a.SendTo(b, 0);
-    TakeBack(a, b, id, 0);
+    Withdraw(a, b, id, 0);
     const auto request = b.NextEvent();
     ASSERT_TRUE(request);
     b->Destroy(request->id, 0);
@@ -340,8 +340,8 @@ TEST_F(HostileTest, ARejectOfAnEstablishedConnectionNamesBothIds) {
   };
   send(a_, b_, {.local_comm_id = 0, .remote_comm_id = passive_});
   send(b_, a_, {.local_comm_id = 0, .remote_comm_id = active_});
-  TakeBack(a_, b_, active_, 0);
-  TakeBack(b_, a_, passive_, 0);
+  Withdraw(a_, b_, active_, 0);
+  Withdraw(b_, a_, passive_, 0);
   EXPECT_EQ(b_->state(passive_), State::kEstablished);
   EXPECT_EQ(a_->state(active_), State::kEstablished);
   EXPECT_EQ(a_->counters().wrong_peer + b_->counters().wrong_peer, 4u);
@@ -349,7 +349,7 @@ TEST_F(HostileTest, ARejectOfAnEstablishedConnectionNamesBothIds) {
   b_->Disconnect(passive_, {}, 0);
   b_.Drop();
   send(a_, b_, {.local_comm_id = 0, .remote_comm_id = passive_});
-  TakeBack(a_, b_, active_, 0);
+  Withdraw(a_, b_, active_, 0);
   EXPECT_EQ(b_->state(passive_), State::kDreqSent);
   send(a_, b_, {.local_comm_id = active_, .remote_comm_id = passive_});
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kDisconnected});

@@ -87,7 +87,7 @@ TEST_F(TurnsTest, AHeldBackRequestMayBeDestroyed) {
 class UndeliveredTest : public ConnectionManagerTest {
  protected:
   // The MAD that a_ sent was not delivered.
-  void ComesBack() {
+  void FailDelivery() {
     OutgoingMad mad;
     ASSERT_TRUE(a_->PollTransmit(&mad));
     a_->OnUndelivered(mad, now_);
@@ -101,7 +101,7 @@ TEST_F(UndeliveredTest, AnUndeliveredRequestIsRetransmittedSoon) {
   const Time regular = a_->NextTimeout();
   Time wait = Config{}.undelivered_wait;
   for (int i = 0; i < Config{}.undelivered_tries; ++i, wait *= 2) {
-    ComesBack();
+    FailDelivery();
     EXPECT_EQ(a_->NextTimeout(), now_ + wait);
     now_ += wait;
     a_->OnTimer(now_);
@@ -109,7 +109,7 @@ TEST_F(UndeliveredTest, AnUndeliveredRequestIsRetransmittedSoon) {
   }
   EXPECT_EQ(a_->counters().undelivered, Config{}.undelivered_tries);
   // Then the normal timeout applies.
-  ComesBack();
+  FailDelivery();
   EXPECT_EQ(a_->NextTimeout(), regular);
   // These were not counted as tries: 15 more follow, the first at the normal
   // timeout.

@@ -188,7 +188,7 @@ struct Config {
   size_t max_half_open_for_peer = 1024;
   // Limit of destroyed connections that have not finished: in timewait, or with
   // an unanswered DREQ. Beyond it the oldest one ends.
-  size_t max_left = 16384;
+  size_t max_destroyed = 16384;
   // Limits of the waits that a peer's exponents may request.
   Time shortest_wait = 10 * kMillisecond;
   Time longest_wait = 60 * kSecond;
@@ -217,8 +217,8 @@ struct Config {
   // Limit per address of timeout-driven messages to peers that have been silent
   // since their request: retransmitted REPs, and the REJs that end them. Such a
   // REQ may be forged.
-  uint32_t replies_again_per_second = 100;
-  uint32_t replies_again_burst = 400;
+  uint32_t retransmissions_per_second = 100;
+  uint32_t retransmission_burst = 400;
 };
 
 // Counts by message type, indexed by attribute ID from kReq on, like the

@@ -53,9 +53,9 @@ Endpoint::~Endpoint() = default;
 namespace {
 
 // Not inline: rare, and it would slow down good packets.
-[[gnu::noinline]] bool BelieveAfterAll(EndpointQp* qp,
+[[gnu::noinline]] bool AcceptUnordered(EndpointQp* qp,
                                        const wire::PacketView& packet) {
-  return qp->WouldTake(packet) && qp->link().peer_icrc.BelieveAfterAll();
+  return qp->WouldTake(packet) && qp->link().peer_icrc.AcceptUnordered();
 }
 
 // Whether `packets`, of `size` bytes each, contain a response.
@@ -146,7 +146,7 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     good = icrc.VerifyOther(datagram);
   }
   if (!good) [[unlikely]] {
-    good = origin == Origin::kPeerPort && BelieveAfterAll(qp, packet);
+    good = origin == Origin::kPeerPort && AcceptUnordered(qp, packet);
     if (!good) return TakeTranslated(qp, packet, datagram, now, strays);
   }
   // A connected peer never sends multicast.
@@ -180,7 +180,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
 [[gnu::noinline]] Disposition Endpoint::TakeTranslated(
     EndpointQp* qp, const wire::PacketView& packet, const Datagram& datagram,
     Time now, StraySink* strays) {
-  if (datagram.destination.is_multicast() || !translations_.MayLook(now)) {
+  if (datagram.destination.is_multicast() || !translations_.MayCheck(now)) {
     return Drop(Disposition::kBadIcrc);
   }
   const bool take = translations_.take();
@@ -207,7 +207,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
     translations_.sink()->OnTranslation(translation);
     return Drop(Disposition::kBadIcrc);
   }
-  translations_.LookWasUseful();
+  translations_.CheckWasUseful();
   // The program sees the sender's own address. It answers to that, and the
   // route is known from the sink.
   Datagram known = datagram;
@@ -225,7 +225,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
   if (Give(qp, received, now)) {
     qp->link().peer_icrc.LearnTranslated(source->flow, source->ip_id, datagram,
                                          now);
-    qp->GoBy(translation.seen);
+    qp->SetVia(translation.seen);
     ++counters_.translated_peers;
     translations_.sink()->OnTranslation(translation);
   }
@@ -259,7 +259,8 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
 }
 
 Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
-  // Only UD packets to this number are multicast (IBA vol. 1, 9.6.1.2.1).
+  // A multicast packet is UD and names queue pair 0xffffff (IBA vol. 1,
+  // 9.6.1.2.1).
   if (received.packet->bth().dest_qpn != wire::kMulticastQpn ||
       received.packet->transport() != wire::Transport::kUd) {
     return Drop(Disposition::kUnknownQp);

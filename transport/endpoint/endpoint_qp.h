@@ -81,10 +81,10 @@ class EndpointQp {
   // Whether it is a UD packet that would be accepted: state, P_Key and Q_Key
   // are good.
   virtual bool TakesDatagram(const wire::PacketView& packet) const = 0;
-  // The peer's own address, from RTR on; packets may go elsewhere (GoBy).
+  // The peer's own address, from RTR on; packets may go elsewhere (SetVia).
   virtual const wire::IpAddress& peer_address() const = 0;
   // The peer's packets come from `via`: sends there from now on.
-  virtual void GoBy(const Via& via) = 0;
+  virtual void SetVia(const Via& via) = 0;
   // `deadline` has expired; an early call has no effect.
   virtual void OnTimer(Time now) = 0;
   // The receive socket dropped datagrams, perhaps for this queue pair.

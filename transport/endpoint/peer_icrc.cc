@@ -36,31 +36,31 @@ bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
     found_ = datagram.segment_index;
     return true;
   }
-  return IsBelieved(id, now);
+  return IsAccepted(id, now);
 }
 
-bool PeerIcrc::IsBelieved(std::optional<uint16_t> id, Time now) {
+bool PeerIcrc::IsAccepted(std::optional<uint16_t> id, Time now) {
   is_far_ = id.has_value();
   if (!id) return false;
   found_ = *id;
-  return found_ == 0 || far_ == kFarToBelieve ||
+  return found_ == 0 || far_ == kFarForUnordered ||
          IsNear(wire::IpIdForwardWindow(now - last_ip_id_time_));
 }
 
-// The window starts kOvertaken before the last ID.
+// The window starts kReorderTolerance before the last ID.
 bool PeerIcrc::IsNear(uint32_t forward_window) const {
   return wire::IsIpIdNear(
-      found_, static_cast<uint16_t>(last_ip_id_ - kOvertaken),
-      std::min<uint32_t>(forward_window + kOvertaken, 0x10000));
+      found_, static_cast<uint16_t>(last_ip_id_ - kReorderTolerance),
+      std::min<uint32_t>(forward_window + kReorderTolerance, 0x10000));
 }
 
-bool PeerIcrc::BelieveAfterAll() {
+bool PeerIcrc::AcceptUnordered() {
   near_ = 0;
   if (!is_far_) {
     far_ = 0;
     return false;
   }
-  return ++far_ == kFarToBelieve;
+  return ++far_ == kFarForUnordered;
 }
 
 void PeerIcrc::NoteNear() {
@@ -68,7 +68,7 @@ void PeerIcrc::NoteNear() {
   // any.
   if (!IsNear(wire::kIpIdForward)) {
     near_ = 0;
-  } else if (far_ < kFarToBelieve || ++near_ == kNearToCount) {
+  } else if (far_ < kFarForUnordered || ++near_ == kNearForCounting) {
     far_ = near_ = 0;
   }
 }

@@ -14,7 +14,7 @@ namespace transport {
 
 // All datagrams of one peer have the same addresses. See wire::VerifyAnyId.
 // Anyone can send a datagram with a good ICRC, so an IP ID is remembered
-// (Learn, BelieveAfterAll) only when the queue pair accepts the packet as its
+// (Learn, AcceptUnordered) only when the queue pair accepts the packet as its
 // peer's.
 class PeerIcrc {
  public:
@@ -27,9 +27,9 @@ class PeerIcrc {
   // The same for an unknown peer.
   static bool VerifyUnknown(const Datagram& datagram);
   // Call after Verify has returned false for a packet that the peer may send
-  // now. True if it is accepted all the same: the last kFarToBelieve IDs in a
-  // row were far.
-  bool BelieveAfterAll();
+  // now. True if it is accepted all the same: the last kFarForUnordered IDs in
+  // a row were far.
+  bool AcceptUnordered();
   // The last verified datagram came from the peer.
   void Learn(const Datagram& datagram, Time now) {
     if (!Knows(datagram.source_port)) AdoptFrom(datagram);
@@ -38,7 +38,7 @@ class PeerIcrc {
     }
     last_ip_id_time_ = now;
     // A reordered packet does not move the window back.
-    if (static_cast<uint16_t>(last_ip_id_ - found_) > kOvertaken) {
+    if (static_cast<uint16_t>(last_ip_id_ - found_) > kReorderTolerance) {
       last_ip_id_ = found_;
     }
   }
@@ -57,19 +57,19 @@ class PeerIcrc {
   static constexpr uint32_t kNoPort = 0x10000;
   // Reordering tolerance in packets, twice a burst of our own peers.
   // wire::VerifyAnyId alone tolerates 64.
-  static constexpr uint16_t kOvertaken = 512;
+  static constexpr uint16_t kReorderTolerance = 512;
   // "Far": good with some IP ID, but not with one near the last. This many far
   // packets in a row, without one near or bad in between, indicate a peer with
   // unordered IDs: any ID is accepted then. One damaged packet in 2^16 is far
   // by chance, so this happens once in 2^48.
-  static constexpr uint8_t kFarToBelieve = 3;
+  static constexpr uint8_t kFarForUnordered = 3;
   // This many near packets in a row indicate a peer that counts.
-  static constexpr uint8_t kNearToCount = 8;
+  static constexpr uint8_t kNearForCounting = 8;
 
   void AdoptFrom(const Datagram& datagram);
   void Adopt(const wire::IcrcFlow& flow, uint16_t port);
   // For IDs other than the segment index. Not inline: rare.
-  [[gnu::noinline]] bool IsBelieved(std::optional<uint16_t> id, Time now);
+  [[gnu::noinline]] bool IsAccepted(std::optional<uint16_t> id, Time now);
   bool IsNear(uint32_t forward_window) const;
   [[gnu::noinline]] void NoteNear();
 
@@ -79,7 +79,7 @@ class PeerIcrc {
   Time last_ip_id_time_ = 0;
   std::optional<wire::IcrcFlow> flow_;  // for source_port_
   bool is_far_ = false;  // whether the last rejected datagram was far
-  uint8_t far_ = 0;      // far packets in a row, up to kFarToBelieve
+  uint8_t far_ = 0;      // far packets in a row, up to kFarForUnordered
   uint8_t near_ = 0;     // near packets in a row, while any ID is accepted
 };
 

@@ -43,14 +43,14 @@ uint32_t ReceivedIcrc(const Datagram& datagram) {
 
 }  // namespace
 
-bool Translations::MayLook(Time now) {
+bool Translations::MayCheck(Time now) {
   if (sink_ == nullptr) return false;
-  if (now - looks_since_ >= kMillisecond || now < looks_since_) {
-    looks_since_ = now;
-    looks_ = 0;
+  if (now - checks_since_ >= kMillisecond || now < checks_since_) {
+    checks_since_ = now;
+    checks_ = 0;
   }
-  if (looks_ >= (take_ ? kLooks : kLooksToTell)) return false;
-  ++looks_;
+  if (checks_ >= (take_ ? kChecks : kChecksToReport)) return false;
+  ++checks_;
   return true;
 }
 

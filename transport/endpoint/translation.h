@@ -67,10 +67,10 @@ class Translations {
   TranslationSink* sink() const { return sink_; }
   bool take() const { return take_; }
 
-  // Whether another packet with a wrong ICRC may be checked. LookWasUseful
+  // Whether another packet with a wrong ICRC may be checked. CheckWasUseful
   // returns the quota of a check that found something.
-  bool MayLook(Time now);
-  void LookWasUseful() { --looks_; }
+  bool MayCheck(Time now);
+  void CheckWasUseful() { --checks_; }
 
   // Matches the ICRC for a packet that `peer` sent from port 4791, as our
   // devices do, or from the port that it came from. `any_port`: or from any
@@ -83,13 +83,13 @@ class Translations {
 
  private:
   // Checks per millisecond: with RXE_USER_NAT, and without.
-  static constexpr int kLooks = 64;
-  static constexpr int kLooksToTell = 1;
+  static constexpr int kChecks = 64;
+  static constexpr int kChecksToReport = 1;
 
   TranslationSink* sink_ = nullptr;
   bool take_ = false;
-  Time looks_since_ = 0;
-  int looks_ = 0;
+  Time checks_since_ = 0;
+  int checks_ = 0;
 };
 
 // IPv4 ranges that are translated at the Internet's edge: 10/8, 172.16/12,

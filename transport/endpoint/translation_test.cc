@@ -216,7 +216,7 @@ TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
 
 TEST_F(TranslationTest, TheAddressMayBeKnownInAdvance) {
   Start(true);
-  peer.qp->GoBy({.address = Address("192.0.2.7"), .port = 1024});
+  peer.qp->SetVia({.address = Address("192.0.2.7"), .port = 1024});
   EXPECT_EQ(GoesTo(), "192.0.2.7:1024");
   EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4, true), "192.0.2.7",
                         1024, kOurPort, 4),

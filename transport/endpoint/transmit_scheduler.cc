@@ -71,7 +71,7 @@ void TransmitScheduler::Remove(EndpointLink* link) {
 TransmitScheduler::Next TransmitScheduler::Peek() const {
   EndpointLink* const acks = acks_.front();
   if (acks == nullptr) return {.link = active_.front()};
-  return {.link = acks, .acks_only = !MayGoNow(*acks)};
+  return {.link = acks, .acks_only = !MayTransmitNow(*acks)};
 }
 
 void TransmitScheduler::Take(const Next& next) {
@@ -81,7 +81,7 @@ void TransmitScheduler::Take(const Next& next) {
 
 // Whether `link` may transmit now with its ACKs: it is next anyway, or as fresh
 // as those before it.
-bool TransmitScheduler::MayGoNow(const EndpointLink& link) const {
+bool TransmitScheduler::MayTransmitNow(const EndpointLink& link) const {
   return link.schedule == Schedule::kActive &&
          (&link == active_.front() ||
           (link.priority == Priority::kFresh &&
@@ -99,7 +99,7 @@ void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
   link->woken = false;
   link->deficit -= static_cast<int32_t>(bytes);
   if (link->deficit <= 0) {
-    UseUp(link);
+    FinishTurn(link);
   } else if (bytes != 0) {
     link->priority = link->priority <= Priority::kFresh ? Priority::kBegun
                                                         : Priority::kOngoing;
@@ -108,7 +108,7 @@ void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
   if (schedule != Schedule::kIdle) List(link, schedule, waiting, goes_on);
 }
 
-void TransmitScheduler::UseUp(EndpointLink* link) {
+void TransmitScheduler::FinishTurn(EndpointLink* link) {
   // First turns do not count: queue pairs that keep returning in time would
   // otherwise renew each other's first turns.
   if (link->priority > Priority::kFresh) ++ended_;

@@ -66,9 +66,9 @@ class TransmitScheduler {
   void Transmitted(EndpointLink* link, size_t bytes, bool more);
 
  private:
-  bool MayGoNow(const EndpointLink& link) const;
-  void UseUp(EndpointLink* link);   // ends its turn
-  void Unlist(EndpointLink* link);  // but not from acks_
+  bool MayTransmitNow(const EndpointLink& link) const;
+  void FinishTurn(EndpointLink* link);  // ends its turn
+  void Unlist(EndpointLink* link);      // but not from acks_
   // `in_front`: before others of its priority.
   void List(EndpointLink* link, Schedule schedule, ScheduleList* waiting,
             bool in_front);

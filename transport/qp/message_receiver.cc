@@ -279,14 +279,14 @@ bool MessageReceiver::Push(Completion* completion) {
   CompletionSink& cq = *core_.config.recv_cq;
   ReceiveQueue* const queue = core_.receive_queue.get();
   if (queue == nullptr) {
-    completion->place = core_.config.srq->TakenPlace();
+    completion->slot = core_.config.srq->TakenSlot();
     if (cq.Push(*completion)) return true;
-    completion->place.GiveUp();
+    completion->slot.Free();
     return false;
   }
-  completion->place = queue->TakenPlace();
+  completion->slot = queue->TakenSlot();
   Outstanding& outstanding = queue->outstanding();
-  const uint32_t earlier = outstanding.Report(completion->place.end);
+  const uint32_t earlier = outstanding.Report(completion->slot.end);
   if (cq.Push(*completion)) return true;
   outstanding.Lost(earlier);
   return false;
@@ -296,7 +296,7 @@ void MessageReceiver::Reset() {
   progress_ = {};
   // The caller has emptied the queue pair's own receive queue.
   if (has_receive_ && core_.receive_queue == nullptr) {
-    core_.config.srq->TakenPlace().GiveUp();
+    core_.config.srq->TakenSlot().Free();
   }
   has_receive_ = false;
   receive_ = {};

@@ -65,7 +65,7 @@ class Packetizer {
   // Number of packets written before Fill failed.
   uint32_t filled() const { return filled_; }
   void SetAckReq() { Mark(wire::kAckReqBit); }
-  void SetUcAsks() { Mark(wire::kUcAsks); }
+  void SetUcReportRequest() { Mark(wire::kUcReportRequest); }
   void Commit() { burst_->Commit(icrc_); }
 
  private:

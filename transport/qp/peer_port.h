@@ -66,7 +66,7 @@ class PeerPort {
 
   // A packet from `port` before the first expected one. True if the port has
   // changed.
-  bool Precede(uint16_t port) {
+  bool NoteEarlyPort(uint16_t port) {
     if (other_ == port) return false;
     other_ = port;
     return true;

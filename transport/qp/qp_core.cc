@@ -115,7 +115,7 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
   Outstanding& outstanding = send_queue.outstanding();
   const auto end = static_cast<uint32_t>(send_queue.head());
   if (report && !send_cq_lost) {
-    completion.place = outstanding.PlaceBefore(end);
+    completion.slot = outstanding.SlotBefore(end);
     const uint32_t earlier = outstanding.Report(end);
     if (config.send_cq->Push(completion)) return;
     outstanding.Lost(earlier);

@@ -76,15 +76,15 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
   const Posting posting = PostingSend(config().type, state());
   if (posting == Posting::kRefused) return EINVAL;
   if (const int error = CheckRequest(request)) return error;
-  if (has_particulars()) {
-    if (const int error = PrepareParticulars(request)) return error;
+  if (has_service_fields()) {
+    if (const int error = PrepareServiceFields(request)) return error;
   }
   if (const int error = core_.send_queue.Push(request)) return error;
   if (posting == Posting::kFlushed) {
     FlushSends(now);
     return 0;
   }
-  if (has_particulars()) TakeParticulars(request);
+  if (has_service_fields()) StoreServiceFields(request);
   OnPosted(now);
   ActOnFindings(now);
   // A held request needs no turn: Resume sends it. A queue pair that is
@@ -103,7 +103,7 @@ int QueuePair::CheckSend(const SendRequest& request) const {
 
 int QueuePair::CheckRequest(const SendRequest& request) const {
   if (!Offers(request.opcode)) return EINVAL;
-  if (has_particulars()) return CheckParticulars(request);
+  if (has_service_fields()) return CheckServiceFields(request);
   return (request.flags & kSendIpChecksum) == 0 ? 0 : EINVAL;
 }
 
@@ -146,8 +146,8 @@ bool QueuePair::TakesDatagram(const wire::PacketView& packet) const {
          packet.deth().qkey == attributes().qkey;
 }
 
-void QueuePair::GoBy(const Via& via) {
-  if (flow_.has_value()) flow_->GoBy(via);
+void QueuePair::SetVia(const Via& via) {
+  if (flow_.has_value()) flow_->SetVia(via);
 }
 
 bool QueuePair::Admit(const Received& received, Time now) {
@@ -194,12 +194,12 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
     }
   }
   if (!expected) {
-    if (packet.info().is_request && peer_port_.Precede(port)) {
+    if (packet.info().is_request && peer_port_.NoteEarlyPort(port)) {
       ForgetOutOfOrder();
     }
     return true;
   }
-  if (peer_port_.known() || peer_port_.Precede(port)) ForgetOutOfOrder();
+  if (peer_port_.known() || peer_port_.NoteEarlyPort(port)) ForgetOutOfOrder();
   peer_port_.Heard(now);
   if (state() == QpState::kRtr && !communication_established_) {
     communication_established_ = true;

@@ -80,7 +80,7 @@ class QueuePair : public EndpointQp {
   const wire::IpAddress& peer_address() const final {
     return attributes().av.destination;
   }
-  void GoBy(const Via& via) final;
+  void SetVia(const Via& via) final;
   void OnTimer(Time now) final;
   void OnReceiveOverflow(Time now) final;
   Interests TakeInterests(Time now) final;
@@ -118,13 +118,14 @@ class QueuePair : public EndpointQp {
   virtual void ReportService(QpReport* report) const = 0;
 
   // For services that keep more of a request than the send queue does:
-  // CheckParticulars validates it (0 or EINVAL), PrepareParticulars allocates
-  // before it is queued (0 or ENOMEM), TakeParticulars stores it afterwards.
-  virtual int CheckParticulars(const SendRequest& /*request*/) const {
+  // CheckServiceFields validates it (0 or EINVAL), PrepareServiceFields
+  // allocates before it is queued (0 or ENOMEM), StoreServiceFields stores it
+  // afterwards.
+  virtual int CheckServiceFields(const SendRequest& /*request*/) const {
     return 0;
   }
-  virtual int PrepareParticulars(const SendRequest& /*request*/) { return 0; }
-  virtual void TakeParticulars(const SendRequest& /*request*/) {}
+  virtual int PrepareServiceFields(const SendRequest& /*request*/) { return 0; }
+  virtual void StoreServiceFields(const SendRequest& /*request*/) {}
   // A work request was queued in RTS or SQD.
   virtual void OnPosted(Time now) = 0;
   // Handle a packet whose source and P_Key are good. True if its PSN is within
@@ -170,7 +171,7 @@ class QueuePair : public EndpointQp {
   bool sends() const {
     return state() == QpState::kRts || state() == QpState::kSqd;
   }
-  bool has_particulars() const {
+  bool has_service_fields() const {
     return is_datagram() || config().type == QpType::kRawPacket;
   }
   // Without a connection: any source may send.

@@ -199,7 +199,7 @@ TEST(ReceiveQueueTest, RingOrder) {
       if (i == 0) {
         EXPECT_EQ(queue.Post({in, {}}), ENOMEM);  // outstanding
       }
-      queue.TakenPlace().GiveUp();
+      queue.TakenSlot().Free();
       EXPECT_EQ(wqe.wr_id, out);
       EXPECT_EQ(wqe.pd, 5u);
       EXPECT_EQ(wqe.sges.size(), 1 + out % 2);

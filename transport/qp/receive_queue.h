@@ -28,7 +28,7 @@ class ReceiveQueue final : public ReceiveSource {
   // 0; EINVAL for too many SGEs; ENOMEM when full.
   int Post(const ReceiveRequest& request);
   bool Pop(ReceiveWqe* out) override;
-  Place TakenPlace() override { return outstanding_.PlaceBefore(taken()); }
+  QueueSlot TakenSlot() override { return outstanding_.SlotBefore(taken()); }
   // Drops all receives.
   void Clear();
 

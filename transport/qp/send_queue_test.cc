@@ -51,9 +51,9 @@ void ExpectRequestsApart(SendQueue& queue) {
     EXPECT_TRUE(queue.full());
     EXPECT_EQ(queue.room(), 0u);
     const auto end = static_cast<uint32_t>(queue.tail());
-    queue.outstanding().PlaceBefore(end - 1).GiveUp();
+    queue.outstanding().SlotBefore(end - 1).Free();
     EXPECT_EQ(queue.room(), 2u);
-    queue.outstanding().PlaceBefore(end).GiveUp();
+    queue.outstanding().SlotBefore(end).Free();
     EXPECT_EQ(queue.room(), 3u);
   }
 }

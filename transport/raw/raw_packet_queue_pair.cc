@@ -44,13 +44,13 @@ void RawPacketQueuePair::StopSending() {
 
 // --- Sending.
 
-int RawPacketQueuePair::CheckParticulars(const SendRequest& request) const {
+int RawPacketQueuePair::CheckServiceFields(const SendRequest& request) const {
   // With an RxHash it only receives.
   if (raw_.rx_hash != nullptr) return EINVAL;
   return request.opcode == SendOpcode::kTso ? headers_.Check(request) : 0;
 }
 
-void RawPacketQueuePair::TakeParticulars(const SendRequest& request) {
+void RawPacketQueuePair::StoreServiceFields(const SendRequest& request) {
   if (request.opcode != SendOpcode::kTso) return;
   headers_.Put(core().send_queue.tail() - 1, request);
 }

@@ -56,8 +56,8 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   void OnError() override { StopSending(); }
   void OnReset() override { StopSending(); }
   void ReportService(QpReport*) const override {}
-  int CheckParticulars(const SendRequest& request) const override;
-  void TakeParticulars(const SendRequest& request) override;
+  int CheckServiceFields(const SendRequest& request) const override;
+  void StoreServiceFields(const SendRequest& request) override;
   void OnPosted(Time now) override { SendQueued(now); }
   bool OnRequest(const Received&, Time) override { return false; }
   bool OnResponse(const Received&, Time) override { return false; }

@@ -107,7 +107,7 @@ Result Beside(const DeadPairs& dead, const Traffic& traffic,
         neighbors.DestroyPeer(*pair);
       }
       // Until now it had the share of one among many.
-      neighbors.ForgetWaiting(healthy);
+      neighbors.RestartClock(healthy);
       break;
   }
   healthy.worst = 0;
@@ -244,7 +244,7 @@ TEST_P(DeadPeerTest, ThatComesBack) {
     neighbors.RunTo(30 * kMillisecond);
     neighbors.Start(healthy, traffic);
     neighbors.RunTo(40 * kMillisecond);
-    for (Neighbors::Connection* pair : pairs) neighbors.LetSpeak(*pair);
+    for (Neighbors::Connection* pair : pairs) neighbors.Restore(*pair);
     const uint64_t before = healthy.completed;
     neighbors.RunTo(neighbors.now() + kPeriod);
     const std::string what =

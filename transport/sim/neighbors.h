@@ -87,7 +87,7 @@ class Neighbors {
     deaf_.insert(connection.a.qp->qpn());
     deaf_.insert(connection.b.qp->qpn());
   }
-  void LetSpeak(const Connection& connection) {
+  void Restore(const Connection& connection) {
     deaf_.erase(connection.a.qp->qpn());
     deaf_.erase(connection.b.qp->qpn());
   }
@@ -136,7 +136,7 @@ class Neighbors {
   }
 
   // Resets the post time of outstanding messages to now.
-  void ForgetWaiting(Connection& connection) {
+  void RestartClock(Connection& connection) {
     std::fill(connection.posted.begin(), connection.posted.end(), net_.now());
   }
   // Longest time from post to completion, including outstanding messages.

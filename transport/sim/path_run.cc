@@ -102,8 +102,8 @@ void PathRun::Destroy(End& end) {
   if (end.qp == nullptr) return;
   statistics_.completed += end.completed;
   statistics_.notified += end.qp->counters().cnps_received;
-  end.send_cq.ForgetPlaces(end.qp->qpn());
-  end.recv_cq.ForgetPlaces(end.qp->qpn());
+  end.send_cq.ForgetSlots(end.qp->qpn());
+  end.recv_cq.ForgetSlots(end.qp->qpn());
   end.qp.reset();
 }
 
@@ -157,7 +157,7 @@ void PathRun::PostSends(Connection& connection, int node) {
   }
 }
 
-void PathRun::LookAt(Connection& connection, int node) {
+void PathRun::RunAppOn(Connection& connection, int node) {
   End& end = *connection.ends[node];
   for (transport::Completion wc; end.send_cq.Poll(&wc);) {
     --end.outstanding;
@@ -193,8 +193,8 @@ void PathRun::LookAt(Connection& connection, int node) {
   });
 }
 
-void PathRun::Look(Connection& connection) {
-  for (int i = 0; i < 2; ++i) LookAt(connection, i);
+void PathRun::RunApp(Connection& connection) {
+  for (int i = 0; i < 2; ++i) RunAppOn(connection, i);
 }
 
 // --- Faults.
@@ -291,7 +291,7 @@ void PathRun::Mend(Link& link, Time after) {
 void PathRun::RunTo(Time when) {
   network_.RunUntil(
       [this] {
-        for (auto& connection : connections_) Look(*connection);
+        for (auto& connection : connections_) RunApp(*connection);
         return checker_.failed();
       },
       when);
@@ -299,7 +299,7 @@ void PathRun::RunTo(Time when) {
 }
 
 bool PathRun::Execute() {
-  for (auto& connection : connections_) Look(*connection);
+  for (auto& connection : connections_) RunApp(*connection);
   ScheduleFault(20 * kMillisecond);
   RunTo(kFaults + kAfter);
   CheckProgress();

@@ -74,8 +74,8 @@ class PathRun {
   void Destroy(End& end);
   void PostReceive(End& end, int node);
   // The applications: poll completions and post.
-  void Look(Connection& connection);
-  void LookAt(Connection& connection, int node);
+  void RunApp(Connection& connection);
+  void RunAppOn(Connection& connection, int node);
   void PostSends(Connection& connection, int node);
 
   void ScheduleFault(Time when);

@@ -36,21 +36,21 @@ class SimCq : public transport::CompletionSink {
   bool Poll(transport::Completion* out) {
     if (entries_.empty()) return false;
     *out = entries_.front();
-    out->place.GiveUp();
+    out->slot.Free();
     entries_.pop_front();
     return true;
   }
   std::vector<transport::Completion> TakeAll() {
     std::vector<transport::Completion> all(entries_.begin(), entries_.end());
-    for (const transport::Completion& one : all) one.place.GiveUp();
+    for (const transport::Completion& one : all) one.slot.Free();
     entries_.clear();
     return all;
   }
   // Call before queue pair `qpn` is reset or destroyed. Its completions can
   // still be polled, but no longer free slots in its queues.
-  void ForgetPlaces(uint32_t qpn) {
+  void ForgetSlots(uint32_t qpn) {
     for (transport::Completion& one : entries_) {
-      if (one.qpn == qpn) std::exchange(one.place, {}).GiveUp();
+      if (one.qpn == qpn) std::exchange(one.slot, {}).Free();
     }
   }
   size_t size() const { return entries_.size(); }

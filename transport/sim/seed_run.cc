@@ -74,7 +74,7 @@ void SeedRun::Build() {
         if (IsReceive(wc) && wc.status == WcStatus::kSuccess) {
           ++it->second->receives_pushed;
         }
-        ScheduleLook(
+        ScheduleApp(
             *h, network_.now() + random_.Below(h->scenario->poll_delay + 1));
       };
     }
@@ -187,7 +187,7 @@ void SeedRun::Connect(End& end) {
               [this, &end] { Modify(end, QpState::kRtr); });
   network_.At(ready + ready / 2, *end.host->node, [this, &end] {
     Modify(end, QpState::kRts);
-    ScheduleLook(*end.host, network_.now());
+    ScheduleApp(*end.host, network_.now());
     for (int i = 0; i < end.scenario->pauses; ++i) SchedulePause(end);
   });
 }
@@ -235,23 +235,23 @@ void SeedRun::SchedulePauseEnd(End& end) {
         if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
           Fail(end, "modify from SQD to RTS");
         }
-        ScheduleLook(*end.host, network_.now());
+        ScheduleApp(*end.host, network_.now());
       });
 }
 
 // --- The application.
 
-void SeedRun::ScheduleLook(Host& host, Time when) {
-  if (host.next_look <= when) return;
-  host.next_look = when;
+void SeedRun::ScheduleApp(Host& host, Time when) {
+  if (host.next_app_run <= when) return;
+  host.next_app_run = when;
   network_.At(when, *host.node, [this, &host, when] {
-    if (host.next_look != when) return;  // an earlier poll was scheduled
-    host.next_look = transport::kNever;
-    Look(host);
+    if (host.next_app_run != when) return;  // an earlier poll was scheduled
+    host.next_app_run = transport::kNever;
+    RunApp(host);
   });
 }
 
-void SeedRun::Look(Host& host) {
+void SeedRun::RunApp(Host& host) {
   for (auto& cq : host.cqs) {
     Completion completion;
     while (cq->Poll(&completion)) OnCompletion(host, *cq, completion);
@@ -259,7 +259,7 @@ void SeedRun::Look(Host& host) {
   for (auto& [pd, shared] : host.shared) {
     PostShared(*shared);
     if (shared->posted < shared->receives.size()) {
-      ScheduleLook(host, std::max(shared->next_post, network_.now() + 1));
+      ScheduleApp(host, std::max(shared->next_post, network_.now() + 1));
     }
   }
   for (End* end : host.ends) {
@@ -276,7 +276,7 @@ void SeedRun::PostSends(End& end) {
     return;
   }
   if (network_.now() < end.next_send) {
-    if (end.posted < end.ops.size()) ScheduleLook(*end.host, end.next_send);
+    if (end.posted < end.ops.size()) ScheduleApp(*end.host, end.next_send);
     return;
   }
   const EndScenario& s = *end.scenario;
@@ -318,7 +318,7 @@ void SeedRun::PostSends(End& end) {
     }
   }
   end.next_send = network_.now() + 1 + random_.Below(s.send_pause + 1);
-  ScheduleLook(*end.host, end.next_send);
+  ScheduleApp(*end.host, end.next_send);
 }
 
 void SeedRun::PostReceives(End& end) {
@@ -326,7 +326,7 @@ void SeedRun::PostReceives(End& end) {
     return;
   }
   if (network_.now() < end.next_receive) {
-    ScheduleLook(*end.host, end.next_receive);
+    ScheduleApp(*end.host, end.next_receive);
     return;
   }
   const EndScenario& s = *end.scenario;
@@ -346,7 +346,7 @@ void SeedRun::PostReceives(End& end) {
     }
   }
   end.next_receive = network_.now() + 1 + random_.Below(s.recv_pause + 1);
-  ScheduleLook(*end.host, end.next_receive);
+  ScheduleApp(*end.host, end.next_receive);
 }
 
 void SeedRun::PostShared(SharedReceives& shared) {

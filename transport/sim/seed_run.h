@@ -55,8 +55,8 @@ class SeedRun {
   void SchedulePauseEnd(End& end);
 
   // The application of a host: polls completions, posts requests.
-  void ScheduleLook(Host& host, Time when);
-  void Look(Host& host);
+  void ScheduleApp(Host& host, Time when);
+  void RunApp(Host& host);
   void PostSends(End& end);
   void PostReceives(End& end);
   void PostShared(SharedReceives& shared);

@@ -61,12 +61,12 @@ void SeedRun::Break(End& end) {
     if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
       Fail(end, "modify to ERR");
     }
-    ScheduleLook(*end.host, network_.now());
+    ScheduleApp(*end.host, network_.now());
   } else {
     // Polls earlier completions first.
-    Look(*end.host);
+    RunApp(*end.host);
     end.gone = true;
-    for (const auto& cq : end.host->cqs) cq->ForgetPlaces(end.qpn);
+    for (const auto& cq : end.host->cqs) cq->ForgetSlots(end.qpn);
     if (kind == 1) {
       to.state = QpState::kReset;
       if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {

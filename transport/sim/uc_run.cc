@@ -154,7 +154,7 @@ bool UcRun::Execute() {
     while (end->plenty && end->receives_posted < first_messages_) {
       PostReceive(*end);
     }
-    pair_.net.At(0, *end->side->node, [this, end] { Look(*end); });
+    pair_.net.At(0, *end->side->node, [this, end] { RunApp(*end); });
   }
   Finish();
   // A damaged packet that was accepted may have had any effect.
@@ -181,7 +181,7 @@ bool UcRun::Execute() {
 
 // --- The application.
 
-void UcRun::Look(End& end) {
+void UcRun::RunApp(End& end) {
   for (const Completion& completion : end.side->TakeSend()) {
     OnSent(end, completion);
   }
@@ -201,7 +201,7 @@ void UcRun::Look(End& end) {
   }
   const Time pause = random_.Pick<Time>({0, 1, 20, 300}) * kMicrosecond;
   pair_.net.At(pair_.now() + 1 + random_.Below(pause + 1), *end.side->node,
-               [this, &end] { Look(end); });
+               [this, &end] { RunApp(end); });
 }
 
 void UcRun::PostSend(End& end) {
@@ -327,7 +327,7 @@ bool UcRun::At(const End& end, uint64_t offset,
 void UcRun::Finish() {
   pair_.Run();
   for (End* end : {&a_, &b_}) {
-    Look(*end);
+    RunApp(*end);
     CheckQuiet(*end);
     while (end->completed < end->posted &&
            (end->messages[end->completed].flags & transport::kSendSignaled) ==

@@ -85,7 +85,7 @@ class UcRun {
   uint64_t Slot(size_t receive) const { return receive * slot_bytes_; }
 
   // The application: polls completions, posts requests, and schedules itself.
-  void Look(End& end);
+  void RunApp(End& end);
   void PostSend(End& end);
   void PostReceive(End& end);
   void OnSent(End& end, const transport::Completion& completion);

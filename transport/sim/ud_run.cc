@@ -128,7 +128,7 @@ transport::AddressVector UdRun::Address(const End& from,
 bool UdRun::Execute() {
   for (const auto& end : ends_) {
     while (end->plenty && end->receives_posted < kSlots) PostReceive(*end);
-    net_.At(0, *end->node, [this, end = end.get()] { Look(*end); });
+    net_.At(0, *end->node, [this, end = end.get()] { RunApp(*end); });
   }
   Finish();
   // A damaged packet that was accepted may have had any effect.
@@ -158,7 +158,7 @@ bool UdRun::Execute() {
 
 // --- The application.
 
-void UdRun::Look(End& end) {
+void UdRun::RunApp(End& end) {
   for (const Completion& completion : end.send_cq.TakeAll()) {
     OnSent(end, completion);
   }
@@ -177,7 +177,7 @@ void UdRun::Look(End& end) {
   }
   const Time pause = random_.Pick<Time>({0, 1, 20, 300}) * kMicrosecond;
   net_.At(net_.now() + 1 + random_.Below(pause + 1), *end.node,
-          [this, &end] { Look(end); });
+          [this, &end] { RunApp(end); });
 }
 
 void UdRun::PostSend(End& end) {
@@ -305,7 +305,7 @@ void UdRun::Finish() {
     checker_.Fail("still busy after a minute");
   }
   for (const auto& end : ends_) {
-    Look(*end);
+    RunApp(*end);
     transport::Endpoint& endpoint = end->node->endpoint();
     if (end->qp->state() != transport::QpState::kRts) Fail(*end, "not in RTS");
     if (endpoint.HasTransmit()) Fail(*end, "HasTransmit on an idle host");

@@ -85,7 +85,7 @@ class UdRun {
   transport::AddressVector Address(const End& from, const Message& message);
 
   // The application: polls completions, posts requests, and schedules itself.
-  void Look(End& end);
+  void RunApp(End& end);
   void PostSend(End& end);
   void PostReceive(End& end);
   void OnSent(End& end, const transport::Completion& completion);

@@ -49,7 +49,7 @@ std::string CheckPayload(const wire::PacketView& packet, uint32_t mtu) {
     return "first or middle packet not of the path MTU";
   }
   if (bytes > mtu) return "payload beyond the path MTU";
-  // Requests are checked elsewhere: a LAST packet is never empty.
+  // A LAST packet is never empty.
   if (info.ends_message && !info.starts_message && bytes == 0) {
     return "empty last packet";
   }
@@ -137,7 +137,7 @@ std::string WireRules::OnUnreliable(State& state,
   const wire::Bth& bth = packet.bth();
   const wire::OpcodeInfo& info = packet.info();
   if (packet.transport() != wire::Transport::kUc) return "not an opcode of UC";
-  if (bth.ack_req && !packet.asks_of_uc()) {
+  if (bth.ack_req && !packet.requests_uc_report()) {
     return "AckReq on an unreliable connection";
   }
   if (bth.ack_req) state.asked.insert(bth.psn);

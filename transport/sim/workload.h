@@ -181,7 +181,7 @@ struct Host {
   std::vector<AtomicWord> words;
   std::vector<End*> ends;
   std::map<uint32_t, End*> by_qpn;
-  Time next_look = transport::kNever;
+  Time next_app_run = transport::kNever;
 };
 
 // Plans all work requests of `ends` into `ops`, `messages` and `receives`, and

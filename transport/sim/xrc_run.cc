@@ -265,7 +265,7 @@ bool XrcRun::MayFollowBreak(Connection& connection,
 
 bool XrcRun::Execute() {
   for (Host& host : hosts_) {
-    net_.At(0, *host.node, [this, &host] { Look(host); });
+    net_.At(0, *host.node, [this, &host] { RunApp(host); });
   }
   if (!net_.RunUntilIdle(60 * transport::kSecond)) Fail("still busy");
   for (Host& host : hosts_) TakeReceives(host);
@@ -290,7 +290,7 @@ void XrcRun::AddTo(XrcStatistics* sum) const {
 
 // --- The application.
 
-void XrcRun::Look(Host& host) {
+void XrcRun::RunApp(Host& host) {
   TakeReceives(host);
   bool done = true;
   for (Srq& srq : host.srqs) {
@@ -310,7 +310,7 @@ void XrcRun::Look(Host& host) {
   if (done) return;
   const Time pause = random_.Pick<Time>({0, 1, 20, 300}) * kMicrosecond;
   net_.At(net_.now() + 1 + random_.Below(pause + 1), *host.node,
-          [this, &host] { Look(host); });
+          [this, &host] { RunApp(host); });
 }
 
 void XrcRun::PostReceive(Host& /*host*/, Srq& srq) {

@@ -131,7 +131,7 @@ class XrcRun {
                       const transport::Completion& completion) const;
 
   // The application: polls completions, posts requests, and schedules itself.
-  void Look(Host& host);
+  void RunApp(Host& host);
   void PostReceive(Host& host, Srq& srq);
   void PostSend(Connection& connection);
   void TakeSends(Connection& connection);

@@ -19,7 +19,7 @@ class RecordingCq : public CompletionSink {
   bool Push(const Completion& completion) override {
     if (completions.size() >= capacity) return false;
     completions.push_back(completion);
-    completion.place.GiveUp();
+    completion.slot.Free();
     return true;
   }
   std::vector<Completion> Take() { return std::exchange(completions, {}); }

@@ -26,7 +26,7 @@ uint64_t LimitOf(uint8_t code) {
 
 }  // namespace
 
-wire::Aeth UcFlight::Answer(uint64_t receive_buffer, uint32_t missed) {
+wire::Aeth UcFlight::Report(uint64_t receive_buffer, uint32_t missed) {
   const uint64_t kib = receive_buffer / 1024;
   const int code =
       std::min<int>(static_cast<int>(std::bit_width(kib)), wire::kCreditNone) -
@@ -41,7 +41,7 @@ uint64_t UcFlight::AskEvery(const Path& path) {
 }
 
 uint64_t UcFlight::PacketsAllowed(const Path& path, uint64_t cost) const {
-  if (!answers_) return std::numeric_limits<uint64_t>::max();
+  if (!reports_) return std::numeric_limits<uint64_t>::max();
   if (timeouts_ > 0) return bytes_ == 0 && path.MaySend(cost) ? 1 : 0;
   if (!open()) return 0;
   const uint64_t own =
@@ -63,12 +63,12 @@ bool UcFlight::WantsAsk(const Path& path, uint64_t cost, bool more,
     return true;
   }
   // Otherwise others might wait for bytes that nobody reports.
-  return answers_ && !more && path.in_flight() + cost >= path.window() / 4;
+  return reports_ && !more && path.in_flight() + cost >= path.window() / 4;
 }
 
 void UcFlight::OnSent(Path* path, uint64_t cost, Time now) {
   unasked_ += cost;
-  if (!answers_) return;
+  if (!reports_) return;
   if (bytes_ == 0) since_ = now;
   bytes_ += cost;
   path->OnSent(cost);
@@ -76,10 +76,10 @@ void UcFlight::OnSent(Path* path, uint64_t cost, Time now) {
 
 void UcFlight::OnAsked(uint32_t psn, Time now) {
   if (asked_ == kMostAsked) {
-    if (!answers_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
-    Forget(answers_ ? 1 : kMostAsked);
+    if (!reports_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
+    Forget(reports_ ? 1 : kMostAsked);
   }
-  at(asked_) = {.psn = psn, .bytes = answers_ ? unasked_ : 0, .sent = now};
+  at(asked_) = {.psn = psn, .bytes = reports_ ? unasked_ : 0, .sent = now};
   ++asked_;
   unasked_ = 0;
   asks_next_ = false;
@@ -96,7 +96,7 @@ void UcFlight::Forget(size_t count) {
   asked_ -= count;
 }
 
-bool UcFlight::OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth,
+bool UcFlight::OnReport(Path* path, uint32_t psn, const wire::Aeth& aeth,
                         uint64_t cost, Time now) {
   const size_t index = Find(psn);
   if (index == asked_ ||
@@ -116,12 +116,12 @@ bool UcFlight::OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth,
   path->OnAnswered(bytes, limit_, now);
   const uint32_t lost = (aeth.msn - missed_) & wire::kPsnMask;
   missed_ = aeth.msn;
-  if (answers_ && lost != 0 && lost <= kMostMissed) {
+  if (reports_ && lost != 0 && lost <= kMostMissed) {
     path->OnLost(lost * cost);
     path->OnLoss(now);
   }
-  if (!answers_) unasked_ = 0;  // paced bytes do not count
-  answers_ = true;
+  if (!reports_) unasked_ = 0;  // paced bytes do not count
+  reports_ = true;
   return true;
 }
 
@@ -134,7 +134,7 @@ void UcFlight::OnTimer(Path* path, Time now) {
   if (!asked) return;
   if (++timeouts_ <= kMostTimeouts) return;
   timeouts_ = 0;
-  answers_ = false;
+  reports_ = false;
 }
 
 void UcFlight::Leave(Path* path) {

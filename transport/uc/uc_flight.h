@@ -36,11 +36,11 @@ class UcFlight {
 
   // The AETH of a report. Its credit field is the log2 of the receive buffer in
   // KiB, not a number of messages.
-  static wire::Aeth Answer(uint64_t receive_buffer, uint32_t missed);
+  static wire::Aeth Report(uint64_t receive_buffer, uint32_t missed);
 
   // --- Getters.
   // The peer reports: the path's window limits the flight.
-  bool closed_loop() const { return answers_; }
+  bool closed_loop() const { return reports_; }
   // In a closed loop: more may be sent without a report, if the window permits.
   bool open() const {
     return bytes_ == 0 || (timeouts_ == 0 && bytes_ < limit_);
@@ -59,7 +59,7 @@ class UcFlight {
                        : since_ + std::min(path.ProbeTimeout() << timeouts_,
                                            kLongestWait);
   }
-  // Whether a report of `psn` answers a request that is outstanding.
+  // Whether a report of `psn` answers an outstanding request.
   bool Expects(uint32_t psn) const { return Find(psn) < asked_; }
 
   // --- Inputs. Costs are bytes with Path::kPacketOverhead for every packet.
@@ -68,10 +68,10 @@ class UcFlight {
   // The peer reports `psn`, and in the MSN field the packets that it has missed
   // since it began, each of at most `cost`. False if no report of `psn` was
   // requested.
-  bool OnAnswer(Path* path, uint32_t psn, const wire::Aeth& aeth, uint64_t cost,
+  bool OnReport(Path* path, uint32_t psn, const wire::Aeth& aeth, uint64_t cost,
                 Time now);
   void OnTimer(Path* path, Time now);
-  // Removes everything from the flight. Late reports do not count.
+  // Removes everything from the flight. A late report returns no bytes.
   void Leave(Path* path);
 
  private:
@@ -87,7 +87,7 @@ class UcFlight {
   }
   bool MayAsk(Time now) const {
     return asked_ < kMostAsked ||
-           (answers_ ? at(0).bytes == 0  // given up
+           (reports_ ? at(0).bytes == 0  // timed out
                      : now - at(0).sent >= kAskInterval << doublings_);
   }
   size_t Find(uint32_t psn) const;  // asked_ if absent
@@ -105,7 +105,7 @@ class UcFlight {
   uint32_t missed_ = 0;  // from the last report
   int timeouts_ = 0;     // in a row
   int doublings_ = 0;    // of kAskInterval
-  bool answers_ = false;
+  bool reports_ = false;
   bool asks_next_ = false;  // the flight timed out without a request
 };
 

@@ -13,7 +13,7 @@
 namespace transport {
 namespace {
 
-constexpr uint8_t kAnswer = 0x31;
+constexpr uint8_t kReport = 0x31;
 // Cost of a packet of the path MTU, and the number of packets per request for a
 // report.
 constexpr uint64_t kCost = 256 + Path::kPacketOverhead;
@@ -22,7 +22,9 @@ constexpr size_t kWindow = Path::kInitialWindow / kCost;
 
 class UcLoopTest : public UcFixture {
  protected:
-  static bool Asks(const Bytes& packet) { return packet[8] == wire::kUcAsks; }
+  static bool Asks(const Bytes& packet) {
+    return packet[8] == wire::kUcReportRequest;
+  }
   static uint32_t PsnOf(const Bytes& packet) {
     return wire::LoadBe24(packet.data() + 9);
   }
@@ -52,24 +54,24 @@ class UcLoopTest : public UcFixture {
     for (size_t i = from; i < to; ++i) Deliver(packets[i]);
   }
   // The reports that b sends.
-  std::vector<Bytes> Answers() { return BurstOf(b); }
+  std::vector<Bytes> Reports() { return BurstOf(b); }
   // b reports after `rtt`.
-  void Answer(Time rtt = 0) {
-    const std::vector<Bytes> answers = Answers();
-    ASSERT_EQ(answers.size(), 1u);
+  void Report(Time rtt = 0) {
+    const std::vector<Bytes> reports = Reports();
+    ASSERT_EQ(reports.size(), 1u);
     a.now += rtt;
-    Carry(b, a, answers[0]);
+    Carry(b, a, reports[0]);
   }
   void CloseLoop() {
     WritePackets(kAskEvery);
     Deliver(All());
-    Answer(50 * kMicrosecond);
+    Report(50 * kMicrosecond);
     ASSERT_EQ(a.qp->path()->smoothed_rtt(), 50 * kMicrosecond);
   }
   // A report of `psn` that b might have sent.
   Bytes Forged(uint32_t psn, uint8_t syndrome = 0x1f) const {
     wire::Headers headers;
-    headers.bth.opcode = kAnswer;
+    headers.bth.opcode = kReport;
     headers.bth.dest_qpn = a.qp->qpn();
     headers.bth.psn = psn;
     headers.aeth.syndrome = syndrome;
@@ -98,7 +100,7 @@ TEST_F(UcLoopTest, RequestsOneReportPerQuarterOfTheWindow) {
             (std::vector<size_t>{kAskEvery - 1, 2 * kAskEvery - 1,
                                  3 * kAskEvery - 1, 4 * kAskEvery - 1}));
   for (const Bytes& packet : packets) {
-    EXPECT_TRUE(packet[8] == 0 || packet[8] == wire::kUcAsks);
+    EXPECT_TRUE(packet[8] == 0 || packet[8] == wire::kUcReportRequest);
   }
 }
 
@@ -106,13 +108,13 @@ TEST_F(UcLoopTest, OneReportPerBatchForTheLastRequest) {
   WritePackets(2 * kAskEvery + 5);
   const std::vector<Bytes> packets = All();
   Deliver(packets);
-  const std::vector<Bytes> answers = Answers();
-  ASSERT_EQ(answers.size(), 1u);
-  EXPECT_TRUE(Answers().empty());
-  EXPECT_EQ(answers[0].size(), 20u);
+  const std::vector<Bytes> reports = Reports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_TRUE(Reports().empty());
+  EXPECT_EQ(reports[0].size(), 20u);
   wire::PacketView view;
-  ASSERT_EQ(wire::PacketView::Parse(answers[0], &view), wire::ParseError::kOk);
-  EXPECT_EQ(view.opcode(), kAnswer);
+  ASSERT_EQ(wire::PacketView::Parse(reports[0], &view), wire::ParseError::kOk);
+  EXPECT_EQ(view.opcode(), kReport);
   EXPECT_STREQ(view.info().name, "UC_ACKNOWLEDGE");
   EXPECT_EQ(view.bth().dest_qpn, a.qp->qpn());
   EXPECT_EQ(view.bth().psn, wire::PsnAdd(kPsn, 2 * kAskEvery - 1));
@@ -128,7 +130,7 @@ TEST_F(UcLoopTest, AReportClosesTheLoop) {
   Deliver(All());
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(Next(), kNever);
-  Answer(30 * kMicrosecond);
+  Report(30 * kMicrosecond);
   EXPECT_EQ(a.qp->path()->smoothed_rtt(), 30 * kMicrosecond);
 
   WritePackets(2 * kWindow);
@@ -142,14 +144,14 @@ TEST_F(UcLoopTest, AReportClosesTheLoop) {
   ASSERT_EQ(asking[0], kAskEvery - 1);
   EXPECT_EQ(asking.back(), kWindow - 1);
   DeliverPart(packets, 0, kAskEvery);
-  Answer(40 * kMicrosecond);
+  Report(40 * kMicrosecond);
   EXPECT_EQ(in_flight(), Path::kInitialWindow * 3 / 4);
   EXPECT_EQ(Bursts().size(), kAskEvery);
   // The second report is lost; the third one covers both.
   DeliverPart(packets, kAskEvery, asking[1] + 1);
-  EXPECT_EQ(Answers().size(), 1u);
+  EXPECT_EQ(Reports().size(), 1u);
   DeliverPart(packets, asking[1] + 1, asking[2] + 1);
-  Answer();
+  Report();
   EXPECT_EQ(in_flight(), (kWindow + kAskEvery - 1 - asking[2]) * kCost);
   EXPECT_TRUE(a.endpoint.HasTransmit());
 }
@@ -189,7 +191,7 @@ TEST_F(UcLoopTest, APeerThatStopsReportingIsPaced) {
 TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonDespiteLongRoundTrips) {
   WritePackets(kAskEvery);
   Deliver(All());
-  Answer(10 * kSecond);  // the peer was stopped
+  Report(10 * kSecond);  // the peer was stopped
   ASSERT_GT(a.qp->path()->ProbeTimeout(), kSecond);
   WritePackets(2 * kWindow);
   EXPECT_EQ(Bursts().size(), kWindow);
@@ -213,7 +215,7 @@ TEST_F(UcLoopTest, ALateReportEndsTheSilence) {
   EXPECT_TRUE(Bursts().empty());
   // Bytes that were returned are not returned again.
   Deliver(packets);
-  Answer();
+  Report();
   EXPECT_EQ(in_flight(), kCost);
   EXPECT_GT(Bursts().size(), kWindow / 2);
 }
@@ -251,7 +253,7 @@ TEST_F(UcLoopTest, APeerThatNeverReportsIsPaced) {
   a.now += interval;
   WritePackets(kWindow);
   Deliver(All());
-  Answer();
+  Report();
   WritePackets(kWindow);
   EXPECT_GT(Asking(Bursts()).size(), 0u);
 }
@@ -271,7 +273,7 @@ TEST_F(UcLoopTest, ATailWithoutARequest) {
   EXPECT_EQ(Asking(packets),
             (std::vector<size_t>{0, kAskEvery, kAskEvery + 1}));
   Deliver(packets);
-  Answer();
+  Report();
   EXPECT_EQ(in_flight(), 0u);
   EXPECT_EQ(Next(), kNever);
 }
@@ -340,7 +342,7 @@ TEST_F(UcLoopTest, ReportsGoOnlyToThePeerOnRequest) {
   EXPECT_EQ(b.qp->counters().duplicates, 1u);
   EXPECT_TRUE(silent());
   DeliverPart(packets, kAskEvery, packets.size());
-  EXPECT_EQ(Answers().size(), 1u);
+  EXPECT_EQ(Reports().size(), 1u);
   EXPECT_TRUE(silent());
 }
 
@@ -359,13 +361,13 @@ TEST_F(UcLoopTest, LossesShrinkTheWindow) {
   std::vector<Bytes> packets = Bursts();
   packets.erase(packets.begin() + 3, packets.begin() + 5);
   Deliver(packets);
-  const std::vector<Bytes> answers = Answers();
-  ASSERT_EQ(answers.size(), 1u);
+  const std::vector<Bytes> reports = Reports();
+  ASSERT_EQ(reports.size(), 1u);
   wire::PacketView view;
-  ASSERT_EQ(wire::PacketView::Parse(answers[0], &view), wire::ParseError::kOk);
+  ASSERT_EQ(wire::PacketView::Parse(reports[0], &view), wire::ParseError::kOk);
   EXPECT_EQ(view.aeth().msn, 2u);
   a.now += kMillisecond;
-  Carry(b, a, answers[0]);
+  Carry(b, a, reports[0]);
   EXPECT_TRUE(a.qp->path()->has_lost());
   EXPECT_LT(a.qp->path()->window(), Path::kInitialWindow);
   EXPECT_EQ(in_flight(), 0u);
@@ -373,7 +375,7 @@ TEST_F(UcLoopTest, LossesShrinkTheWindow) {
   for (int i = 0; i < 100; ++i) {
     WritePackets(kWindow / 2);
     Deliver(Bursts());
-    Answer(kMillisecond);
+    Report(kMillisecond);
   }
   EXPECT_EQ(a.qp->path()->window(), Path::kInitialWindow);
 }
@@ -472,7 +474,7 @@ TEST_F(UcLoopTest, TheSameAddressVectorAgain) {
   WritePackets(kAskEvery - 3);
   const std::vector<Bytes> packets = All();
   Deliver(packets);
-  Answer();
+  Report();
   WritePackets(kAskEvery);
   Bursts();
   EXPECT_EQ(in_flight(), kAskEvery * kCost);
@@ -534,7 +536,7 @@ TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
                 {1 << 20, 0x0a, (1 << 20) * 2 / 5},
                 {2 * 8 << 20, 0x0e, Path::kGreatestWindow}};
   for (const auto& [buffer, syndrome, window] : kCases) {
-    EXPECT_EQ(UcFlight::Answer(buffer, 0).syndrome, syndrome);
+    EXPECT_EQ(UcFlight::Report(buffer, 0).syndrome, syndrome);
   }
   b.endpoint.NoteReceiveBuffer(16 << 20);
   b.endpoint.NoteReceiveBuffer(0);
@@ -544,7 +546,7 @@ TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
   for (int i = 0; i < 200; ++i) {
     WritePackets(a.qp->path()->window() / kCost);
     Deliver(Bursts());
-    Answer(kMillisecond);
+    Report(kMillisecond);
   }
   EXPECT_EQ(a.qp->path()->window(), (1u << 20) * 2 / 5);
 }
@@ -569,7 +571,7 @@ TEST_F(UcLoopTest, ReportsAndRequestsDoNotStarve) {
   for (bool answered = false; !answered; ++bursts) {
     const std::vector<Bytes> packets = BurstOf(b);
     ASSERT_FALSE(packets.empty());
-    answered = packets.back()[0] == kAnswer;
+    answered = packets.back()[0] == kReport;
     for (const Bytes& packet : packets) Carry(b, a, packet);
   }
   EXPECT_LE(bursts, 2u);

@@ -39,19 +39,19 @@ void UcQueuePair::ReportService(QpReport* report) const {
 
 void UcQueuePair::OnError() {
   StopSending();
-  answer_due_ = false;
+  report_due_ = false;
 }
 
 void UcQueuePair::OnReset() {
   StopSending();
   flight_ = {};
-  dropping_ = answer_due_ = answer_first_ = false;
+  dropping_ = report_due_ = report_first_ = false;
 }
 
 void UcQueuePair::OnOtherPath() {
   // It has drained: nothing is in flight.
   flight_ = {};
-  answer_due_ = answer_first_ = false;
+  report_due_ = report_first_ = false;
 }
 
 }  // namespace transport

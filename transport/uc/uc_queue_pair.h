@@ -82,7 +82,7 @@ class UcQueuePair final : public QueuePair {
   static bool IsAhead(uint32_t psn, uint32_t expected);
   void Drop();
   // False if the burst is full.
-  bool TransmitAnswer(Burst* burst);
+  bool TransmitReport(Burst* burst);
 
   // --- Sending. `position_` packets of the oldest work request are sent.
   bool sending_ = false;   // from RTS until SQE, ERR or RESET
@@ -101,8 +101,8 @@ class UcQueuePair final : public QueuePair {
   uint32_t missed_ = 0;    // packets, since RTR
   // PSN of the peer's last request for a report.
   uint32_t asked_psn_ = 0;
-  bool answer_due_ = false;
-  bool answer_first_ = false;  // it did not fit the last burst
+  bool report_due_ = false;
+  bool report_first_ = false;  // it did not fit the last burst
 };
 
 }  // namespace transport

@@ -30,7 +30,7 @@ bool UcQueuePair::IsBeginning(const wire::PacketView& packet) const {
 // Reports of our UC extension: see UcFlight.
 bool UcQueuePair::OnResponse(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  if (flight_.OnAnswer(core().path, packet.bth().psn, packet.aeth(),
+  if (flight_.OnReport(core().path, packet.bth().psn, packet.aeth(),
                        core().attributes.path_mtu + Path::kPacketOverhead,
                        now)) {
     return true;
@@ -39,7 +39,7 @@ bool UcQueuePair::OnResponse(const Received& received, Time now) {
   return false;
 }
 
-bool UcQueuePair::TransmitAnswer(Burst* burst) {
+bool UcQueuePair::TransmitReport(Burst* burst) {
   uint8_t* const out = burst->Reserve(wire::kAcknowledgeSize);
   if (out == nullptr) return false;
   wire::Headers headers;
@@ -47,10 +47,10 @@ bool UcQueuePair::TransmitAnswer(Burst* burst) {
       wire::MakeOpcode(core().transport, wire::Operation::kAcknowledge);
   headers.bth.dest_qpn = core().attributes.dest_qpn;
   headers.bth.psn = asked_psn_;
-  headers.aeth = UcFlight::Answer(endpoint().receive_buffer(), missed_);
+  headers.aeth = UcFlight::Report(endpoint().receive_buffer(), missed_);
   wire::EmitHeaders(headers, out);
   burst->Commit();
-  answer_due_ = answer_first_ = false;
+  report_due_ = report_first_ = false;
   return true;
 }
 
@@ -70,9 +70,9 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
     return false;
   }
   // Until the port is known, an unexpected packet may come from anyone.
-  if (packet.asks_of_uc() &&
+  if (packet.requests_uc_report() &&
       (received.origin == Origin::kPeerPort || IsExpected(packet))) {
-    answer_due_ = true;
+    report_due_ = true;
     asked_psn_ = psn;
   }
   expected_psn_ = wire::PsnAdd(psn, 1);

@@ -21,7 +21,7 @@ Interests UcQueuePair::TakeServiceInterests(Time now) {
   Interests want;
   if (core().path == nullptr) return want;
   const Path& path = *core().path;
-  if (answer_due_) want.wants = Interests::kAcks;
+  if (report_due_) want.wants = Interests::kAcks;
   want.deadline = flight_.Deadline(path);
   if (!HasPackets()) return want;
   if (flight_.closed_loop() ? flight_.open()
@@ -35,9 +35,9 @@ Interests UcQueuePair::TakeServiceInterests(Time now) {
 
 Interests UcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
-  if (answer_due_ && (turn.acks_only || answer_first_)) TransmitAnswer(burst);
+  if (report_due_ && (turn.acks_only || report_first_)) TransmitReport(burst);
   const bool waits = !turn.acks_only && TransmitRequests(now, turn, burst);
-  if (answer_due_) answer_first_ = !TransmitAnswer(burst);
+  if (report_due_) report_first_ = !TransmitReport(burst);
   Interests want = TakeServiceInterests(now);
   if (waits && want.Has(Interests::kData)) want.wants |= Interests::kWindow;
   return want;
@@ -112,7 +112,7 @@ UcQueuePair::Sent UcQueuePair::SendNext(Time now, const TransmitTurn& turn,
     return Sent::kNothing;
   }
   if (asks) {
-    packetizer->SetUcAsks();
+    packetizer->SetUcReportRequest();
     flight_.OnAsked(wire::PsnAdd(next_psn_, -1), now);
   }
   packetizer->Commit();

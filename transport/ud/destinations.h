@@ -18,7 +18,7 @@ namespace transport {
 struct Destination {
   Destination(Endpoint& endpoint, const AddressVector& av, const Via& via)
       : flow(av), endpoint(endpoint), path(endpoint.JoinPath(av.destination)) {
-    flow.GoBy(via);
+    flow.SetVia(via);
   }
   ~Destination() { endpoint.LeavePath(path); }
   Destination(const Destination&) = delete;

@@ -86,7 +86,7 @@ void UdQueuePair::ReportService(QpReport* report) const {
 
 // --- Sending (IBA vol. 1, 9.8.3.1).
 
-int UdQueuePair::CheckParticulars(const SendRequest& request) const {
+int UdQueuePair::CheckServiceFields(const SendRequest& request) const {
   const bool addressed =
       request.ah != nullptr && request.remote_qpn <= wire::kQpnMask;
   if (!addressed || (request.flags & kSendIpChecksum) != 0) return EINVAL;
@@ -94,7 +94,7 @@ int UdQueuePair::CheckParticulars(const SendRequest& request) const {
   return headers_ != nullptr ? headers_->Check(request) : EINVAL;
 }
 
-int UdQueuePair::PrepareParticulars(const SendRequest& request) {
+int UdQueuePair::PrepareServiceFields(const SendRequest& request) {
   if (destinations_.full()) {
     destinations_.Tidy([this](const auto& in_use) {
       const SendQueue& queue = core().send_queue;
@@ -108,7 +108,7 @@ int UdQueuePair::PrepareParticulars(const SendRequest& request) {
   return next_to_ != nullptr ? 0 : ENOMEM;
 }
 
-void UdQueuePair::TakeParticulars(const SendRequest& request) {
+void UdQueuePair::StoreServiceFields(const SendRequest& request) {
   const uint64_t index = core().send_queue.tail() - 1;
   AddressOf(index) = {
       .to = next_to_, .qpn = request.remote_qpn, .qkey = request.remote_qkey};

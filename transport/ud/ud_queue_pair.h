@@ -60,9 +60,9 @@ class UdQueuePair final : public QueuePair {
   void OnError() override { StopSending(); }
   void OnReset() override;
   void ReportService(QpReport* report) const override;
-  int CheckParticulars(const SendRequest& request) const override;
-  int PrepareParticulars(const SendRequest& request) override;
-  void TakeParticulars(const SendRequest& request) override;
+  int CheckServiceFields(const SendRequest& request) const override;
+  int PrepareServiceFields(const SendRequest& request) override;
+  void StoreServiceFields(const SendRequest& request) override;
   void OnPosted(Time) override {}
   bool OnRequest(const Received& received, Time now) override;
   // UD has no responses.

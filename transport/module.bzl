@@ -1,4 +1,4 @@
-"""A room of the transport: one library and its unit tests."""
+"""A module of the transport: one library and its unit tests."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
@@ -18,13 +18,13 @@ def unit_tests():
             ] + (["//transport/testing:scarce_memory"] if source == "out_of_memory_test.cc" else []),
         )
 
-def room(name, deps):
+def transport_module(name, deps):
     """The package's files as one library, and unit_tests().
 
     Args:
       name: of the library.
-      deps: of the library: the floors below, and what of its own floor it may
-        see.
+      deps: of the library: the layers below, and the modules of its own layer
+        that it may see.
     """
     cc_library(
         name = name,
