@@ -172,7 +172,7 @@ class OverrunCq : public CompletionSink {
   bool Push(const Completion& completion) override {
     ids.push_back(completion.wr_id);
     if (ids.size() == 2) return false;
-    completion.place.GiveUp();
+    completion.slot.Free();
     return true;
   }
   std::vector<uint64_t> ids;
@@ -198,7 +198,7 @@ class PostingCq : public CompletionSink {
  public:
   bool Push(const Completion& completion) override {
     ids.push_back(completion.wr_id);
-    completion.place.GiveUp();
+    completion.slot.Free();
     if (completion.wr_id < 10) {
       peer->Send(completion.wr_id + 10, 1, kSignaled);
     }
