@@ -88,7 +88,7 @@ struct Context : verbs_context {
 // A program may pass an object of one kind as one of another. The handle at the
 // offset of the wrong kind is read and refuses it, so each object must be long
 // enough for that read.
-inline constexpr size_t kLeastObject =
+inline constexpr size_t kMinObjectSize =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
               offsetof(ibv_mw, handle), offsetof(ibv_dm, handle),
               offsetof(ibv_ah, handle), offsetof(ibv_cq, handle),
@@ -98,12 +98,12 @@ inline constexpr size_t kLeastObject =
 
 // A thread domain. The application promises that one thread at a time uses its
 // objects.
-struct alignas(64) Td : ibv_td {  // for kLeastObject
+struct alignas(64) Td : ibv_td {  // for kMinObjectSize
   Context* owner;
   std::atomic<int> users{0};  // parent domains
 };
 
-struct alignas(64) Pd : ibv_pd {  // for kLeastObject
+struct alignas(64) Pd : ibv_pd {  // for kMinObjectSize
   Context* owner;
   // Shared with imported handles.
   std::shared_ptr<rxe_user::ProtectionDomain> domain;
@@ -121,7 +121,7 @@ struct Mr : ibv_mr {
   bool IsDestroyed() const { return region->withdrawn(); }
 };
 
-struct alignas(64) Mw : ibv_mw {  // for kLeastObject
+struct alignas(64) Mw : ibv_mw {  // for kMinObjectSize
   Context* owner;
   std::unique_ptr<rxe_user::MemoryWindow> window;
 };
@@ -163,7 +163,7 @@ struct Cq : ibv_cq_ex {
   ibv_cq* base() { return reinterpret_cast<ibv_cq*>(this); }
 };
 
-struct alignas(64) Xrcd : ibv_xrcd {  // for kLeastObject
+struct alignas(64) Xrcd : ibv_xrcd {  // for kMinObjectSize
   Context* owner;
   std::shared_ptr<rxe_user::XrcDomain> domain;
   std::atomic<int> users{0};  // SRQs and queue pairs that were made with it
@@ -180,13 +180,13 @@ struct Wq : ibv_wq {
   std::unique_ptr<rxe_user::RecvWorkQueue> queue;
 };
 
-struct alignas(64) RwqTable : ibv_rwq_ind_table {  // for kLeastObject
+struct alignas(64) RwqTable : ibv_rwq_ind_table {  // for kMinObjectSize
   Context* owner;
   std::vector<Wq*> queues;
   std::atomic<int> users{0};  // queue pairs
 };
 
-struct alignas(64) Counters : ibv_counters {  // for kLeastObject
+struct alignas(64) Counters : ibv_counters {  // for kMinObjectSize
   struct Point {
     std::shared_ptr<const transport::FlowCount> of;
     std::atomic<uint64_t> transport::FlowCount::*value = nullptr;
@@ -213,7 +213,7 @@ struct alignas(64) CompletionCounter : CompletionCounterPart {
   std::shared_ptr<transport::CompletionCounter> counter;
 };
 
-struct alignas(64) Flow : ibv_flow {  // for kLeastObject
+struct alignas(64) Flow : ibv_flow {  // for kMinObjectSize
   Flow() : ibv_flow{} {}
   Context* owner = nullptr;
   // Null after its context closed.
@@ -229,7 +229,7 @@ static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(Ah), sizeof(Channel), sizeof(Cq), sizeof(Srq),
                         sizeof(ibv_qp), sizeof(Td), sizeof(Xrcd), sizeof(Wq),
                         sizeof(RwqTable), sizeof(Counters), sizeof(Flow),
-                        sizeof(CompletionCounter)}) >= kLeastObject);
+                        sizeof(CompletionCounter)}) >= kMinObjectSize);
 
 // The requests between ibv_wr_start and ibv_wr_complete. The vectors keep their
 // memory between critical regions.

@@ -55,7 +55,7 @@ ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
     // A child of fork may allocate too: device memory is plain memory, and
     // counting it takes no lock that the parent may have held. Only the memory
     // of the context itself is usable in the child.
-    const bool inherited = MayPoint(ibv) && IsInherited(ibv);
+    const bool inherited = MayBePointer(ibv) && IsInherited(ibv);
     Context* context =
         inherited ? static_cast<Context*>(verbs_get_ctx(ibv)) : Find(ibv);
     if (context == nullptr || attr == nullptr || attr->comp_mask != 0) {
@@ -118,7 +118,7 @@ VERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* ibv, uint32_t handle) {
 
 VERBS_EXPORT void ibv_unimport_dm(ibv_dm* ibv) {
   const NoCancellation no_cancellation;
-  if (Dm* dm = FindEvenClosed(ibv)) HideDm(dm);
+  if (Dm* dm = FindIncludingClosed(ibv)) HideDm(dm);
 }
 
 // Belongs to a version node that Debian's header does not have yet.

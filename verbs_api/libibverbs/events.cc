@@ -55,7 +55,7 @@ VERBS_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       // Another thread may be in ibv_destroy_qp, waiting for this
       // acknowledgement.
-      if (Qp* qp = FindEvenClosed(event->element.qp)) {
+      if (Qp* qp = FindIncludingClosed(event->element.qp)) {
         ibv_qp* base = qp->base;
         Acknowledge(&base->mutex, &base->cond, &base->events_completed);
       }

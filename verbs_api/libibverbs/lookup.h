@@ -100,7 +100,7 @@ void ForEachHandleTable(F&& f) {
 
 // Whether `pointer` can be valid. The system maps nothing below 64 KiB
 // (vm.mmap_min_addr), and small numbers are what programs pass by mistake.
-inline bool MayPoint(const void* pointer) {
+inline bool MayBePointer(const void* pointer) {
   return reinterpret_cast<uintptr_t>(pointer) >= 65536;
 }
 
@@ -109,7 +109,7 @@ inline bool MayPoint(const void* pointer) {
 // does nothing; any other use is refused, with one line on stderr.
 template <typename Ibv>
 bool IsInherited(Ibv* ibv) {
-  return MayPoint(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
+  return MayBePointer(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
 }
 bool IsInherited(ibv_context* context);
 bool IsInherited(ibv_comp_channel* channel);
@@ -124,8 +124,8 @@ void WarnInherited();
 // Finds an object even if its context is closed or the shared object is
 // destroyed. The result is only valid for destroying.
 template <typename Ibv>
-inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
-  if (!MayPoint(ibv)) return nullptr;
+inline ObjectOf<Ibv>* FindIncludingClosed(Ibv* ibv) {
+  if (!MayBePointer(ibv)) return nullptr;
   auto* const found = Handles<ObjectOf<Ibv>>().Find(ibv->handle);
   return found != nullptr && ObjectTrait<Ibv>::Base(found) == ibv ? found
                                                                   : nullptr;
@@ -134,8 +134,8 @@ inline ObjectOf<Ibv>* FindEvenClosed(Ibv* ibv) {
 // for an unknown handle, EINVAL for the handle of another object and for an
 // invalid pointer.
 template <typename Ibv>
-[[gnu::noinline, gnu::cold]] int NotThere(Ibv* ibv) {
-  if (!MayPoint(ibv)) return EINVAL;
+[[gnu::noinline, gnu::cold]] int NotFoundErrno(Ibv* ibv) {
+  if (!MayBePointer(ibv)) return EINVAL;
   bool known = false;
   ForEachHandleTable([&](const auto& table) {
     known = known || table.Find(ibv->handle) != nullptr;
@@ -148,9 +148,9 @@ template <typename Ibv>
 // child of fork has no owner.
 template <typename Ibv>
 ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
-  auto* const found = FindEvenClosed(ibv);
+  auto* const found = FindIncludingClosed(ibv);
   if (found == nullptr) {
-    *error = NotThere(ibv);
+    *error = NotFoundErrno(ibv);
   } else if ((found->owner != nullptr &&
               ibv->context != &found->owner->context) ||
              ObjectTrait<Ibv>::IsDestroyed(found)) {
@@ -168,7 +168,7 @@ template <typename Ibv>
 }
 template <typename Ibv>
 inline ObjectOf<Ibv>* Find(Ibv* ibv) {
-  auto* const found = FindEvenClosed(ibv);
+  auto* const found = FindIncludingClosed(ibv);
   return found != nullptr && ObjectTrait<Ibv>::IsOpen(found) ? found
                                                              : NotFound(ibv);
 }

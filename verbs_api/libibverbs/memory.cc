@@ -247,7 +247,7 @@ VERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* ibv, uint32_t handle) {
 
 VERBS_EXPORT void ibv_unimport_pd(ibv_pd* ibv) {
   const NoCancellation no_cancellation;
-  Pd* pd = FindEvenClosed(ibv);
+  Pd* pd = FindIncludingClosed(ibv);
   if (pd == nullptr) return;
   // The last handle cannot be destroyed while the domain is in use.
   if (pd->domain->users > 0 && !HasOtherHandles(*pd)) {
@@ -357,7 +357,7 @@ VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
 
 VERBS_EXPORT void ibv_unimport_mr(ibv_mr* ibv) {
   const NoCancellation no_cancellation;
-  if (Mr* mr = FindEvenClosed(ibv)) HideMr(mr);
+  if (Mr* mr = FindIncludingClosed(ibv)) HideMr(mr);
 }
 
 // --- Version nodes 1.15 to 1.18, which Debian's header does not have yet
@@ -397,7 +397,7 @@ struct MrInitAttr {
 // with `pd`.
 bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
             size_t length) {
-  if (!MayPoint(buffer) || buffer->pd != pd) return false;
+  if (!MayBePointer(buffer) || buffer->pd != pd) return false;
   const auto begin = reinterpret_cast<uintptr_t>(buffer->address);
   const auto from = reinterpret_cast<uintptr_t>(address);
   return from >= begin && from - begin <= buffer->size &&
@@ -452,13 +452,13 @@ NEWER_EXPORT(void*, ibv_alloc_buf, ibv_pd* pd, size_t size, Buffer** buffer) {
 
 // None of our memory is a dma-buf.
 NEWER_EXPORT(int, ibv_export_buf_dmabuf_fd, Buffer* buffer) {
-  errno = MayPoint(buffer) ? ENODATA : EINVAL;
+  errno = MayBePointer(buffer) ? ENODATA : EINVAL;
   return -1;
 }
 
 NEWER_EXPORT(void, ibv_free_buf, Buffer* buffer) {
   const NoCancellation no_cancellation;
-  if (!MayPoint(buffer)) return;
+  if (!MayBePointer(buffer)) return;
   free(buffer->address);
   delete buffer;
 }

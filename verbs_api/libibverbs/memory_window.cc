@@ -77,7 +77,7 @@ int BindMw(ibv_qp* ibv_qp, ibv_mw* ibv_mw, ibv_mw_bind* bind) {
   return PostCall([&]() -> int {
     Qp* qp = Find(ibv_qp);
     Mw* mw = Find(ibv_mw);
-    if (qp == nullptr) return NotThere(ibv_qp);
+    if (qp == nullptr) return NotFoundErrno(ibv_qp);
     if (mw == nullptr || bind == nullptr ||
         mw->window->type() != WindowType::k1) {
       return EINVAL;

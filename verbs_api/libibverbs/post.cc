@@ -80,7 +80,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
 int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const int failed = PostCall([&]() -> int {
     Qp* qp = Find(ibv);
-    if (qp == nullptr) return NotThere(ibv);
+    if (qp == nullptr) return NotFoundErrno(ibv);
     SgeCopy sges;
     rxe_user::QueuePair::Posting posting(*qp->pair);
     for (; wr != nullptr; wr = wr->next) {
@@ -103,7 +103,7 @@ int PostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Qp* qp = Find(ibv);
     if (qp == nullptr) {
       if (bad != nullptr) *bad = wr;
-      return NotThere(ibv);
+      return NotFoundErrno(ibv);
     }
     rxe_user::QueuePair::Posting posting(*qp->pair);
     return PostReceives(&posting, wr, bad);
@@ -115,7 +115,7 @@ int PostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Srq* srq = Find(ibv);
     if (srq == nullptr) {
       if (bad != nullptr) *bad = wr;
-      return NotThere(ibv);
+      return NotFoundErrno(ibv);
     }
     rxe_user::SharedReceiveQueue::Posting posting(*srq->queue);
     return PostReceives(&posting, wr, bad);

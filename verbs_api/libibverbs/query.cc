@@ -110,7 +110,7 @@ void FillGid(const rxe_user::Device& device, uint32_t index,
 // Finds a context for a query. A child of fork may also use its parent's
 // context: the attributes are the same there, and reading them takes no lock.
 const Context* FindForQuery(ibv_context* ibv) {
-  if (MayPoint(ibv) && IsInherited(ibv)) {
+  if (MayBePointer(ibv) && IsInherited(ibv)) {
     return static_cast<Context*>(verbs_get_ctx(ibv));
   }
   return Find(ibv);

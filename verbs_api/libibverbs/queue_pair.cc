@@ -342,7 +342,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
     int error = 0;
     Qp* qp = FindToDestroy(ibv, &error);
     if (qp == nullptr) return error;
-    // Detached from all groups and flows first, as in the kernel.
+    // As in the kernel, it must be detached from all groups first.
     if (qp->pair != nullptr &&
         (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
       return EBUSY;

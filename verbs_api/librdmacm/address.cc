@@ -56,7 +56,7 @@ bool IsOfPortSpace(const Id& id, const EndpointAddress& address) {
 }
 
 // An AF_IB socket address also shows the port space.
-EndpointAddress Shown(const Id& id, EndpointAddress address) {
+EndpointAddress WithPortSpace(const Id& id, EndpointAddress address) {
   if (address.family == AF_IB) address.port_space = id.port_space();
   return address;
 }
@@ -70,7 +70,7 @@ bool IsLoopback(const wire::IpAddress& address) {
 // The address to bind for `address`. An address of the loopback interface means
 // the same as the unspecified address, unless a device has it. The kernel's
 // rdma_cm does the same: libfabric binds to "localhost" and accepts any device.
-EndpointAddress Meant(const EndpointAddress& address) {
+EndpointAddress BindAddressFor(const EndpointAddress& address) {
   if (!IsLoopback(address.address) || FindDevice(address.local())) {
     return address;
   }
@@ -125,7 +125,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   }
   const bool bound = IsIn(id, IdState::kBound);
   if (!bound && !IsIn(id, IdState::kIdle)) return EINVAL;
-  EndpointAddress wanted = Meant(id.source);
+  EndpointAddress wanted = BindAddressFor(id.source);
   if (!bound) wanted.family = destination.family;
   if (wanted.family != destination.family) return EINVAL;
 
@@ -136,7 +136,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   // Like connect(2): the unspecified address means this host. So does the rest
   // of 127/8, but the id keeps showing the given address.
   EndpointAddress reached = destination;
-  if (Meant(destination).is_wildcard()) {
+  if (BindAddressFor(destination).is_wildcard()) {
     reached.address = source.address;
     reached.scope_id = source.scope_id;
     if (destination.is_wildcard()) destination = reached;
@@ -165,7 +165,7 @@ int Resolve(Id& id, const sockaddr* source_address,
   SetSource(id, source, *device);
   SetDestination(id, reached);
   // rdma_get_peer_addr(3) returns this address.
-  ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
+  ToSockaddr(WithPortSpace(id, destination), &id.part.route.addr.dst_storage);
   id.address_resolution = std::move(resolution);
   id.state = IdState::kResolvingAddr;
   lock.unlock();
@@ -184,7 +184,7 @@ __be16 Port(const sockaddr& address) {
 void SetSource(Id& id, const EndpointAddress& source,
                const DeviceAddress& device) {
   id.source = source;
-  ToSockaddr(Shown(id, source), &id.part.route.addr.src_storage);
+  ToSockaddr(WithPortSpace(id, source), &id.part.route.addr.src_storage);
   if (device.verbs == nullptr) return;
   if (id.part.verbs != device.verbs) id.part.pd = nullptr;
   id.part.verbs = device.verbs;
@@ -202,7 +202,7 @@ void SetSource(Id& id, const EndpointAddress& source,
 
 void SetDestination(Id& id, const EndpointAddress& destination) {
   id.destination = destination;
-  ToSockaddr(Shown(id, destination), &id.part.route.addr.dst_storage);
+  ToSockaddr(WithPortSpace(id, destination), &id.part.route.addr.dst_storage);
   id.attributes.remote_gid = destination.address;
   CopyGid(destination.address, &id.part.route.addr.addr.ibaddr.dgid);
 }
@@ -211,14 +211,14 @@ int Bind(Id& id, const EndpointAddress& named) {
   if (!IsIn(id, IdState::kIdle)) return EINVAL;
   const EndpointAddress address = AsKnown(named);
   if (!IsOfPortSpace(id, address)) return EINVAL;
-  EndpointAddress meant = Meant(address);
+  EndpointAddress bind_address = BindAddressFor(address);
   DeviceAddress device;
-  if (!meant.is_wildcard()) {
-    if (const int error = FindDeviceOf(meant, &device)) return error;
+  if (!bind_address.is_wildcard()) {
+    if (const int error = FindDeviceOf(bind_address, &device)) return error;
   }
-  if (const int error = Reserve(id, &meant)) return error;
+  if (const int error = Reserve(id, &bind_address)) return error;
   EndpointAddress source = address;
-  source.port = meant.port;
+  source.port = bind_address.port;
   if (source.family == AF_IB) source.scope_id = device.interface;
   absl::Cleanup undo = [&id] {
     (void)id.service->Release(std::exchange(id.reserved, 0));

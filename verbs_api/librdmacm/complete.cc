@@ -64,8 +64,9 @@ int ResultOf(WaitingCall call, const rdma_cm_event& event) {
   return event.status <= 0 ? -event.status : ECONNREFUSED;
 }
 
-// `call` could not wait, for lack of memory or of a descriptor.
-void Leave(rdma_cm_id* pointer, WaitingCall call) {
+// `call` could not wait, for lack of memory or of a descriptor. Made again, it
+// resumes the wait (ResumesWait).
+void NoteUnfinished(rdma_cm_id* pointer, WaitingCall call) {
   const std::shared_ptr<Id> id = FindId(pointer);
   if (id == nullptr) return;
   std::lock_guard<std::mutex> lock(id->mutex);
@@ -74,7 +75,7 @@ void Leave(rdma_cm_id* pointer, WaitingCall call) {
 
 }  // namespace
 
-bool TakesUp(Id& id, WaitingCall call) {
+bool ResumesWait(Id& id, WaitingCall call) {
   std::lock_guard<std::mutex> lock(id.mutex);
   return std::exchange(id.unfinished, WaitingCall::kNone) == call;
 }
@@ -115,7 +116,7 @@ int Complete(rdma_cm_id* pointer, WaitingCall call) {
   if (TakeOutcome(*channel, call, &pointer->event) != 0) {
     const int error = errno;
     if (error == ENOMEM || error == EMFILE || error == ENFILE) {
-      Leave(pointer, call);
+      NoteUnfinished(pointer, call);
     }
     return Return(error);
   }

@@ -356,7 +356,7 @@ CM_EXPORT int rdma_accept(rdma_cm_id* pointer, rdma_conn_param* param) {
   bool waits = false;
   const int result = IdCall(pointer, [&](Id& id) {
     waits = !id.is_datagram();
-    if (TakesUp(id, WaitingCall::kAccept)) return 0;
+    if (ResumesWait(id, WaitingCall::kAccept)) return 0;
     return id.is_datagram() ? AcceptDatagram(id, param) : Accept(id, param);
   });
   if (result != 0 || !waits) return result;
@@ -388,7 +388,7 @@ CM_EXPORT int rdma_establish(rdma_cm_id* pointer) {
 CM_EXPORT int rdma_disconnect(rdma_cm_id* pointer) {
   bool waits = true;
   const int result = IdCall(pointer, [&](Id& id) {
-    if (TakesUp(id, WaitingCall::kDisconnect)) return 0;
+    if (ResumesWait(id, WaitingCall::kDisconnect)) return 0;
     return Disconnect(id, &waits);
   });
   if (result != 0 || !waits) return result;

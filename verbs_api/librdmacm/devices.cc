@@ -200,7 +200,7 @@ std::optional<DeviceAddress> FindOpened(const Devices& devices,
 }
 
 // Keeps the old list on failure. `devices.mutex` is held.
-void LookAtInterfaces(Devices& devices) {
+void RefreshInterfaces(Devices& devices) {
   absl::StatusOr<std::vector<Interface>> now = rxe_user::ReadInterfaces();
   if (rxe_user::ErrnoOf(now.status()) == ENOMEM) throw std::bad_alloc();
   if (!now.ok()) return;
@@ -221,7 +221,7 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   ForgetInherited(devices);
   // The address is usually where it was before.
   if (auto found = FindOpened(devices, local)) return found;
-  LookAtInterfaces(devices);
+  RefreshInterfaces(devices);
   if (auto found = FindOpened(devices, local)) return found;
   Open(devices, [&](uint32_t interface) {
     return Has(devices.interfaces, interface, local);
@@ -229,7 +229,7 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local) {
   return FindOpened(devices, local);
 }
 
-void InterfaceHasGone(uint32_t interface) {
+void OnInterfaceGone(uint32_t interface) {
   Devices& devices = All();
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);
   ForgetInherited(devices);
@@ -239,7 +239,7 @@ void InterfaceHasGone(uint32_t interface) {
   CloseGone(devices);
 }
 
-void GiveBack(std::shared_ptr<const void> share) {
+void ReleaseDevice(std::shared_ptr<const void> share) {
   if (share == nullptr) return;
   Devices& devices = All();
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(devices.mutex);

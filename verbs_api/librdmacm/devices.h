@@ -35,10 +35,10 @@ std::optional<DeviceAddress> FindDevice(const rxe_user::LocalAddress& local);
 // Closes the devices of an interface when their last share is given back.
 // Devices that rdma_get_devices(3) returned stay open: "Returned devices remain
 // opened while the librdmacm is loaded."
-void InterfaceHasGone(uint32_t interface);
+void OnInterfaceGone(uint32_t interface);
 // Gives back the share of a destroyed id. The last share closes a device whose
 // interface is gone.
-void GiveBack(std::shared_ptr<const void> share);
+void ReleaseDevice(std::shared_ptr<const void> share);
 
 // The protection domain for ids whose application gave none, one per device.
 // Null, with errno, on failure.

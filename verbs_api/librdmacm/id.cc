@@ -62,7 +62,7 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
     // Removal is reported once.
     if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) news.id->interface = 0;
   }
-  if (change == rxe_user::InterfaceChange::kGone) InterfaceHasGone(interface);
+  if (change == rxe_user::InterfaceChange::kGone) OnInterfaceGone(interface);
 }
 
 }  // namespace
@@ -189,20 +189,20 @@ int CreateId(rdma_event_channel* channel, void* context, int port_space,
 
 namespace {
 
-// Gives back the device of an id that GiveUp has ended: nothing of the id uses
+// Gives back the device of an id that EndId has ended: nothing of the id uses
 // it any more.
-void GiveBackDevice(Id& id) {
+void ReleaseDeviceOf(Id& id) {
   std::shared_ptr<const void> share;
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     share.swap(id.device);
   }
-  GiveBack(std::move(share));
+  ReleaseDevice(std::move(share));
 }
 
 }  // namespace
 
-void GiveUp(Id& id) {
+void EndId(Id& id) {
   std::lock_guard<std::mutex> calls(id.calls);
   std::shared_ptr<EventChannel> channel;
   std::optional<AddressResolution> resolution;  // destroyed without the lock
@@ -224,8 +224,8 @@ void GiveUp(Id& id) {
 void Discard(Event& event) {
   if (event.request == nullptr) return;
   Ids().Remove(&event.request->part);
-  GiveUp(*event.request);
-  GiveBackDevice(*event.request);
+  EndId(*event.request);
+  ReleaseDeviceOf(*event.request);
 }
 
 CM_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id,
@@ -251,9 +251,9 @@ CM_EXPORT int rdma_destroy_id(rdma_cm_id* pointer) {
     const std::shared_ptr<Id> id = Ids().Remove(pointer);
     if (id == nullptr) return Ids().IsInherited(pointer) ? 0 : EINVAL;
     if (id->synchronous) AcknowledgeOwn(&id->part);
-    GiveUp(*id);
+    EndId(*id);
     id->AwaitAcknowledged();
-    GiveBackDevice(*id);
+    ReleaseDeviceOf(*id);
     if (id->synchronous) rdma_destroy_event_channel(id->part.channel);
     return 0;
   });

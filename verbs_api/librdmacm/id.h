@@ -143,7 +143,7 @@ class Id final : public rxe_user::CmEventHandler,
 
   std::mutex calls;
   // MakeReady stopped half way for lack of memory. Guarded by `calls`.
-  bool half_ready = false;
+  bool ready_interrupted = false;
   // The groups that it has joined. Guarded by `calls`.
   std::vector<std::shared_ptr<Membership>> memberships;
 
@@ -207,7 +207,7 @@ int CreateId(rdma_event_channel* channel, void* context, int port_space,
 // Ends an id that FindId does not find any more: releases its service and
 // connection, rejects the requests that the application has not seen, and lets
 // no event follow. Does not wait for acknowledgements.
-void GiveUp(Id& id);
+void EndId(Id& id);
 
 // The connection manager of this process. It is never destroyed: connections in
 // timewait outlive their ids.
@@ -235,7 +235,7 @@ void AcknowledgeOwn(rdma_cm_id* part);
 
 // Whether `call` was made before and only has to resume its wait. Takes
 // `id.mutex`.
-bool TakesUp(Id& id, WaitingCall call);
+bool ResumesWait(Id& id, WaitingCall call);
 
 // IdCall, then Complete.
 template <typename Body>
@@ -260,8 +260,9 @@ int IdCall(rdma_cm_id* pointer, Body&& body) noexcept {
 
 template <typename Body>
 int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body) {
-  const int result = IdCall(
-      pointer, [&](Id& id) -> int { return TakesUp(id, call) ? 0 : body(id); });
+  const int result = IdCall(pointer, [&](Id& id) -> int {
+    return ResumesWait(id, call) ? 0 : body(id);
+  });
   return result != 0 ? result : Complete(pointer, call);
 }
 

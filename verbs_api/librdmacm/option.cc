@@ -73,7 +73,8 @@ int SetIdOption(Id& id, int name, const void* value, size_t length) {
 CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
                               void* value, size_t length) {
   const int result = IdCall(pointer, [&](Id& id) -> int {
-    if (level == RDMA_OPTION_IB && TakesUp(id, WaitingCall::kResolveRoute)) {
+    if (level == RDMA_OPTION_IB &&
+        ResumesWait(id, WaitingCall::kResolveRoute)) {
       return 0;
     }
     switch (level) {

@@ -215,8 +215,8 @@ ssize_t Datagram::SendUdp(const Destination& to, UdpOp op, IovCursor data,
   return n < 0 ? -errno : n - static_cast<ssize_t>(bytes.length);
 }
 
-int Datagram::AwaitUdpRoom(std::unique_lock<std::mutex>& lock,
-                           const Deadline& deadline) {
+int Datagram::AwaitUdpSpace(std::unique_lock<std::mutex>& lock,
+                            const Deadline& deadline) {
   pollfd fd = {.fd = udp_.get(), .events = POLLOUT, .revents = 0};
   lock.unlock();
   const int n = poll(&fd, 1, PollTimeout(deadline));
@@ -348,7 +348,7 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
     ssize_t n;
     while ((n = SendUdp(*destination, UdpOp::kData, data, 0)) == -EAGAIN &&
            !nonblocking(flags)) {
-      error = AwaitUdpRoom(lock, deadline);
+      error = AwaitUdpSpace(lock, deadline);
       if (error != 0) return error;
       destination = FindDestination(address, &error);
       if (destination == nullptr) return -error;

@@ -78,8 +78,8 @@ class Datagram final : public Socket {
   void OnMessage(DatagramQp& qp, const DatagramQp::Received& received);
   ssize_t SendUdp(const Destination& to, UdpOp op, IovCursor data, int flags);
   // Waits for space in the UDP socket. Returns 0 or a negative errno value.
-  int AwaitUdpRoom(std::unique_lock<std::mutex>& lock,
-                   const Deadline& deadline);
+  int AwaitUdpSpace(std::unique_lock<std::mutex>& lock,
+                    const Deadline& deadline);
   bool IsWanted(const DatagramAddress& from) const;
 
   rxe_user::UniqueFd udp_;

@@ -308,7 +308,7 @@ int Endpoint::SendKeepalive() {
 }
 
 int Endpoint::SendCredits() {
-  if (!receive_.OwesCredits() || !send_.CanSendControl()) return 0;
+  if (!receive_.CreditsDue() || !send_.CanSendControl()) return 0;
   const ReceiveWindow::Grant grant = receive_.TakeGrant();
   Buffer to;
   std::array<uint8_t, kBufferSize> entry;

@@ -23,7 +23,7 @@ class PollCall {
   bool has_sockets() const { return has_sockets_; }
 
   // Sets the sockets' events. Returns how many sockets have any.
-  int LookAtSockets() {
+  int CheckSockets() {
     int ready = 0;
     for (nfds_t i = 0; i < count_; ++i) {
       if (sockets_[i] == nullptr) continue;
@@ -37,9 +37,9 @@ class PollCall {
   int Wait(Waiter* waiter, const Deadline& deadline);
   // Sets the events of ordinary descriptors without waiting. Returns how many
   // have any.
-  int LookAtOthers();
+  int CheckOthers();
   // Takes the sockets' notifications without waiting.
-  void TakeNotices();
+  void ClearNotifications();
 
  private:
   void Begin(Waiter* waiter);
@@ -77,7 +77,7 @@ int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
   Begin(waiter);
   int n = 0;
   // Events before Begin do not wake this thread, so check once more.
-  if (LookAtSockets() == 0) {
+  if (CheckSockets() == 0) {
     n = poll(waited_.data(), count_ + 1, PollTimeout(deadline));
     if (n < 0) n = -errno;
   }
@@ -85,7 +85,7 @@ int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
   return n < 0 ? n : 0;
 }
 
-int PollCall::LookAtOthers() {
+int PollCall::CheckOthers() {
   if (!has_others_) return 0;
   waited_.assign(fds_, fds_ + count_);
   for (nfds_t i = 0; i < count_; ++i) {
@@ -99,7 +99,7 @@ int PollCall::LookAtOthers() {
   return n;
 }
 
-void PollCall::TakeNotices() {
+void PollCall::ClearNotifications() {
   waited_.assign(fds_, fds_ + count_);
   for (nfds_t i = 0; i < count_; ++i) {
     if (sockets_[i] == nullptr) waited_[i].fd = -1;
@@ -108,7 +108,7 @@ void PollCall::TakeNotices() {
   if (poll(waited_.data(), count_, 0) <= 0) return;
   for (nfds_t i = 0; i < count_; ++i) {
     if (sockets_[i] != nullptr && waited_[i].revents != 0) {
-      sockets_[i]->TakeNotices();
+      sockets_[i]->ClearNotifications();
     }
   }
 }
@@ -136,23 +136,23 @@ int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
   }
   // A waiting call consumes notifications. A call that does not wait must
   // consume them too.
-  bool knows_all = false;
+  bool cleared = false;
   for (;;) {
-    const int sockets = call.LookAtSockets();
-    const int others = call.LookAtOthers();
+    const int sockets = call.CheckSockets();
+    const int others = call.CheckOthers();
     if (others < 0) return others;
     if (sockets + others > 0) return sockets + others;
     if (deadline.has_value() && *deadline <= Clock::now()) {
-      if (knows_all) return 0;
-      knows_all = true;
-      call.TakeNotices();
+      if (cleared) return 0;
+      cleared = true;
+      call.ClearNotifications();
       continue;
     }
     if (give_up != nullptr && give_up()) return 0;
     Waiter* const waiter = Waiter::OfThisThread();
     if (waiter == nullptr) return -ENOMEM;
     if (const int error = call.Wait(waiter, deadline)) return error;
-    knows_all = true;
+    cleared = true;
   }
 }
 

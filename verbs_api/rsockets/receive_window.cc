@@ -47,7 +47,7 @@ void ReceiveWindow::Consume(uint32_t length) {
   }
 }
 
-bool ReceiveWindow::OwesCredits() const {
+bool ReceiveWindow::CreditsDue() const {
   return free_ >= half() || static_cast<int16_t>(read_ - next_grant_) >= 0;
 }
 

@@ -36,7 +36,7 @@ class ReceiveWindow {
   void Consume(uint32_t length);
 
   // Whether a credit message is due.
-  bool OwesCredits() const;
+  bool CreditsDue() const;
   struct Grant {
     uint32_t credits;  // the data of the credit message
     // The offset of the half that the peer gets, if any.

@@ -37,7 +37,7 @@ __attribute__((destructor)) void CloseAll() {
   std::erase_if(sockets,
                 [](const auto& item) { return !item.second->is_ours(); });
   // Announces the end on all connections first, so that they drain in parallel.
-  for (const auto& [fd, socket] : sockets) socket->SayGoodbye();
+  for (const auto& [fd, socket] : sockets) socket->AnnounceClose();
   // All share one deadline.
   const Clock::time_point begin = Clock::now();
   for (const auto& [fd, socket] : sockets) socket->Close(begin);
@@ -60,7 +60,7 @@ int Publish(std::shared_ptr<Socket> socket) {
     socket.swap(table.sockets[fd]);
   }
   // Left over after a close(2) of the number.
-  if (socket != nullptr) socket->LoseNumber();
+  if (socket != nullptr) socket->OnNumberReused();
   return fd;
 }
 
@@ -142,7 +142,7 @@ void Socket::Forget(Waiter* waiter) {
   if (found != waiters_.end()) waiters_.erase(found);
 }
 
-void Socket::LoseNumber() {
+void Socket::OnNumberReused() {
   if (!is_ours()) {
     static_cast<void>(epoll_.Release());
     return;
@@ -153,7 +153,7 @@ void Socket::LoseNumber() {
   WakeAll(nullptr);
 }
 
-void Socket::TakeNotices() {
+void Socket::ClearNotifications() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!closed_) DrainAndProgress();
 }

@@ -67,7 +67,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // Waiting threads return EBADF.
   virtual void Close(Clock::time_point begin) = 0;
   // Tells the peer that the socket will close, if that does not block.
-  virtual void SayGoodbye() {}
+  virtual void AnnounceClose() {}
 
   // `to`, `from` and `from_length` may be null.
   virtual ssize_t Send(IovCursor data, int flags, const sockaddr* to,
@@ -92,7 +92,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   // waiting. POLLNVAL: the socket is closed, or belongs to another process.
   short Poll(short events);
   // Clears a readable descriptor that no thread waits for.
-  void TakeNotices();
+  void ClearNotifications();
   // Registers the waiter, which is woken by changes from now on, and arms the
   // descriptor. The caller then checks once more and waits.
   void BeginWait(Waiter* waiter);
@@ -105,7 +105,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   bool is_ours() const;
   // close(2) was called on the number, which now names another file. Waiting
   // threads return EBADF.
-  void LoseNumber();
+  void OnNumberReused();
 
  protected:
   Socket(int domain, const Settings& settings);

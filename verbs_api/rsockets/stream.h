@@ -42,7 +42,7 @@ class Stream final : public Socket {
   int Connect(const sockaddr* address, socklen_t length) override;
   int Shutdown(int how) override;
   void Close(Clock::time_point begin) override;
-  void SayGoodbye() override;
+  void AnnounceClose() override;
   ssize_t Send(IovCursor data, int flags, const sockaddr* to,
                socklen_t to_length) override;
   ssize_t Receive(IovCursor data, int flags, sockaddr* from,
@@ -108,7 +108,7 @@ class Stream final : public Socket {
     ibv_mr* mr;
     uint64_t offset;
     int64_t index;
-    bool told;  // sent to the peer
+    bool sent;  // to the peer
   };
 
   Stream(int domain, const Settings& settings) : Socket(domain, settings) {}
@@ -122,10 +122,10 @@ class Stream final : public Socket {
   void ServeRequests();
   // On the connection thread: processes an answered request.
   void ServeAnswered(const Stream* stream);
-  bool HasPlace(Backlog* dropped);
+  bool HasBacklogSlot(Backlog* dropped);
   // `error`: the result of Answer.
   void Admit(std::shared_ptr<Stream> stream, int error, Backlog* dropped);
-  void TakeNewsOf(const Stream* stream, Backlog* dropped);
+  void UpdateAnswered(const Stream* stream, Backlog* dropped);
   // As in TCP: binds again to the same address, resets connections that were
   // not accepted, and refuses requests. Unlocks.
   int StopListening(std::unique_lock<std::mutex>& lock);
@@ -141,7 +141,7 @@ class Stream final : public Socket {
   std::optional<bool> TakeAnswer();
   // The stream is accepted, whatever its state. Returns the address like
   // PeerAddress.
-  void LeaveBacklog(sockaddr_storage* peer);
+  void OnAccepted(sockaddr_storage* peer);
 
   // --- Events of the connection manager: stream_connect.cc.
   // On the connection thread: continues a connect(2).
@@ -187,7 +187,7 @@ class Stream final : public Socket {
   bool can_write();
   // The error for sending.
   int WriteError() const;
-  int TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
+  int SendMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                    const Deadline& deadline);
   int64_t FreeMappingIndex() const;
   // Part of Close.
@@ -202,15 +202,15 @@ class Stream final : public Socket {
   // The halves of the connection that are still open: the peer's and ours.
   bool readable_ = false;
   bool writable_ = false;
-  bool said_goodbye_ = false;
+  bool announced_close_ = false;
   // Whether it was ever connected.
   bool established_ = false;
   // Whether it waits to be accepted.
   bool in_backlog_ = false;
   // Whether a request was sent to the peer.
-  bool asked_ = false;
+  bool request_sent_ = false;
   // A connect(2) returned before the result was known.
-  bool connect_untold_ = false;
+  bool connect_result_pending_ = false;
   // A failure that the next data call must report.
   int data_error_ = 0;
   rdma_event_channel* channel_ = nullptr;
@@ -220,7 +220,7 @@ class Stream final : public Socket {
   ConnectionThread::Watch watch_;
   std::deque<Request> requests_;  // received and not answered yet
   Backlog backlog_;
-  size_t places_ = 0;  // the capacity of `backlog_`
+  size_t backlog_capacity_ = 0;
   std::list<Mapping> mappings_;
   bool mappings_pending_ = false;
   rxe_user::UniqueFd keepalive_timer_;

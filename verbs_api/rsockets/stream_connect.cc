@@ -153,7 +153,7 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
   if (!again) {
     // The result is reported once.
     if (connected()) {
-      return std::exchange(connect_untold_, false) ? 0 : -EISCONN;
+      return std::exchange(connect_result_pending_, false) ? 0 : -EISCONN;
     }
     if (state_ == StreamState::kFailed && error_ != 0) return Outcome();
     if (state_ > StreamState::kBound) return -EINVAL;
@@ -168,7 +168,8 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
   const int error = Await(lock, nonblocking(0), After(options_.send_timeout),
                           [&] { return !opening(); });
   // Even if the peer answers at once: TCP reports the result later, too.
-  connect_untold_ = opening() || (!again && nonblocking(0) && asked_);
+  connect_result_pending_ =
+      opening() || (!again && nonblocking(0) && request_sent_);
   if (opening() && !again) {
     // Without the thread, calls of the program continue the connection.
     static_cast<void>(ConnectionThread::Get().Begin(
@@ -176,7 +177,7 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
         [this] { ServeConnecting(); }, &watch_));
   }
   if (error != 0 && error != -EAGAIN) return error;
-  if (connect_untold_) return again ? -EALREADY : -EINPROGRESS;
+  if (connect_result_pending_) return again ? -EALREADY : -EINPROGRESS;
   return Outcome();
 }
 
@@ -238,7 +239,7 @@ void Stream::OnEvent(const rdma_cm_event& event) {
       if (opening()) return Fail(ECONNRESET);
       // The accepting program sends credits first. Without them nobody has
       // accepted the connection, so it is reset, as in TCP.
-      if (connected() && !said_goodbye_ && !endpoint_->heard_from_peer()) {
+      if (connected() && !announced_close_ && !endpoint_->heard_from_peer()) {
         return Fail(ECONNRESET);
       }
       return SetDisconnected();
@@ -262,8 +263,8 @@ void Stream::OnRouteResolved() {
   const auto data = Encode(endpoint_->Describe());
   rdma_conn_param param = ParamOf(data);
   state_ = StreamState::kConnecting;
-  asked_ = rdma_connect(id_, &param) == 0;
-  if (!asked_) Fail(errno);
+  request_sent_ = rdma_connect(id_, &param) == 0;
+  if (!request_sent_) Fail(errno);
 }
 
 void Stream::OnEstablished(const rdma_cm_event& event) {
@@ -319,7 +320,7 @@ int Stream::PeerAddress(sockaddr_storage* out) {
   return 0;
 }
 
-void Stream::LeaveBacklog(sockaddr_storage* peer) {
+void Stream::OnAccepted(sockaddr_storage* peer) {
   std::lock_guard<std::mutex> lock(mutex_);
   in_backlog_ = false;
   FillAddress(domain(), rdma_get_peer_addr(id_), peer);

@@ -153,7 +153,7 @@ int Stream::WriteError() const {
       return -EPIPE;
     case StreamState::kFailed:
     case StreamState::kDisconnected:
-      return said_goodbye_ ? -EPIPE : -ECONNRESET;
+      return announced_close_ ? -EPIPE : -ECONNRESET;
     default:
       return -ENOTCONN;
   }
@@ -213,7 +213,7 @@ int Stream::BeginWrite(std::unique_lock<std::mutex>& lock, bool nonblocking,
   if (const int error = turn.Take(this, lock, nonblocking, deadline)) {
     return error;
   }
-  return mappings_pending_ ? TellMappings(lock, nonblocking, deadline) : 0;
+  return mappings_pending_ ? SendMappings(lock, nonblocking, deadline) : 0;
 }
 
 ssize_t Stream::Send(IovCursor data, int flags, const sockaddr*, socklen_t) {
@@ -285,7 +285,7 @@ int Stream::SendControl(std::unique_lock<std::mutex>& lock, Control control,
     return error;
   }
   if (!connected()) return 0;
-  if (control == Control::kDisconnect) said_goodbye_ = true;
+  if (control == Control::kDisconnect) announced_close_ = true;
   if (const int error = endpoint_->SendControl(control)) {
     Fail(error);
     return -error;
@@ -327,7 +327,7 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
                    ? std::chrono::seconds(std::max(lingering.l_linger, 0))
                    : kCloseTimeout);
   MakeProgress();
-  if (connected() && !said_goodbye_) {
+  if (connected() && !announced_close_) {
     SendControl(lock, Control::kDisconnect, deadline);
   }
   // A signal does not end this wait.
@@ -337,10 +337,10 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
   }
 }
 
-void Stream::SayGoodbye() {
+void Stream::AnnounceClose() {
   std::unique_lock<std::mutex> lock(mutex_);
   MakeProgress();
-  if (connected() && !said_goodbye_ && endpoint_->CanSendControl()) {
+  if (connected() && !announced_close_ && endpoint_->CanSendControl()) {
     SendControl(lock, Control::kDisconnect, Clock::now());
   }
 }

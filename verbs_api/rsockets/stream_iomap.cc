@@ -35,12 +35,12 @@ off_t Stream::MapMemory(void* memory, size_t length, int protection,
   if (endpoint_ == nullptr) return -EINVAL;
   Mapping mapping = {};
   mapping.index = -1;
-  mapping.told = true;
+  mapping.sent = true;
   int access = IBV_ACCESS_LOCAL_WRITE;
   if ((protection & PROT_WRITE) != 0) {
     access |= IBV_ACCESS_REMOTE_WRITE;
     mapping.index = FreeMappingIndex();
-    mapping.told = false;
+    mapping.sent = false;
     if (mapping.index < 0) return -ENOMEM;
   }
   mapping.mr = ibv_reg_mr(id_->qp->pd, memory, length, access);
@@ -50,7 +50,7 @@ off_t Stream::MapMemory(void* memory, size_t length, int protection,
   }
   mapping.offset = static_cast<uint64_t>(offset);
   mappings_.push_back(mapping);
-  mappings_pending_ |= !mapping.told;
+  mappings_pending_ |= !mapping.sent;
   return offset;
 }
 
@@ -66,13 +66,13 @@ int Stream::UnmapMemory(void* memory, size_t length) {
   return 0;
 }
 
-int Stream::TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
+int Stream::SendMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
                          const Deadline& deadline) {
   for (;;) {
-    const auto untold =
+    const auto unsent =
         std::find_if(mappings_.begin(), mappings_.end(),
-                     [](const Mapping& mapping) { return !mapping.told; });
-    if (untold == mappings_.end()) break;
+                     [](const Mapping& mapping) { return !mapping.sent; });
+    if (unsent == mappings_.end()) break;
     if (!endpoint_->CanWriteIomap()) {
       if (const int error = Await(lock, nonblocking, deadline, [&] {
             return endpoint_->CanWriteIomap() || !writable_;
@@ -83,16 +83,16 @@ int Stream::TellMappings(std::unique_lock<std::mutex>& lock, bool nonblocking,
       continue;  // the list may have changed
     }
     if (!writable_) return WriteError();
-    const ibv_mr& mr = *untold->mr;
-    const Iomap iomap = {untold->offset,
+    const ibv_mr& mr = *unsent->mr;
+    const Iomap iomap = {unsent->offset,
                          {reinterpret_cast<uintptr_t>(mr.addr), mr.rkey,
                           static_cast<uint32_t>(mr.length)}};
     if (const int error = endpoint_->WriteIomap(
-            static_cast<uint32_t>(untold->index), iomap)) {
+            static_cast<uint32_t>(unsent->index), iomap)) {
       Fail(error);
       return -error;
     }
-    untold->told = true;
+    unsent->sent = true;
   }
   mappings_pending_ = false;
   return 0;

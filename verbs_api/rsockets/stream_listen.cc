@@ -14,9 +14,9 @@ namespace {
 
 // A peer that has not confirmed within this time loses its place in the
 // backlog.
-constexpr auto kPatience = std::chrono::seconds(10);
+constexpr auto kConfirmTimeout = std::chrono::seconds(10);
 // The least number of requests that the connection manager queues.
-constexpr size_t kLeastRequests = 128;
+constexpr size_t kMinQueuedRequests = 128;
 
 size_t MostOfSystem() {
   size_t most = SOMAXCONN;
@@ -26,7 +26,7 @@ size_t MostOfSystem() {
 
 // The size of the backlog of listen(2): one more than `backlog`, as in Linux; a
 // negative number is a large one.
-size_t PlacesFor(int backlog) {
+size_t BacklogCapacity(int backlog) {
   constexpr size_t kMost = 1024;  // the limit of rdma_listen(3)
   size_t places = std::min({size_t{static_cast<unsigned>(backlog)},
                             MostOfSystem(), kMost}) +
@@ -45,7 +45,7 @@ size_t PlacesFor(int backlog) {
 int Stream::Listen(int backlog) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ > StreamState::kListening) return -EINVAL;
-  places_ = PlacesFor(backlog);
+  backlog_capacity_ = BacklogCapacity(backlog);
   if (state_ == StreamState::kListening) {
     watch_.Renew();  // more may have arrived
     return 0;
@@ -55,8 +55,8 @@ int Stream::Listen(int backlog) {
           [this] { ServeRequests(); }, &watch_)) {
     return error;
   }
-  if (rdma_listen(id_, static_cast<int>(std::max(places_, kLeastRequests))) !=
-      0) {
+  if (rdma_listen(id_, static_cast<int>(std::max(backlog_capacity_,
+                                                 kMinQueuedRequests))) != 0) {
     const int error = -errno;
     watch_.End();
     return error;
@@ -94,15 +94,15 @@ void Stream::DropBacklog(std::unique_lock<std::mutex>& lock) {
   for (const Request& request : requests) rdma_destroy_id(request.id);
 }
 
-bool Stream::HasPlace(Backlog* dropped) {
-  if (backlog_.size() < places_) return true;
+bool Stream::HasBacklogSlot(Backlog* dropped) {
+  if (backlog_.size() < backlog_capacity_) return true;
   auto& answered = backlog_.answered;
   const auto oldest = std::min_element(answered.begin(), answered.end(),
                                        [](const auto& a, const auto& b) {
                                          return a.second.since < b.second.since;
                                        });
   if (oldest == answered.end() ||
-      Clock::now() - oldest->second.since < kPatience) {
+      Clock::now() - oldest->second.since < kConfirmTimeout) {
     return false;
   }
   dropped->answered.insert(answered.extract(oldest));
@@ -112,8 +112,8 @@ bool Stream::HasPlace(Backlog* dropped) {
 void Stream::ServeRequests() {
   Backlog dropped;  // destroyed after unlocking
   std::unique_lock<std::mutex> lock(mutex_);
-  while (state_ == StreamState::kListening && !closed_ && HasPlace(&dropped) &&
-         (!requests_.empty() || TakeEvent())) {
+  while (state_ == StreamState::kListening && !closed_ &&
+         HasBacklogSlot(&dropped) && (!requests_.empty() || TakeEvent())) {
     if (requests_.empty()) {  // another event
       WakeAll(nullptr);
       continue;
@@ -145,7 +145,7 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
         stream->fd(), ConnectionThread::When::kReadable, weak_from_this(),
         [this, key] { ServeAnswered(key); }, &answered.watch);
     // The peer may already have confirmed.
-    if (error == 0) return TakeNewsOf(key, dropped);
+    if (error == 0) return UpdateAnswered(key, dropped);
     backlog_.answered.erase(key);
   }
   dropped->waiting.push_back({std::move(stream), 0});
@@ -157,10 +157,10 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
 void Stream::ServeAnswered(const Stream* stream) {
   Backlog dropped;  // destroyed after unlocking
   std::lock_guard<std::mutex> lock(mutex_);
-  TakeNewsOf(stream, &dropped);
+  UpdateAnswered(stream, &dropped);
 }
 
-void Stream::TakeNewsOf(const Stream* key, Backlog* dropped) {
+void Stream::UpdateAnswered(const Stream* key, Backlog* dropped) {
   const auto found = backlog_.answered.find(key);
   if (found == backlog_.answered.end()) return;
   const std::shared_ptr<Stream> stream = found->second.stream;
@@ -204,7 +204,7 @@ int Stream::Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) {
   watch_.Renew();  // a place is free
   lock.unlock();
   if (first.stream == nullptr) return first.error;
-  first.stream->LeaveBacklog(peer);
+  first.stream->OnAccepted(peer);
   *out = first.stream;
   return 0;
 }

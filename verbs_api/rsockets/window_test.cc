@@ -108,17 +108,17 @@ TEST(TargetListTest, EntriesAreTakenInTurn) {
 TEST(ReceiveWindowTest, TheHalfThatWasReadIsGranted) {
   ReceiveWindow window(100, 10);
   // Initially the second half is free.
-  ASSERT_TRUE(window.OwesCredits());
+  ASSERT_TRUE(window.CreditsDue());
   ReceiveWindow::Grant grant = window.TakeGrant();
   EXPECT_EQ(grant.credits, 10u);
   EXPECT_EQ(grant.half, 50u);
-  EXPECT_FALSE(window.OwesCredits());
+  EXPECT_FALSE(window.CreditsDue());
 
   ASSERT_TRUE(window.OnData(50));
   window.Consume(49);
-  EXPECT_FALSE(window.OwesCredits());
+  EXPECT_FALSE(window.CreditsDue());
   window.Consume(1);
-  ASSERT_TRUE(window.OwesCredits());
+  ASSERT_TRUE(window.CreditsDue());
   grant = window.TakeGrant();
   EXPECT_EQ(grant.credits, 11u);
   EXPECT_EQ(grant.half, 0u);
@@ -130,9 +130,9 @@ TEST(ReceiveWindowTest, MessagesAreGrantedWhenHalfOfThemWereRead) {
   ASSERT_TRUE(window.OnData(1));
   ASSERT_TRUE(window.OnData(1));
   window.Consume(1);
-  EXPECT_FALSE(window.OwesCredits());
+  EXPECT_FALSE(window.CreditsDue());
   window.Consume(1);
-  ASSERT_TRUE(window.OwesCredits());
+  ASSERT_TRUE(window.CreditsDue());
   const ReceiveWindow::Grant grant = window.TakeGrant();
   EXPECT_EQ(grant.credits, 6u);
   EXPECT_FALSE(grant.half.has_value());
@@ -151,7 +151,7 @@ TEST(ReceiveWindowTest, AnEmptyMessageIsOneThatWasRead) {
   window.TakeGrant();
   ASSERT_TRUE(window.OnData(0));
   EXPECT_EQ(window.available(), 0u);
-  EXPECT_TRUE(window.OwesCredits());
+  EXPECT_TRUE(window.CreditsDue());
   EXPECT_EQ(window.TakeGrant().credits, 3u);
 }
 
@@ -200,7 +200,7 @@ class Pair {
       receiver_.Consume(part);
       left -= part;
     }
-    if (!receiver_.OwesCredits()) return;
+    if (!receiver_.CreditsDue()) return;
     const ReceiveWindow::Grant grant = receiver_.TakeGrant();
     if (grant.half.has_value()) {
       ASSERT_EQ(list_[entry_].length, 0u);

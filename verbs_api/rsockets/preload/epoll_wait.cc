@@ -22,15 +22,15 @@ namespace {
 // --- `Instances::mutex` is held, unless stated otherwise.
 
 // An rsocket that is polled.
-struct Looked {
+struct PolledSocket {
   int fd;
   int rsocket;
   uint64_t version;
   short events;
 };
 
-std::vector<Looked> Collect(Instance& instance) {
-  std::vector<Looked> looked;
+std::vector<PolledSocket> Collect(Instance& instance) {
+  std::vector<PolledSocket> looked;
   for (auto& [fd, watched] : instance.sockets) {
     const int rsocket = Behind(fd);
     if (rsocket < 0) continue;
@@ -52,7 +52,7 @@ std::vector<Looked> Collect(Instance& instance) {
 
 // Reports the result of rpoll for an rsocket. Returns 0 if another thread has
 // reported it or changed the events, else 1.
-int ReportSocket(Instance& instance, const Looked& looked, short found,
+int ReportSocket(Instance& instance, const PolledSocket& looked, short found,
                  epoll_event* event) {
   const auto at = instance.sockets.find(looked.fd);
   if (found == 0 || at == instance.sockets.end() ||
@@ -78,12 +78,13 @@ int ReportSocket(Instance& instance, const Looked& looked, short found,
 
 // Turns the results of rpoll, with the kernel's instance at the end, into
 // events. Returns their number or -1.
-int Report(int epoll, Instance& instance, const std::vector<Looked>& looked,
+int Report(int epoll, Instance& instance,
+           const std::vector<PolledSocket>& looked,
            const std::vector<pollfd>& found, epoll_event* events, int most) {
   const size_t kernel = looked.size(), places = kernel + 1;
   const auto first = std::upper_bound(
       looked.begin(), looked.end(), instance.last,
-      [](int fd, const Looked& other) { return fd < other.fd; });
+      [](int fd, const PolledSocket& other) { return fd < other.fd; });
   const auto offset = static_cast<size_t>(first - looked.begin());
   int n = 0;
   for (size_t i = 0; i < places && n < most; ++i) {
@@ -122,10 +123,10 @@ int WaitBeside(int epoll, epoll_event* events, int most,
   instance->waiting.push_back(waiter);
   int n;
   do {
-    const std::vector<Looked> looked = Collect(*instance);
+    const std::vector<PolledSocket> looked = Collect(*instance);
     lock.unlock();
     std::vector<pollfd> found;
-    for (const Looked& l : looked) {
+    for (const PolledSocket& l : looked) {
       found.push_back({.fd = l.rsocket, .events = l.events, .revents = 0});
     }
     for (const int fd : {epoll, waiter, mask.fd()}) {
@@ -166,7 +167,7 @@ class KernelWait {
 };
 
 // Removes our own events from those of the kernel. The lock is not held.
-int OfProgram(int epoll, epoll_event* events, int count) {
+int ProgramEvents(int epoll, epoll_event* events, int count) {
   if (count <= 0) return count;
   const int left = WithoutNews(events, count);
   if (left == count) return count;
@@ -191,7 +192,7 @@ int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
       }
     }
     if (waited) {
-      n = OfProgram(epoll, events, n);
+      n = ProgramEvents(epoll, events, n);
     } else if (most <= 0) {
       errno = EINVAL;
       return -1;

@@ -108,8 +108,8 @@ Pumps& AllPumps() {
 }
 
 // Both ends of a carried connection. The last thread closes them.
-struct Carried {
-  ~Carried() {
+struct CarriedConnection {
+  ~CarriedConnection() {
     rclose(rsocket);
     std::lock_guard<std::mutex> lock(All().mutex);
     REAL(close)(local);
@@ -130,7 +130,7 @@ bool AwaitAgain(int rsocket, short events) {
   return true;
 }
 
-void ToProgram(const std::shared_ptr<Carried>& carried) {
+void ToProgram(const std::shared_ptr<CarriedConnection>& carried) {
   // Waits for receive calls of other threads that began before.
   std::atomic<int>& calls = receiving[carried->rsocket];
   while (const int n = calls.load()) calls.wait(n);
@@ -155,7 +155,7 @@ void ToProgram(const std::shared_ptr<Carried>& carried) {
   REAL(shutdown)(carried->local, SHUT_WR);
 }
 
-void ToPeer(const std::shared_ptr<Carried>& carried) {
+void ToPeer(const std::shared_ptr<CarriedConnection>& carried) {
   std::vector<char> buffer(1 << 16);
   for (;;) {
     const ssize_t n =
@@ -177,7 +177,8 @@ void ToPeer(const std::shared_ptr<Carried>& carried) {
 }
 
 void Carry(int rsocket, int local) {
-  std::shared_ptr<Carried> carried(new Carried{rsocket, local});
+  std::shared_ptr<CarriedConnection> carried(
+      new CarriedConnection{rsocket, local});
   {
     std::lock_guard<std::mutex> lock(All().mutex);
     All().pumps.insert(local);

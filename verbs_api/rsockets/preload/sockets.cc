@@ -25,7 +25,7 @@ namespace {
 
 // Whether the call comes from rxe_user's libraries, whose sockets stay the
 // kernel's. `caller`: an address in the calling code.
-bool IsOurs(const void* caller) {
+bool IsOwnLibrary(const void* caller) {
   Dl_info info;
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
   const char* const slash = std::strrchr(info.dli_fname, '/');
@@ -46,7 +46,7 @@ void PutOrClose(int fd, int rsocket) {
 }
 
 // Removes and closes the rsocket behind `fd`.
-void GiveUp(int fd) {
+void CloseRsocketBehind(int fd) {
   const int rsocket = Take(fd);
   if (rsocket >= 0) rclose(rsocket);
 }
@@ -58,7 +58,8 @@ void Forget(int first, int last) {
   const KeptErrno kept;
   ForgetEpoll(first, last);
   ForgetShared(first, last);
-  for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd) GiveUp(fd);
+  for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd)
+    CloseRsocketBehind(fd);
 }
 
 // The port of an IPv4 or IPv6 address.
@@ -211,7 +212,7 @@ using rspreload::Behind;
 PRELOADED int socket(int domain, int type, int protocol) noexcept {
   const int fd = REAL(socket)(domain, type, protocol);
   if (fd < 0 || !rspreload::IsTcp(domain, type, protocol)) return fd;
-  if (rspreload::IsOurs(__builtin_return_address(0))) return fd;
+  if (rspreload::IsOwnLibrary(__builtin_return_address(0))) return fd;
   const rspreload::KeptErrno kept;
   const int rs = rsocket(domain, SOCK_STREAM | (type & SOCK_NONBLOCK), 0);
   if (rs >= 0) rspreload::WatchForks();
