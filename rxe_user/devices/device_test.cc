@@ -108,12 +108,12 @@ TEST_F(DeviceList, ReportsErrorsInTheConfiguration) {
   const std::string long_name(64, 'n');
   EXPECT_THAT(Names("eth7,eth9,eth8," + long_name + "=eth0,x=eth0,x=eth1"),
               ElementsAre("x=eth0"));
-  EXPECT_THAT(problems_,
-              ElementsAre(HasSubstr("no interface 'eth7'"),
-                          HasSubstr("'eth9': it is down"),
-                          HasSubstr("'eth8': it has no address"),
-                          HasSubstr("'" + long_name + "' is no name"),
-                          HasSubstr("two devices named 'x'")));
+  EXPECT_THAT(problems_, ElementsAre(HasSubstr("no interface 'eth7'"),
+                                     HasSubstr("'eth9': it is down"),
+                                     HasSubstr("'eth8': it has no address"),
+                                     HasSubstr("'" + long_name +
+                                               "' is not a valid device name"),
+                                     HasSubstr("two devices named 'x'")));
 }
 
 // A container's interface on the host appears and disappears with it.
