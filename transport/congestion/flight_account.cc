@@ -2,19 +2,6 @@
 
 namespace transport {
 
-void FlightAccount::Set(Path* path, uint64_t bytes) {
-  if (bytes == bytes_) return;
-  if (allowance_ == Allowance::kShareAlone) {
-    bytes > bytes_ ? path->OnSentUnanswered(bytes - bytes_)
-                   : path->OnGoneUnanswered(bytes_ - bytes);
-  } else if (bytes > bytes_) {
-    path->OnSent(bytes - bytes_);
-  } else {
-    path->OnGone(bytes_ - bytes);
-  }
-  bytes_ = bytes;
-}
-
 void FlightAccount::Begin(const Path& path, bool idle) {
   if (IsCurrent(path)) return;
   switch (allowance_) {

@@ -51,8 +51,19 @@ class FlightAccount {
     return WindowAllows(path, packet_cost) ? share : 0;
   }
 
-  // `bytes` are in flight now.
-  void Set(Path* path, uint64_t bytes);
+  // `bytes` are in flight now. Part of each packet: not worth a call.
+  void Set(Path* path, uint64_t bytes) {
+    if (bytes == bytes_) return;
+    if (allowance_ == Allowance::kShareAlone) {
+      bytes > bytes_ ? path->OnSentUnanswered(bytes - bytes_)
+                     : path->OnGoneUnanswered(bytes_ - bytes);
+    } else if (bytes > bytes_) {
+      path->OnSent(bytes - bytes_);
+    } else {
+      path->OnGone(bytes_ - bytes);
+    }
+    bytes_ = bytes;
+  }
   // Nothing is in flight, and something may be sent. `idle`: nor does anything
   // wait for an answer.
   void Begin(const Path& path, bool idle);

@@ -5,32 +5,12 @@
 namespace transport {
 namespace {
 
-// Between probes of a queue pair that has no ACK timeout.
-constexpr Time kLongestProbe = kSecond;
-// Probes in a row before intervals differ between queue pairs.
-constexpr uint8_t kSpreadProbes = 3;
 // Reports that come within this time are of one loss. A shorter round trip was
 // measured by acknowledgements that somebody has made up
 // (RequesterStormTest.NaksOfOnePsnAfterAShortRoundTrip).
 constexpr Time kLeastReaction = 20 * kMicrosecond;
 
 }  // namespace
-
-// Where the interval has grown past the ACK timeout, that comes first, and
-// replays as a probe does.
-Time LossDetector::ProbeDeadline(const Path& path,
-                                 const Conditions& conditions) const {
-  if (probe_base_ == kNever) return kNever;
-  Time interval = path.ProbeTimeout() << probes_;
-  // Queue pairs that fell silent together do not send again together: they
-  // would be lost together again.
-  if (probes_ >= kSpreadProbes) {
-    const uint32_t part = conditions.qpn * 0x9e3779b1u >> 26;  // of 128
-    interval -= interval / 128 * part;
-  }
-  if (conditions.ack_timeout == 0) interval = std::min(interval, kLongestProbe);
-  return probe_base_ + interval;
-}
 
 Time LossDetector::EarlyProbeDeadline(const Path& path,
                                       const Conditions& conditions) const {

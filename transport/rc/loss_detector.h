@@ -112,12 +112,31 @@ class LossDetector {
  private:
   static constexpr uint8_t kMaxBackoff = 16;  // doublings
   static constexpr int kMostEarlyProbes = 2;
+  // Between probes of a queue pair that has no ACK timeout.
+  static constexpr Time kLongestProbe = kSecond;
+  // Probes in a row before intervals differ between queue pairs.
+  static constexpr uint8_t kSpreadProbes = 3;
 
   Time AckDeadline(const Conditions& conditions) const {
     if (conditions.ack_timeout == 0 || timeout_base_ == kNever) return kNever;
     return timeout_base_ + conditions.ack_timeout;
   }
-  Time ProbeDeadline(const Path& path, const Conditions& conditions) const;
+  // Where the interval has grown past the ACK timeout, that comes first, and
+  // replays as a probe does.
+  Time ProbeDeadline(const Path& path, const Conditions& conditions) const {
+    if (probe_base_ == kNever) return kNever;
+    Time interval = path.ProbeTimeout() << probes_;
+    // Queue pairs that fell silent together do not send again together: they
+    // would be lost together again.
+    if (probes_ >= kSpreadProbes) {
+      const uint32_t part = conditions.qpn * 0x9e3779b1u >> 26;  // of 128
+      interval -= interval / 128 * part;
+    }
+    if (conditions.ack_timeout == 0) {
+      interval = std::min(interval, kLongestProbe);
+    }
+    return probe_base_ + interval;
+  }
   Time EarlyProbeDeadline(const Path& path, const Conditions& conditions) const;
 
   uint8_t probes_ = 0;

@@ -48,13 +48,6 @@ Resource* ResponderResources::New() {
   return resource;
 }
 
-Resource* ResponderResources::NextPending() {
-  for (; first_pending_ < size_; ++first_pending_) {
-    if (at(first_pending_).pending) return &at(first_pending_);
-  }
-  return nullptr;
-}
-
 void ResponderResources::SetPending(Resource* resource) {
   resource->pending = true;
   const size_t place = static_cast<size_t>(resource - ring_.get());

@@ -67,7 +67,12 @@ class ResponderResources {
   size_t first_pending() const { return first_pending_; }
   bool any_pending() const { return first_pending_ != size_; }  // or may be
   // The first that is pending, or null.
-  Resource* NextPending();
+  Resource* NextPending() {
+    for (; first_pending_ < size_; ++first_pending_) {
+      if (at(first_pending_).pending) return &at(first_pending_);
+    }
+    return nullptr;
+  }
   // `resource`, one of these, is to be sent.
   void SetPending(Resource* resource);
 
