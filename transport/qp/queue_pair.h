@@ -28,6 +28,7 @@
 #include "transport/qp/message_receiver.h"
 #include "transport/qp/peer_port.h"
 #include "transport/qp/qp_core.h"
+#include "transport/qp/qp_type.h"
 
 namespace transport {
 
@@ -169,7 +170,7 @@ class QueuePair : public EndpointQp {
     return state() == QpState::kRts || state() == QpState::kSqd;
   }
   bool has_particulars() const {
-    return is_datagram() || config().type == QpType::kRawPacket;
+    return TraitsOf(config().type).has_request_fields();
   }
   // Without a connection: packets come from everywhere.
   bool is_datagram() const { return core_.transport == wire::Transport::kUd; }

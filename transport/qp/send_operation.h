@@ -42,11 +42,6 @@ struct SendOperation {
   }
 };
 
-// Whether queue pairs of `type` have it (manual page ibv_post_send(3)). The
-// specification has no opcode for SEND with invalidate on UC: see
-// wire/opcode.cc.
-bool IsOffered(QpType type, SendOpcode opcode);
-
 // Any value, also one that no enumerator has.
 const SendOperation& GetSendOperation(SendOpcode opcode);
 

@@ -6,6 +6,7 @@
 #define TRANSPORT_QP_STATE_TABLE_H_
 
 #include <cstdint>
+#include <span>
 
 #include "transport/base/types.h"
 #include "transport/qp/attributes.h"
@@ -19,6 +20,23 @@ struct Transition {
   uint32_t required = 0;
   uint32_t optional = 0;
 };
+
+// A transition of one type. Those to RESET and ERR are not in its table: they
+// are open from every state and take no attributes.
+struct TransitionRow {
+  QpState from;
+  QpState to;
+  uint32_t required;
+  uint32_t optional;
+};
+using TransitionTable = std::span<const TransitionRow>;
+
+extern const TransitionTable kRcTransitions;
+extern const TransitionTable kUcTransitions;
+extern const TransitionTable kUdTransitions;
+extern const TransitionTable kRawPacketTransitions;
+extern const TransitionTable kXrcInitiatorTransitions;
+extern const TransitionTable kXrcTargetTransitions;
 
 // Of a type that does not exist nothing is allowed.
 Transition FindTransition(QpType type, QpState from, QpState to);
