@@ -12,17 +12,21 @@ namespace {
 
 TEST(BinarySemaphore, OneThreadReleasesWhatAnotherTook) {
   BinarySemaphore there(false), back(false);
+  int turns = 0;
   std::thread other([&] {
     for (int i = 0; i < 1000; ++i) {
       there.Acquire();
+      ++turns;
       back.Release();
     }
   });
   for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(turns, i);
     there.Release();
     back.Acquire();
   }
   other.join();
+  EXPECT_EQ(turns, 1000);
 }
 
 // All of them end, round after round: a wake-up that is lost in the last moment
