@@ -22,7 +22,7 @@ Time LaneImpl::RunHelper(bool by_socket) {
   } catch (const std::bad_alloc&) {
     // Nothing tells when there is memory again.
     transmitted_ = false;
-    due_ = helper_wake_ = wake = Now() + kMemoryRetry;
+    helper_wake_ = wake = Now() + kMemoryRetry;
   }
   lock_.Unlock();
   // What is looked for may have to be made on this very core.
@@ -32,17 +32,14 @@ Time LaneImpl::RunHelper(bool by_socket) {
 
 Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   const Time now = Now();
-  // One that comes late may itself, with what woke it, have kept the core of
-  // the application, which is judged by when the helper was due.
-  const Time seen = std::min(now, due_);
-  bool polls = ApplicationPolls(seen);
+  bool polls = ApplicationPolls(now);
   HelperRound round;
   // What has woken us while the sockets are armed is ours to see to, and so is
   // what was posted last by one that may be off to wait for its memory.
   if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
     round = RunInPlace(now);
     if (by_socket) NoteWake(now);
-    if (mode_.is(Mode::kPolling)) polls = JudgePolling(seen, &round);
+    if (mode_.is(Mode::kPolling)) polls = JudgePolling(now, &round);
   } else if (batcher_.deadline() <= now) {
     TransmitSome(now);
   }
@@ -50,7 +47,6 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   *yield = mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
   if (*yield) ++counters_.yields;
   transmitted_ = false;
-  due_ = std::max(wake, now);  // at once, if there is more to send
   return wake;
 }
 
@@ -60,9 +56,8 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
 std::optional<Time> LaneImpl::CheckPolling() {
   if (!mode_.is(Mode::kPolling) || arming_.active()) return std::nullopt;
   const Time now = Now();
-  const Time seen = std::min(now, due_);
   const bool polls =
-      app_.CallAge(seen) < app_.checked_lease() ||
+      app_.CallAge(now) < app_.checked_lease() ||
       (lock_.held() && app_.PollAge(now) < AppActivity::kPollsAtAll);
   if (!polls || batcher_.deadline() <= now) return std::nullopt;
   LengthenInterval();
@@ -73,7 +68,6 @@ std::optional<Time> LaneImpl::CheckPolling() {
   if (!mode_.is(Mode::kPolling) || batcher_.deadline() < wake) {
     return std::nullopt;
   }
-  due_ = wake;
   return wake;
 }
 
@@ -86,7 +80,7 @@ void LaneImpl::LengthenInterval() {
   batches_seen_ = batches;
 }
 
-bool LaneImpl::ApplicationPolls(Time seen) {
+bool LaneImpl::ApplicationPolls(Time now) {
   uint32_t polls = app_.PollsSinceDrop();
   // One or two polls do not end what the user asked for.
   if (mode_.is(Mode::kBusyPolling)) {
@@ -96,9 +90,9 @@ bool LaneImpl::ApplicationPolls(Time seen) {
   }
   const bool batches = batcher_.pending();
   if (mode_.is(Mode::kPolling)) {
-    return app_.CallAge(seen) < app_.checked_lease();
+    return app_.CallAge(now) < app_.checked_lease();
   }
-  const Time age = batches ? app_.CallAge(seen) : app_.PollAge(seen);
+  const Time age = batches ? app_.CallAge(now) : app_.PollAge(now);
   return (batches || polls >= AppActivity::kManyPolls) && age < app_.lease();
 }
 
@@ -124,8 +118,8 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
 }
 
 // Whether the application, which was not seen to poll, still counts as polling.
-bool LaneImpl::JudgePolling(Time seen, HelperRound* round) {
-  const Time age = app_.CallAge(seen);
+bool LaneImpl::JudgePolling(Time now, HelperRound* round) {
+  const Time age = app_.CallAge(now);
   const bool found = round->found_left || round->received != 0;
   round->missed = !armed_ && found && age >= app_.checked_lease();
   if (round->missed) {

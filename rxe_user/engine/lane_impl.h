@@ -206,10 +206,10 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::optional<transport::Time> CheckPolling();
   // Lane locked. May throw bad_alloc; what was received then is lost.
   transport::Time RunHelperLocked(bool by_socket, bool* yield);
-  bool ApplicationPolls(transport::Time seen);
+  bool ApplicationPolls(transport::Time now);
   HelperRound RunInPlace(transport::Time now);
   void LengthenInterval();
-  bool JudgePolling(transport::Time seen, HelperRound* round);
+  bool JudgePolling(transport::Time now, HelperRound* round);
   transport::Time ChangeMode(transport::Time now, bool polls,
                              const HelperRound& round);
 
@@ -251,7 +251,6 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // The helper's own.
   CheckInterval interval_;
-  transport::Time due_ = transport::kNever;  // when it was to come
   uint32_t polls_seen_ = 0;    // the application's, before it busy-polled
   uint32_t batches_seen_ = 0;  // the batcher's
 };

@@ -173,44 +173,6 @@ TEST_F(LaneTest, ACheckDoesNotTakeWhatPollingLeft) {
   EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
 }
 
-// The helper comes late, and may itself, with the timer that woke it, have kept
-// the application's core.
-TEST_F(LaneTest, AHelperThatIsLateDoesNotJudge) {
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  const Time due = lane_.RunHelper();
-  ASSERT_FALSE(helper_.armed);
-  now = due - kMicrosecond;
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  peer.Post();
-  now = due + 50 * kMicrosecond;
-  const Time again = lane_.RunHelper();
-  EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
-  // Now there was time to poll.
-  now = again;
-  lane_.RunHelper();
-  EXPECT_TRUE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
-}
-
-// Nor of one that posts.
-TEST_F(LaneTest, AHelperThatIsLateDoesNotJudgeOneThatPosts) {
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  const Time due = lane_.RunHelper();
-  now = due - kMicrosecond;
-  Post();
-  peer.lane.RunHelper();
-  ASSERT_FALSE(port_->on_the_wire.empty());
-  now = due + 50 * kMicrosecond;
-  lane_.RunHelper();
-  EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
-}
-
 // One that has more to send than fits its turn comes back at once, and goes on:
 // nothing has told it of an application that polls.
 TEST_F(LaneTest, AHelperThatHasMoreToDoGoesOnWithIt) {
