@@ -12,17 +12,21 @@ namespace {
 
 TEST(BinarySemaphore, AnotherThreadMayRelease) {
   BinarySemaphore there(false), back(false);
+  int turns = 0;
   std::thread other([&] {
     for (int i = 0; i < 1000; ++i) {
       there.Acquire();
+      ++turns;
       back.Release();
     }
   });
   for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(turns, i);
     there.Release();
     back.Acquire();
   }
   other.join();
+  EXPECT_EQ(turns, 1000);
 }
 
 // All rounds end: no later event would make up for a wake-up that is lost at

@@ -22,7 +22,7 @@ Time LaneImpl::RunHelper(bool by_socket) {
   } catch (const std::bad_alloc&) {
     // Nothing signals that memory is available again.
     transmitted_ = false;
-    due_ = helper_wake_ = wake = Now() + kMemoryRetry;
+    helper_wake_ = wake = Now() + kMemoryRetry;
   }
   lock_.Unlock();
   // The thread that busy polling waits for may need this core.
@@ -32,18 +32,14 @@ Time LaneImpl::RunHelper(bool by_socket) {
 
 Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   const Time now = Now();
-  // A helper that runs late may itself have kept the application off its core.
-  // So whether the application polls is judged at the time at which the helper
-  // was due.
-  const Time seen = std::min(now, due_);
-  bool polls = ApplicationPolls(seen);
+  bool polls = ApplicationPolls(now);
   HelperRound round;
   // If an armed socket has woken us, we process it. We also send what was
   // posted last, since the application may now wait for its memory to change.
   if (!polls || (arming_.active() && (armed_ || HasLeftovers()))) {
     round = RunInPlace(now);
     if (by_socket) NoteWake(now);
-    if (mode_.is(Mode::kPolling)) polls = UpdatePollingMode(seen, &round);
+    if (mode_.is(Mode::kPolling)) polls = UpdatePollingMode(now, &round);
   } else if (batcher_.deadline() <= now) {
     TransmitSome(now);
   }
@@ -51,7 +47,6 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   *yield = mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
   if (*yield) ++counters_.yields;
   transmitted_ = false;
-  due_ = std::max(wake, now);  // at once, if there is more to send
   return wake;
 }
 
@@ -61,9 +56,8 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
 std::optional<Time> LaneImpl::CheckPolling() {
   if (!mode_.is(Mode::kPolling) || arming_.active()) return std::nullopt;
   const Time now = Now();
-  const Time seen = std::min(now, due_);
   const bool polls =
-      app_.CallAge(seen) < app_.checked_lease() ||
+      app_.CallAge(now) < app_.checked_lease() ||
       (lock_.held() && app_.PollAge(now) < AppActivity::kPollsAtAll);
   if (!polls || batcher_.deadline() <= now) return std::nullopt;
   LengthenInterval();
@@ -74,7 +68,6 @@ std::optional<Time> LaneImpl::CheckPolling() {
   if (!mode_.is(Mode::kPolling) || batcher_.deadline() < wake) {
     return std::nullopt;
   }
-  due_ = wake;
   return wake;
 }
 
@@ -88,7 +81,7 @@ void LaneImpl::LengthenInterval() {
   batches_seen_ = batches;
 }
 
-bool LaneImpl::ApplicationPolls(Time seen) {
+bool LaneImpl::ApplicationPolls(Time now) {
   uint32_t polls = app_.PollsSinceDrop();
   // One or two polls do not end busy polling, which the user asked for.
   if (mode_.is(Mode::kBusyPolling)) {
@@ -98,9 +91,9 @@ bool LaneImpl::ApplicationPolls(Time seen) {
   }
   const bool batches = batcher_.pending();
   if (mode_.is(Mode::kPolling)) {
-    return app_.CallAge(seen) < app_.checked_lease();
+    return app_.CallAge(now) < app_.checked_lease();
   }
-  const Time age = batches ? app_.CallAge(seen) : app_.PollAge(seen);
+  const Time age = batches ? app_.CallAge(now) : app_.PollAge(now);
   return (batches || polls >= AppActivity::kManyPolls) && age < app_.lease();
 }
 
@@ -126,8 +119,8 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
 }
 
 // Whether the application, which was not seen to poll, still counts as polling.
-bool LaneImpl::UpdatePollingMode(Time seen, HelperRound* round) {
-  const Time age = app_.CallAge(seen);
+bool LaneImpl::UpdatePollingMode(Time now, HelperRound* round) {
+  const Time age = app_.CallAge(now);
   const bool found = round->had_leftovers || round->received != 0;
   round->missed = !armed_ && found && age >= app_.checked_lease();
   if (round->missed) {

@@ -206,10 +206,10 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::optional<transport::Time> CheckPolling();
   // Lane locked. May throw bad_alloc; packets received by then are lost.
   transport::Time RunHelperLocked(bool by_socket, bool* yield);
-  bool ApplicationPolls(transport::Time seen);
+  bool ApplicationPolls(transport::Time now);
   HelperRound RunInPlace(transport::Time now);
   void LengthenInterval();
-  bool UpdatePollingMode(transport::Time seen, HelperRound* round);
+  bool UpdatePollingMode(transport::Time now, HelperRound* round);
   transport::Time ChangeMode(transport::Time now, bool polls,
                              const HelperRound& round);
 
@@ -253,7 +253,6 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // Used by the helper thread only.
   CheckInterval interval_;
-  transport::Time due_ = transport::kNever;  // when it was to wake
   uint32_t polls_seen_ = 0;    // polls by the application before busy polling
   uint32_t batches_seen_ = 0;  // of the batcher
 };

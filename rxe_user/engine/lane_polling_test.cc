@@ -171,44 +171,6 @@ TEST_F(LaneTest, ACheckLeavesTheAckOfAPoll) {
   EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
 }
 
-// A helper that runs late may itself, with its timer, have kept the application
-// off its core.
-TEST_F(LaneTest, ALateHelperJudgesByItsDueTime) {
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  const Time due = lane_.RunHelper();
-  ASSERT_FALSE(helper_.armed);
-  now = due - kMicrosecond;
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  peer.Post();
-  now = due + 50 * kMicrosecond;
-  const Time again = lane_.RunHelper();
-  EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
-  // Now there was time to poll.
-  now = again;
-  lane_.RunHelper();
-  EXPECT_TRUE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 1u);
-}
-
-// Nor of one that posts.
-TEST_F(LaneTest, ALateHelperJudgesAPosterByItsDueTime) {
-  LaneEnd peer;
-  Join(&peer);
-  for (int i = 0; i < 5; ++i) lane_.Progress();
-  const Time due = lane_.RunHelper();
-  now = due - kMicrosecond;
-  Post();
-  peer.lane.RunHelper();
-  ASSERT_FALSE(port_->on_the_wire.empty());
-  now = due + 50 * kMicrosecond;
-  lane_.RunHelper();
-  EXPECT_FALSE(port_->on_the_wire.empty());
-  EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
-}
-
 // A helper with more to send than one turn allows returns at once for the next
 // turn: it does not take the application for polling.
 TEST_F(LaneTest, AHelperWithMoreToSendContinues) {

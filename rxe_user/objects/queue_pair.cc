@@ -8,15 +8,17 @@
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
+#include "transport/qp/qp_type.h"
 
 namespace rxe_user {
 
 using transport::QpAttributes;
+using transport::SendTarget;
 
 namespace {
 
-// The application's memory for the queues, if it brings any; nullopt: it has
-// none.
+// Memory for the queues from the application's allocator, if there is one.
+// nullopt: the allocator has none.
 std::optional<QueueMemory> AllocateQueues(const QueuePair::Config& config) {
   if (config.pd == nullptr) return QueueMemory();
   transport::QpConfig inner;
@@ -32,22 +34,15 @@ Context& ContextOf(const QueuePair::Config& config) {
   return config.pd != nullptr ? config.pd->context : config.xrc->context();
 }
 
-bool HasParticulars(transport::QpType type) {
-  return type == transport::QpType::kUd ||
-         type == transport::QpType::kRawPacket ||
-         type == transport::QpType::kXrcTarget;
+bool HasParticulars(const QueuePair::Config& config) {
+  return transport::TraitsOf(config.type).has_request_fields() ||
+         config.xrc != nullptr;
 }
 
 absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {
-  switch (type) {
-    case transport::QpType::kRawPacket:
-      return engine.AllocateRawQpn();
-    case transport::QpType::kXrcInitiator:
-    case transport::QpType::kXrcTarget:
-      return engine.AllocateXrcQpn();
-    default:
-      return engine.AllocateQpn();
-  }
+  const transport::QpTypeTraits& traits = transport::TraitsOf(type);
+  if (traits.target == SendTarget::kFrame) return engine.AllocateRawQpn();
+  return traits.one_lane ? engine.AllocateXrcQpn() : engine.AllocateQpn();
 }
 
 }  // namespace
@@ -67,7 +62,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
       type_(config.type),
       signal_all_(config.signal_all),
       lane_(ContextOf(config).engine().lane(lane_index_)),
-      particulars_(HasParticulars(config.type) ? new Particulars : nullptr),
+      particulars_(HasParticulars(config) ? new Particulars : nullptr),
       queues_(std::move(queues)) {
   if (particulars_ != nullptr) {
     particulars_->xrc = config.xrc;
@@ -95,7 +90,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     Lane::Guard guard(lane_);
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
                                           config.max_tso_header, raw);
-    if (config.type == transport::QpType::kRawPacket) {
+    if (transport::TraitsOf(type_).target == SendTarget::kFrame) {
       particulars_->raw =
           static_cast<transport::RawPacketQueuePair*>(transport_.get());
     }
@@ -123,13 +118,12 @@ QueuePair::~QueuePair() {
   {
     Lane::Guard guard(lane_);
     groups = lane_.endpoint().GroupsOf(transport_.get());
-    // What the peer waits for, the acknowledgement of its last message above
-    // all, may still be gathered.
+    // Pending packets, such as the acknowledgement of the peer's last message.
     lane_.Transmit(Lane::Now());
-    ForgetCompletions();  // which point to the queues
+    ForgetCompletions();  // they point to the queues
     transport_.reset();
   }
-  // From here on completion queues and SRQs may go that it has used.
+  // From here on, its completion queues and SRQ may be destroyed.
   if (xrc() != nullptr) {
     xrc()->RemoveTarget(this);
   } else if (has_cqs()) {
@@ -142,21 +136,13 @@ QueuePair::~QueuePair() {
   context().regions().ForgetQueuePair(qpn_);
   context().engine().ReleaseQpn(qpn_);
   if (srq_ != nullptr) --srq_->users;
-  queues_.reset();  // while there is an allocator
+  queues_.reset();  // while the allocator exists
   if (pd_ != nullptr) --pd_->users;
 }
 
 int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
-  switch (config.type) {
-    case transport::QpType::kRc:
-    case transport::QpType::kUc:
-    case transport::QpType::kUd:
-    case transport::QpType::kRawPacket:
-    case transport::QpType::kXrcInitiator:
-    case transport::QpType::kXrcTarget:
-      break;
-    default:
-      return EOPNOTSUPP;
+  if (transport::FindTraits(static_cast<uint32_t>(config.type)) == nullptr) {
+    return EOPNOTSUPP;
   }
   const transport::QpCapacity& capacity = config.capacity;
   if (capacity.max_send_wr > kMaxQpWr || capacity.max_recv_wr > kMaxQpWr ||
@@ -196,7 +182,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   }
   if ((mask & transport::kQpAltPath) != 0) {
     if (wanted.alt_av == nullptr) return EINVAL;
-    // Nothing is sent by it.
+    // Nothing is sent on the alternate path.
     transport::AddressVector av = *wanted.alt_av;
     if (const int error = context().ResolveAddress(&av)) return error;
     attributes.alt_av = std::make_shared<transport::AddressVector>(av);
@@ -212,7 +198,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     }
   }
   const transport::Time now = Lane::Now();
-  // These forget what is gathered, as the destructor would.
+  // These states drop pending packets, as the destructor would.
   if ((mask & transport::kQpState) != 0 &&
       (attributes.state == transport::QpState::kReset ||
        attributes.state == transport::QpState::kErr)) {
@@ -231,7 +217,8 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   return error;
 }
 
-// Those of an XRC target are of the SRQs that others post to.
+// An XRC target has no completion queues: its receives complete in those of the
+// SRQs.
 void QueuePair::ForgetCompletions() {
   if (!has_cqs()) return;
   send_cq_->Forget(qpn_);
@@ -249,10 +236,10 @@ int QueuePair::AttachCounter(
   return transport_->AttachCounter(std::move(counter), kinds);
 }
 
-// The engine is not asked with the lane locked, so another thread may be doing
-// the same.
+// JoinGroup must not be called with the lane locked, so another thread may
+// attach the same group meanwhile.
 int QueuePair::AttachMulticast(const wire::IpAddress& group) {
-  if (type_ != transport::QpType::kUd || !group.is_multicast()) {
+  if (!transport::TraitsOf(type_).joins_groups || !group.is_multicast()) {
     return EINVAL;
   }
   Engine& engine = context().engine();
@@ -281,7 +268,7 @@ int QueuePair::DetachMulticast(const wire::IpAddress& group) {
 }
 
 bool QueuePair::AttachedToAny() {
-  if (type_ != transport::QpType::kUd) return false;
+  if (!transport::TraitsOf(type_).joins_groups) return false;
   Lane::Guard guard(lane_);
   return !lane_.endpoint().GroupsOf(transport_.get()).empty();
 }
@@ -382,7 +369,7 @@ int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
   return error;
 }
 
-// Inline data is plain memory of the application, which may not be there.
+// Inline data is in plain memory of the application, which may not be mapped.
 int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   uint64_t length = 0;
   for (const transport::Sge& sge : request.sges) length += sge.length;
@@ -405,7 +392,7 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   return qp_.transport_->PostSend(copied, Now());
 }
 
-// So is the header of segments.
+// The header of segments is in such memory, too.
 int QueuePair::Posting::SendSegmented(const transport::SendRequest& request) {
   uint64_t length = 0;
   for (const transport::Sge& sge : request.sges) length += sge.length;

@@ -1,5 +1,5 @@
-// A queue pair: the transport's, with its number, its lane and its users'
-// accounts.
+// A queue pair of the device: the transport's queue pair, its number, its lane,
+// and the objects that it uses.
 #ifndef RXE_USER_OBJECTS_QUEUE_PAIR_H_
 #define RXE_USER_OBJECTS_QUEUE_PAIR_H_
 
@@ -22,13 +22,12 @@
 
 namespace rxe_user {
 
-// Thread: any. The transport's queue pair is touched under its lane's lock
-// only.
+// Thread: any. The transport's queue pair is guarded by its lane's lock.
 //
-// A connection that rests is kept small: what other queue pairs need besides is
+// An idle connection has to be small: members that only some services need are
 // in Particulars.
 class QueuePair final : public transport::EventSink {
-  // Only Create makes one.
+  // Create alone can construct one.
   struct Passkey {
     explicit Passkey() = default;
   };
@@ -40,45 +39,46 @@ class QueuePair final : public transport::EventSink {
     CompletionQueue* send_cq = nullptr;  // null: XRC target, or rx_hash
     CompletionQueue* recv_cq = nullptr;  // the same
     SharedReceiveQueue* srq = nullptr;   // may be null
-    XrcDomain* xrc = nullptr;            // of an XRC target
-    // Of a raw packet queue pair that receives into work queues, which outlive
-    // it; it has no completion queues then.
+    XrcDomain* xrc = nullptr;            // XRC target only
+    // Raw packet queue pairs that receive into work queues. The work queues
+    // outlive it; it has no completion queues then.
     std::shared_ptr<const transport::RxHash> rx_hash;
-    uint32_t max_tso_header = 0;  // bytes; of UD and raw packets
+    uint32_t max_tso_header = 0;  // bytes; UD and raw packets only
     transport::QpCapacity capacity;
     bool signal_all = false;
-    // Who is told of events: of an XRC target nobody, see Listen.
+    // Where its events go; null: XRC target (see Listen).
     EventQueue* async = nullptr;
     void* element = nullptr;          // what events name
-    EventAccount* account = nullptr;  // the owner's, since events outlive us
+    EventAccount* account = nullptr;  // of events; outlives the queue pair
   };
 
-  // Everything borrowed outlives the queue pair. 0; EINVAL (capacity beyond
-  // limits.h); EOPNOTSUPP (type); what AllocateQpn gave, told on stderr.
+  // Everything that Config points to outlives the queue pair. 0; EINVAL
+  // (capacity beyond limits.h); EOPNOTSUPP (type); ENOMEM; AllocateQpn's error,
+  // which a line on stderr explains.
   static int Create(const Config& config, std::shared_ptr<QueuePair>* out);
-  // Ends all traffic; nothing is completed any more, and completions that were
-  // not polled are gone, as with most hardware.
+  // Ends all traffic. Nothing completes any more, and completions that were not
+  // polled are dropped, as by most hardware.
   ~QueuePair() override;
 
   QueuePair(Passkey, const Config& config, uint32_t qpn, QueueMemory queues);
 
   uint32_t qpn() const { return qpn_; }
   int lane_index() const { return lane_index_; }
-  // As it was created.
+  // The type at creation.
   transport::QpType type() const { return type_; }
   ProtectionDomain* pd() const { return pd_; }
   const transport::QpCapacity& capacity() const {
     return transport_->config().capacity;
   }
   bool signal_all() const { return signal_all_; }
-  // Bytes; 0 of another type than raw packets.
+  // Bytes; 0: no segmentation.
   uint32_t max_tso_header() const {
     return particulars_ != nullptr ? particulars_->max_tso_header : 0;
   }
 
-  // ibv_modify_qp(3). In the address vectors, `destination`, `gid_index` and
-  // the GRH's fields are the caller's; the rest is found here. To RESET also
-  // drops completions that were not polled. 0 or errno.
+  // ibv_modify_qp(3). The caller sets `destination`, `gid_index` and the GRH's
+  // fields of the address vectors; this sets the rest. A transition to RESET
+  // also drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
   // ibv_qp_attach_comp_cntr(3): `kinds` by transport::CountedCompletion. 0 or
@@ -88,22 +88,23 @@ class QueuePair final : public transport::EventSink {
 
   // --- Raw packets: ibv_create_flow(3).
 
-  // Where a rule sends what it takes; null of another type.
+  // Where flow rules deliver frames; null for other types.
   transport::FrameDestination* frame_destination() { return raw(); }
-  // Rules that send to it. Raw packets only: they can be added and removed.
+  // Flow rules that deliver to it. AddFlow and RemoveFlow: raw packets only.
   int flows() const {
     return particulars_ != nullptr ? particulars_->flows.load() : 0;
   }
   void AddFlow() { ++particulars_->flows; }
   void RemoveFlow() { --particulars_->flows; }
 
-  // --- Multicast: ibv_attach_mcast(3). EINVAL (no datagrams, or `group` is no
-  // group; not attached), or what joining gave. Attached twice is once.
+  // --- Multicast: ibv_attach_mcast(3). 0; EINVAL (the type cannot join,
+  // `group` is not a multicast address, or it is not attached); the error of
+  // joining. Attaching twice is the same as once.
   int AttachMulticast(const wire::IpAddress& group);
   int DetachMulticast(const wire::IpAddress& group);
   bool AttachedToAny();
 
-  // --- XRC targets, which several handles may share.
+  // --- XRC targets: several handles may share one.
   struct Listener {
     EventQueue* async = nullptr;
     void* element = nullptr;
@@ -112,14 +113,15 @@ class QueuePair final : public transport::EventSink {
   // Events go to each listener. Throws bad_alloc.
   void Listen(const Listener& listener);
   void StopListening(const EventAccount* account);
-  // An SRQ of the domain goes, and is not found there any more.
+  // An SRQ of the domain is about to be destroyed. The domain no longer finds
+  // it.
   void ForgetSrq(const transport::ReceiveSource* srq);
 
   // The CQ has overrun. No lane's lock held.
   void OnCqError();
 
-  // Posts work under one hold of the lane's lock; what was posted is
-  // transmitted when it ends.
+  // Posts work requests while it holds the lane's lock. The destructor
+  // transmits them.
   class Posting {
    public:
     explicit Posting(QueuePair& qp);
@@ -127,8 +129,8 @@ class QueuePair final : public transport::EventSink {
     Posting(const Posting&) = delete;
     Posting& operator=(const Posting&) = delete;
 
-    // 0 or errno, as transport::QueuePair; EFAULT: inline data is not readable.
-    // A datagram's address has no UDP port yet; what choosing one gave.
+    // 0 or errno, as transport::QueuePair; EFAULT: inline data is not readable;
+    // the error of choosing a UDP source port for a datagram.
     int Send(const transport::SendRequest& request);
     // All of them or none.
     int SendAll(std::span<const transport::SendRequest> requests);
@@ -138,8 +140,8 @@ class QueuePair final : public transport::EventSink {
     int SendComplete(const transport::SendRequest& request);
     int SendInline(const transport::SendRequest& request);
     int SendSegmented(const transport::SendRequest& request);
-    // When the first of it was posted that a time matters to: receives need
-    // none, and reading the clock is a good part of what one takes.
+    // The time of the first post that needs one. Receives do not: reading the
+    // clock is a large part of their cost.
     transport::Time Now();
 
     QueuePair& qp_;
@@ -152,9 +154,9 @@ class QueuePair final : public transport::EventSink {
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
 
  private:
-  // What only datagrams, raw packets and XRC targets need.
+  // Members that only datagrams, raw packets and XRC targets need.
   struct Particulars {
-    // The last one that ChoosePort has found; port 0: none.
+    // The result of the last ChoosePort; port 0: none.
     struct ChosenPort {
       wire::IpAddress source;
       uint32_t flow_label = 0;
@@ -180,10 +182,10 @@ class QueuePair final : public transport::EventSink {
   transport::RawPacketQueuePair* raw() const {
     return particulars_ != nullptr ? particulars_->raw : nullptr;
   }
-  // Its completion queues know it, or, when there is no memory (bad_alloc),
-  // neither they nor the lane do.
+  // Registers with the completion queues. Throws bad_alloc, and then neither
+  // they nor the lane know the queue pair.
   void AttachToCqs();
-  // Lane's lock held.
+  // The lane's lock is held.
   void ForgetCompletions();
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.
   int ChoosePort(uint32_t remote_qpn, transport::AddressVector* av);
@@ -207,8 +209,10 @@ class QueuePair final : public transport::EventSink {
   const bool signal_all_;
   Lane& lane_;
   const std::unique_ptr<Particulars> particulars_;  // null: none
-  QueueMemory queues_;  // the application's; null: the transport's own
-  // Guarded by the lane's lock. Null once it is being destroyed.
+  // Memory of the queues, from the application's allocator; null: the
+  // transport's own.
+  QueueMemory queues_;
+  // Guarded by the lane's lock. Null during destruction.
   std::unique_ptr<transport::QueuePair> transport_;
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/random.h"
+#include "transport/qp/qp_type.h"
 
 namespace rxe_user {
 namespace {
@@ -16,24 +17,6 @@ constexpr std::string_view kMagic = "rxe_user-stat ";
 constexpr std::string_view kEnd = "end";
 
 bool IsPlain(char c) { return c > ' ' && c < 0x7f && c != '"'; }
-
-const char* TypeName(transport::QpType type) {
-  switch (type) {
-    case transport::QpType::kRc:
-      return "RC";
-    case transport::QpType::kUc:
-      return "UC";
-    case transport::QpType::kUd:
-      return "UD";
-    case transport::QpType::kRawPacket:
-      return "RAW_PACKET";
-    case transport::QpType::kXrcInitiator:
-      return "XRC_INI";
-    case transport::QpType::kXrcTarget:
-      return "XRC_TGT";
-  }
-  return "UNKNOWN";
-}
 
 const char* StateName(transport::QpState state) {
   switch (state) {
@@ -108,7 +91,7 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
   out->Begin("queue_pair");
   out->Number("lane", lane);
   out->Number("qpn", qp.qpn);
-  out->Word("type", TypeName(qp.type));
+  out->Word("type", transport::TraitsOf(qp.type).name);
   out->Word("state", StateName(qp.state));
   if (qp.path_mtu != 0 && !qp.destination.is_unspecified()) {
     out->Number("peer_qpn", qp.dest_qpn);

@@ -212,6 +212,9 @@ TEST(GoldenFilesTest, HardwareIsHere) {
   if (HardwareFiles().empty()) {
     GTEST_SKIP() << "no captures of hardware: see tests/golden/README.md";
   }
+  for (const std::string& path : HardwareFiles()) {
+    EXPECT_FALSE(ReadCapture(path).empty()) << path;
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -338,46 +339,47 @@ TEST_P(ViewTest, ProgramsWithSanitizers) {
   EXPECT_EQ(r.text, "detect_leaks=0:verify_asan_link_order=0\n");
 }
 
-// The purpose of the index: a node with many containers.
+// The purpose of the index: a node with many containers. All tests share the
+// interfaces, since the kernel takes seconds to create and remove them.
 class ManyDevicesTest : public ViewTest {
  protected:
   static constexpr int kDevices = 1000;
 
-  void SetUp() override {
-    ViewTest::SetUp();
-    if (IsSkipped()) return;
-    const fs::path batch = root_ / "batch";
-    std::ofstream out(batch);
+  static void SetUpTestSuite() {
+    std::ostringstream links;
     for (int i = 0; i < kDevices; i += 2) {
       const std::string a = "many" + std::to_string(i),
                         b = "many" + std::to_string(i + 1);
-      out << "link add " << a << " type veth peer name " << b << "\n";
+      links << "link add " << a << " type veth peer name " << b << "\n";
       for (int k = i; k < i + 2; ++k) {
-        out << "link set many" << k << " addrgenmode none up\naddr add 10.9."
-            << k / 250 << "." << k % 250 + 1 << "/32 dev many" << k << "\n";
+        links << "link set many" << k << " addrgenmode none up\naddr add 10.9."
+              << k / 250 << "." << k % 250 + 1 << "/32 dev many" << k << "\n";
       }
     }
-    out.close();
-    if (system(("ip -batch " + batch.string()).c_str()) != 0) {
-      Clean();
+    made_ = Ip("-batch", links.str());
+  }
+  static void TearDownTestSuite() {
+    std::ostringstream links;
+    for (int i = 0; i < kDevices; i += 2) links << "link del many" << i << "\n";
+    Ip("-force -batch", links.str());
+  }
+  void SetUp() override {
+    ViewTest::SetUp();
+    if (!IsSkipped() && !made_) {
       GTEST_SKIP() << "needs ip, and a namespace to change";
     }
   }
-  void TearDown() override {
-    Clean();
-    ViewTest::TearDown();
+
+ private:
+  // Whether all of `commands` succeeded.
+  static bool Ip(const std::string& options, const std::string& commands) {
+    FILE* const ip = popen(("ip " + options + " - 2>/dev/null").c_str(), "w");
+    if (ip == nullptr) return false;
+    std::fwrite(commands.data(), 1, commands.size(), ip);
+    return pclose(ip) == 0;
   }
-  void Clean() {
-    const fs::path batch = root_ / "batch";
-    std::ofstream out(batch);
-    for (int i = 0; i < kDevices; i += 2) out << "link del many" << i << "\n";
-    out.close();
-    if (system(
-            ("ip -force -batch " + batch.string() + " 2>/dev/null").c_str()) !=
-        0) {
-      // These were never created.
-    }
-  }
+
+  static inline bool made_ = false;
 };
 
 INSTANTIATE_TEST_SUITE_P(Users, ManyDevicesTest, testing::Values(false),

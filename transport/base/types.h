@@ -25,6 +25,7 @@ inline constexpr Time kSecond = 1000 * kMillisecond;
 // Identity of a protection domain, unique within one device context.
 using PdId = uint32_t;
 
+// transport/qp/qp_type.h says what each has.
 enum class QpType : uint8_t {
   kRc = 2,
   kUc = 3,
@@ -33,12 +34,6 @@ enum class QpType : uint8_t {
   kXrcInitiator = 9,
   kXrcTarget = 10,
 };
-
-// XRC has no receive queues: initiators receive nothing, targets use the SRQs
-// of their domain.
-constexpr bool IsXrc(QpType type) {
-  return type == QpType::kXrcInitiator || type == QpType::kXrcTarget;
-}
 
 // IBA vol. 1, 10.3.1: the queue pair state machine.
 enum class QpState : uint8_t {

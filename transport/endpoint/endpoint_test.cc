@@ -1,6 +1,7 @@
 #include "transport/endpoint/endpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <random>
 
@@ -167,9 +168,12 @@ TEST_F(EndpointTest, UnknownQueuePair) {
   EXPECT_EQ(peer.endpoint.Find(WirePeer::kQpn), peer.qp.get());
 }
 
+// Every packet is counted once, and many come as far as the queue pair.
 TEST_F(EndpointTest, RandomBytes) {
+  constexpr int kPackets = 20000;
+  std::array<uint64_t, kDropKinds + 1> found{};  // by Disposition
   std::mt19937 random(1);
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < kPackets; ++i) {
     Bytes packet(random() % 400);
     for (uint8_t& byte : packet) byte = static_cast<uint8_t>(random());
     if (packet.size() >= 16) {
@@ -182,7 +186,7 @@ TEST_F(EndpointTest, RandomBytes) {
       packet[11] = static_cast<uint8_t>(96 + packet[11] % 8);
       Sign(&packet);
     }
-    peer.Deliver(packet);
+    ++found[static_cast<size_t>(peer.Deliver(packet))];
     if (peer.qp->state() == QpState::kErr) {
       peer.Transmit();
       peer.Modify(QpState::kReset);
@@ -190,6 +194,11 @@ TEST_F(EndpointTest, RandomBytes) {
     }
     if (i % 7 == 0) peer.Transmit();
   }
+  EXPECT_EQ(peer.endpoint.counters().rx_datagrams, uint64_t{kPackets});
+  for (size_t kind = 0; kind < kDropKinds; ++kind) {
+    EXPECT_EQ(dropped(static_cast<Disposition>(kind)), found[kind]) << kind;
+  }
+  EXPECT_GT(found[static_cast<size_t>(Disposition::kDelivered)], 100u);
 }
 
 // --- IP IDs.

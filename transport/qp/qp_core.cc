@@ -1,11 +1,14 @@
 #include "transport/qp/qp_core.h"
 
+#include "transport/qp/qp_type.h"
+
 namespace transport {
 
 namespace {
 
 bool HasReceiveQueue(const QpConfig& config) {
-  return config.srq == nullptr && !IsXrc(config.type);
+  return config.srq == nullptr &&
+         TraitsOf(config.type).receives_from == ReceivesFrom::kOwnQueue;
 }
 
 // The receive queue comes first: its size keeps the send queue aligned.

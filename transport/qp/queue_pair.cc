@@ -50,7 +50,7 @@ QpReport QueuePair::Report() const {
 // --- Calls by the application.
 
 bool QueuePair::Offers(SendOpcode opcode) const {
-  return IsOffered(config().type, opcode) &&
+  return TraitsOf(config().type).Offers(opcode) &&
          (opcode < SendOpcode::kFlush || config().memory_placement);
 }
 
@@ -314,7 +314,8 @@ void QueuePair::FlushSends(Time now) {
 void QueuePair::FlushReceives(Time now) {
   receiver_.Flush(now);
   const bool shared =
-      config().srq != nullptr || config().type == QpType::kXrcTarget;
+      config().srq != nullptr ||
+      TraitsOf(config().type).receives_from == ReceivesFrom::kDomainSrqs;
   if (shared && !last_wqe_reported_) {
     last_wqe_reported_ = true;
     RaiseEvent(QpEvent::kLastWqeReached);

@@ -27,6 +27,7 @@
 #include "transport/qp/message_receiver.h"
 #include "transport/qp/peer_port.h"
 #include "transport/qp/qp_core.h"
+#include "transport/qp/qp_type.h"
 
 namespace transport {
 
@@ -172,7 +173,7 @@ class QueuePair : public EndpointQp {
     return state() == QpState::kRts || state() == QpState::kSqd;
   }
   bool has_service_fields() const {
-    return is_datagram() || config().type == QpType::kRawPacket;
+    return TraitsOf(config().type).has_request_fields();
   }
   // Without a connection: any source may send.
   bool is_datagram() const { return core_.transport == wire::Transport::kUd; }

@@ -102,20 +102,6 @@ constexpr SendOperation kUnknown;
 
 }  // namespace
 
-bool IsOffered(QpType type, SendOpcode opcode) {
-  if (type == QpType::kRawPacket) {
-    return opcode == SendOpcode::kSend || opcode == SendOpcode::kTso;
-  }
-  if (type == QpType::kUd) {
-    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm ||
-           opcode == SendOpcode::kTso;
-  }
-  if (opcode == SendOpcode::kTso) return false;
-  if (type != QpType::kUc) return true;
-  const SendKind kind = GetSendOperation(opcode).kind;
-  return kind == SendKind::kLocal || kind == SendKind::kMessage;
-}
-
 const SendOperation& GetSendOperation(SendOpcode opcode) {
   const auto i = static_cast<size_t>(opcode);
   return i < kTable.size() ? kTable[i] : kUnknown;

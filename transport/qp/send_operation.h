@@ -42,11 +42,6 @@ struct SendOperation {
   }
 };
 
-// Whether queue pairs of `type` offer `opcode` (manual page ibv_post_send(3)).
-// UC offers SEND with invalidate, for which the specification has no opcode:
-// see wire/opcode.cc.
-bool IsOffered(QpType type, SendOpcode opcode);
-
 // Accepts any value, also without enumerator.
 const SendOperation& GetSendOperation(SendOpcode opcode);
 

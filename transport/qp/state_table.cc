@@ -1,22 +1,14 @@
 #include "transport/qp/state_table.h"
 
 #include <cerrno>
-#include <span>
+
+#include "transport/qp/qp_type.h"
 
 namespace transport {
 namespace {
 
-struct Row {
-  QpState from;
-  QpState to;
-  uint32_t required;
-  uint32_t optional;
-};
-
+using Row = TransitionRow;
 using enum QpState;
-
-// FindTransition adds the transitions to RESET and ERR to each table: they are
-// possible from every state and take no attributes.
 
 // Required for RTR by every connected type.
 constexpr uint32_t kToPeer = kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn;
@@ -105,35 +97,24 @@ constexpr Row kXrcTargetTable[] = {
          kQpPkeyIndex | kQpMinRnrTimer | kMigration},
 };
 
-std::span<const Row> TableOf(QpType type) {
-  switch (type) {
-    case QpType::kRc:
-      return kRcTable;
-    case QpType::kUc:
-      return kUcTable;
-    case QpType::kUd:
-      return kUdTable;
-    case QpType::kRawPacket:
-      return kRawPacketTable;
-    case QpType::kXrcInitiator:
-      return kXrcInitiatorTable;
-    case QpType::kXrcTarget:
-      return kXrcTargetTable;
-  }
-  return {};
-}
-
 bool Exists(QpState state) {
   return static_cast<uint8_t>(state) <= static_cast<uint8_t>(kErr);
 }
 
 }  // namespace
 
+constinit const TransitionTable kRcTransitions = kRcTable;
+constinit const TransitionTable kUcTransitions = kUcTable;
+constinit const TransitionTable kUdTransitions = kUdTable;
+constinit const TransitionTable kRawPacketTransitions = kRawPacketTable;
+constinit const TransitionTable kXrcInitiatorTransitions = kXrcInitiatorTable;
+constinit const TransitionTable kXrcTargetTransitions = kXrcTargetTable;
+
 Transition FindTransition(QpType type, QpState from, QpState to) {
-  const std::span<const Row> table = TableOf(type);
-  if (table.empty() || !Exists(from)) return {};
+  const QpTypeTraits* const traits = FindTraits(static_cast<uint32_t>(type));
+  if (traits == nullptr || !Exists(from)) return {};
   if (to == kReset || to == kErr) return {.allowed = true};
-  for (const Row& row : table) {
+  for (const Row& row : *traits->transitions) {
     if (row.from == from && row.to == to) {
       return {true, row.required, row.optional};
     }
@@ -153,7 +134,7 @@ int CheckTransition(QpType type, QpState from, QpState to, uint32_t mask) {
 }
 
 Posting PostingSend(QpType type, QpState state) {
-  if (type == QpType::kXrcTarget) return Posting::kRefused;
+  if (!TraitsOf(type).requests) return Posting::kRefused;
   switch (state) {
     case kReset:
     case kInit:
@@ -171,7 +152,7 @@ Posting PostingSend(QpType type, QpState state) {
 }
 
 Posting PostingReceive(QpType type, QpState state) {
-  if (type == QpType::kXrcTarget || type == QpType::kXrcInitiator) {
+  if (TraitsOf(type).receives_from != ReceivesFrom::kOwnQueue) {
     return Posting::kRefused;
   }
   switch (state) {

@@ -6,6 +6,7 @@
 #define TRANSPORT_QP_STATE_TABLE_H_
 
 #include <cstdint>
+#include <span>
 
 #include "transport/base/types.h"
 #include "transport/qp/attributes.h"
@@ -19,6 +20,23 @@ struct Transition {
   uint32_t required = 0;
   uint32_t optional = 0;
 };
+
+// A transition of one type. FindTransition adds those to RESET and ERR, which
+// are possible from every state and take no attributes.
+struct TransitionRow {
+  QpState from;
+  QpState to;
+  uint32_t required;
+  uint32_t optional;
+};
+using TransitionTable = std::span<const TransitionRow>;
+
+extern const TransitionTable kRcTransitions;
+extern const TransitionTable kUcTransitions;
+extern const TransitionTable kUdTransitions;
+extern const TransitionTable kRawPacketTransitions;
+extern const TransitionTable kXrcInitiatorTransitions;
+extern const TransitionTable kXrcTargetTransitions;
 
 // Unknown types allow no transition.
 Transition FindTransition(QpType type, QpState from, QpState to);

@@ -1,31 +1,14 @@
 #include "transport/testing/bring_up.h"
 
+#include "transport/qp/state_table.h"
+
 namespace transport {
 
 uint32_t RequiredAttributes(QpType type, QpState to) {
-  if (type == QpType::kUd) {
-    return kQpState | (to == QpState::kInit  ? kQpPkeyIndex | kQpPort | kQpQkey
-                       : to == QpState::kRts ? kQpSqPsn
-                                             : 0u);
-  }
-  if (type == QpType::kRawPacket) {
-    return kQpState | (to == QpState::kInit ? uint32_t{kQpPort} : 0u);
-  }
-  const bool requests = type == QpType::kRc || type == QpType::kXrcInitiator;
-  const bool responds = type == QpType::kRc || type == QpType::kXrcTarget;
-  switch (to) {
-    case QpState::kInit:
-      return kQpState | kQpPkeyIndex | kQpPort | kQpAccessFlags;
-    case QpState::kRtr:
-      return kQpState | kQpAv | kQpPathMtu | kQpDestQpn | kQpRqPsn |
-             (responds ? kQpMaxDestRdAtomic | kQpMinRnrTimer : 0u);
-    case QpState::kRts:
-      return kQpState | kQpSqPsn |
-             (requests || responds ? uint32_t{kQpTimeout} : 0u) |
-             (requests ? kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic : 0u);
-    default:
-      return kQpState;
-  }
+  const QpState from = to == QpState::kRts   ? QpState::kRtr
+                       : to == QpState::kRtr ? QpState::kInit
+                                             : QpState::kReset;
+  return kQpState | FindTransition(type, from, to).required;
 }
 
 QpAttributes ConnectionTo(uint32_t peer_qpn, const wire::IpAddress& source,

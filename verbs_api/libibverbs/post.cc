@@ -1,5 +1,5 @@
 // ibv_post_send(3), ibv_post_recv(3), ibv_post_srq_recv(3).
-#include "transport/qp/send_operation.h"
+#include "transport/qp/qp_type.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "wire/headers.h"
@@ -59,12 +59,12 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
       return EINVAL;
   }
   request->opcode = static_cast<transport::SendOpcode>(opcode);
-  const transport::QpType type = qp.pair->type();
-  if (type == transport::QpType::kXrcInitiator) {
+  const transport::QpTypeTraits& traits = transport::TraitsOf(qp.pair->type());
+  if (traits.target == transport::SendTarget::kSrq) {
     request->remote_srqn = wr.qp_type.xrc.remote_srqn;
-  } else if (type == transport::QpType::kUd) {
+  } else if (traits.target == transport::SendTarget::kAddress) {
     // Without an offered opcode the union does not hold an address handle.
-    if (!transport::IsOffered(type, request->opcode)) return EINVAL;
+    if (!traits.Offers(request->opcode)) return EINVAL;
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
     request->ah = &ah->av;

@@ -4,58 +4,40 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/objects/limits.h"
+#include "transport/qp/qp_type.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
 namespace {
 
-// The ibv_wr_* operations that each queue pair type supports.
-constexpr uint64_t kUdSendOps =
-    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr uint64_t kUcSendOps =
-    kUdSendOps | IBV_QP_EX_WITH_RDMA_WRITE |
-    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV |
-    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-constexpr uint64_t kRcSendOps = kUcSendOps | IBV_QP_EX_WITH_RDMA_READ |
-                                IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                                IBV_QP_EX_WITH_ATOMIC_WRITE | kQpExWithFlush;
+// The ibv_wr_* operations of a queue pair. The bits of the flags are the
+// numbers of the opcodes, except for the last two.
+constexpr uint64_t kPlacementOps = kQpExWithFlush | IBV_QP_EX_WITH_ATOMIC_WRITE;
+constexpr int kPlacementShift = 3;
+static_assert(IBV_QP_EX_WITH_RDMA_WRITE == 1 << IBV_WR_RDMA_WRITE);
+static_assert(IBV_QP_EX_WITH_TSO == 1 << IBV_WR_TSO);
+static_assert(IBV_QP_EX_WITH_ATOMIC_WRITE ==
+              1 << IBV_WR_ATOMIC_WRITE >> kPlacementShift);
+static_assert(kQpExWithFlush ==
+              1 << static_cast<int>(transport::SendOpcode::kFlush) >>
+                  kPlacementShift);
 
-constexpr uint64_t kRawSendOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
-
-uint64_t SendOps(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RAW_PACKET:
-      return kRawSendOps;
-    case IBV_QPT_UD:
-      return kUdSendOps | IBV_QP_EX_WITH_TSO;
-    case IBV_QPT_UC:
-      return kUcSendOps;
-    default:
-      return kRcSendOps;
-  }
+uint64_t SendOps(const transport::QpTypeTraits& traits) {
+  return (traits.offered & (IBV_QP_EX_WITH_TSO * 2 - 1)) |
+         (traits.offered >> kPlacementShift & kPlacementOps);
 }
 
 // A UD queue pair does not receive its own multicast datagrams.
-uint32_t CreateFlags(ibv_qp_type type) {
-  return type == IBV_QPT_UD ? uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
+uint32_t CreateFlags(const transport::QpTypeTraits& traits) {
+  return traits.joins_groups ? uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
 }
 
 // Returns 0 for a supported type, or an errno value.
 int CheckType(const ibv_qp_type& type) {
-  switch (Raw(type)) {
-    case IBV_QPT_RC:
-    case IBV_QPT_UC:
-    case IBV_QPT_UD:
-    case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV:
-    case IBV_QPT_RAW_PACKET:
-      return 0;
-    case IBV_QPT_DRIVER:
-      return EOPNOTSUPP;
-  }
-  return EINVAL;
+  if (transport::FindTraits(static_cast<uint32_t>(Raw(type))) != nullptr)
+    return 0;
+  return Raw(type) == IBV_QPT_DRIVER ? EOPNOTSUPP : EINVAL;
 }
 
 std::unique_ptr<Qp> NewQp(bool extended, uint64_t send_ops) {
@@ -96,7 +78,9 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   // An XRC target has an XRC domain instead of a PD; an initiator receives
   // nothing.
   if (attr.qp_type == IBV_QPT_XRC_RECV) return Fail(EINVAL);
-  const bool receives = attr.qp_type != IBV_QPT_XRC_SEND;
+  const auto type = static_cast<transport::QpType>(attr.qp_type);
+  const bool receives = transport::TraitsOf(type).receives_from !=
+                        transport::ReceivesFrom::kNothing;
   Cq* send_cq = Find(attr.send_cq);
   Cq* recv_cq = receives ? Find(attr.recv_cq) : send_cq;
   ibv_srq* const ibv_srq = receives ? attr.srq : nullptr;
@@ -112,7 +96,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   std::unique_ptr<Qp> qp = NewQp(extended, send_ops);
   ibv_qp* const base = qp->base;
   rxe_user::QueuePair::Config config;
-  config.type = static_cast<transport::QpType>(attr.qp_type);
+  config.type = type;
   config.pd = pd->domain.get();
   config.send_cq = send_cq->queue.get();
   config.recv_cq = recv_cq->queue.get();
@@ -229,16 +213,14 @@ constexpr int kKnownMask = (IBV_QP_DEST_QPN << 1) - 1;
 
 // Ignores attributes that only the other half of an RC queue pair has, as the
 // kernel does: programs set up both ends of an XRC connection like RC.
-int WithoutOtherHalf(ibv_qp_type type, int mask) {
-  switch (type) {
-    case IBV_QPT_XRC_SEND:
-      return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    case IBV_QPT_XRC_RECV:
-      return mask &
-             ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
-    default:
-      return mask;
+int WithoutOtherHalf(const transport::QpTypeTraits& traits, int mask) {
+  if (!traits.responds) {
+    mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   }
+  if (!traits.requests) {
+    mask &= ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  }
+  return mask;
 }
 
 }  // namespace
@@ -270,8 +252,10 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
                  : Fail(EINVAL);
     }
     if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
+    const transport::QpTypeTraits& traits =
+        transport::TraitsOf(static_cast<transport::QpType>(attr->qp_type));
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
-        (attr->create_flags & ~CreateFlags(attr->qp_type)) != 0) {
+        (attr->create_flags & ~CreateFlags(traits)) != 0) {
       return Fail(EOPNOTSUPP);
     }
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
@@ -290,15 +274,14 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
     uint32_t max_tso_header = 0;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
       max_tso_header = attr->max_tso_header;
-      if (max_tso_header != 0 && attr->qp_type != IBV_QPT_RAW_PACKET &&
-          attr->qp_type != IBV_QPT_UD) {
+      if (max_tso_header != 0 && !traits.Offers(transport::SendOpcode::kTso)) {
         return Fail(EOPNOTSUPP);
       }
     }
     const bool extended =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
-    if ((send_ops & ~SendOps(attr->qp_type)) != 0) return Fail(EOPNOTSUPP);
+    if ((send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
     // The extended structure begins with the members of the plain one.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
@@ -373,7 +356,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
   return ErrnoCall([&]() -> int {
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr) return EINVAL;
-    mask = WithoutOtherHalf(ibv->qp_type, mask);
+    mask = WithoutOtherHalf(transport::TraitsOf(qp->pair->type()), mask);
     if ((mask & IBV_QP_RATE_LIMIT) != 0) return EOPNOTSUPP;
     if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) return EINVAL;
     const auto has = [mask](int bit) { return (mask & bit) != 0; };

@@ -4,6 +4,7 @@
 // ibv_wr_complete fails and posts nothing.
 #include <cstring>
 
+#include "transport/qp/qp_type.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "wire/headers.h"
@@ -15,6 +16,10 @@ using transport::SendOpcode;
 
 ExtendedQp* Self(ibv_qp_ex* qp) {
   return static_cast<ExtendedQp::Part*>(qp)->self;
+}
+
+transport::SendTarget TargetOf(const ExtendedQp& qp) {
+  return transport::TraitsOf(qp.pair->type()).target;
 }
 
 void Wrong(WorkBuilder& builder, int error) {
@@ -222,7 +227,7 @@ void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
 void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || builder.data.empty() ||
-        Self(qp)->pair->type() != transport::QpType::kUd) {
+        TargetOf(*Self(qp)) != transport::SendTarget::kAddress) {
       return Wrong(builder, EINVAL);
     }
     const Ah* const ah = FindAddress(*Self(qp), ibv_ah);
@@ -237,7 +242,7 @@ void WrSetUdAddr(ibv_qp_ex* qp, ibv_ah* ibv_ah, uint32_t qpn, uint32_t qkey) {
 void WrSetXrcSrqn(ibv_qp_ex* qp, uint32_t srqn) {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || builder.data.empty() ||
-        Self(qp)->pair->type() != transport::QpType::kXrcInitiator) {
+        TargetOf(*Self(qp)) != transport::SendTarget::kSrq) {
       return Wrong(builder, EINVAL);
     }
     builder.data.back().is_addressed = true;
@@ -321,7 +326,7 @@ void Leave(WorkBuilder& builder) {
 int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
-  const bool xrc = qp->pair->type() == transport::QpType::kXrcInitiator;
+  const bool xrc = TargetOf(*qp) == transport::SendTarget::kSrq;
   for (size_t i = 0; i < builder.requests.size(); ++i) {
     transport::SendRequest& request = builder.requests[i];
     const WorkBuilder::Data& data = builder.data[i];

@@ -1,0 +1,133 @@
+// What sets the queue pair types apart: a row of one table for each.
+//
+// The rest of the engine asks for a property, not for a type. What a type needs
+// beside its row: a transition table (state_table.h), and the class that
+// transport/queue_pairs.cc makes.
+#ifndef TRANSPORT_QP_QP_TYPE_H_
+#define TRANSPORT_QP_QP_TYPE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+
+#include "transport/base/types.h"
+#include "transport/qp/state_table.h"
+
+namespace transport {
+
+// What a send request names, beside its own operation.
+enum class SendTarget : uint8_t {
+  kPeer,     // nothing: the queue pair has a connection
+  kSrq,      // an SRQ of the connection's peer (XRC)
+  kAddress,  // an address and the queue pair there
+  kFrame,    // nothing: the payload begins with an Ethernet header
+};
+
+// Where messages that need a receive request take it from.
+enum class ReceivesFrom : uint8_t {
+  kNothing,     // there are none
+  kOwnQueue,    // the queue pair's receive queue, or the SRQ that it was given
+  kDomainSrqs,  // the SRQ of its XRC domain that the request names
+};
+
+struct QpTypeTraits {
+  const char* name = nullptr;  // for `rxe-user stat`; null: no such type
+  const TransitionTable* transitions = nullptr;
+  // Has a requester, a responder. One without is not given the attributes of
+  // the other half (retries, outstanding READs).
+  bool requests = true;
+  bool responds = true;
+  ReceivesFrom receives_from = ReceivesFrom::kOwnQueue;
+  SendTarget target = SendTarget::kPeer;
+  // All queue pairs of the kind are in one lane of a device
+  // (docs/design/progress.md, "Lanes").
+  bool one_lane = false;
+  bool joins_groups = false;  // ibv_attach_mcast(3)
+  // The send opcodes that it takes (ibv_post_send(3)), a bit each.
+  uint32_t offered = 0;
+
+  bool Offers(SendOpcode opcode) const {
+    const auto bit = static_cast<unsigned>(opcode);
+    return bit < 32 && (offered >> bit & 1) != 0;
+  }
+  // Its send requests have fields that those of a connection lack.
+  bool has_request_fields() const { return target >= SendTarget::kAddress; }
+};
+
+namespace internal {
+
+constexpr uint32_t Bits(std::initializer_list<SendOpcode> opcodes) {
+  uint32_t bits = 0;
+  for (const SendOpcode opcode : opcodes) {
+    bits |= 1u << static_cast<unsigned>(opcode);
+  }
+  return bits;
+}
+
+using enum SendOpcode;
+inline constexpr uint32_t kSegmented = Bits({kTso});
+inline constexpr uint32_t kDatagrams = Bits({kSend, kSendWithImm});
+// The specification has no opcode for SEND with invalidate on UC: see
+// wire/opcode.cc.
+inline constexpr uint32_t kUnacknowledged =
+    kDatagrams | Bits({kRdmaWrite, kRdmaWriteWithImm, kSendWithInvalidate,
+                       kLocalInvalidate, kBindMw});
+inline constexpr uint32_t kReliable =
+    kUnacknowledged |
+    Bits({kRdmaRead, kCompareSwap, kFetchAdd, kFlush, kAtomicWrite});
+
+inline constexpr size_t kQpTypes = 11;
+
+constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
+  std::array<QpTypeTraits, kQpTypes> table{};
+  const auto row = [&table](QpType type) -> QpTypeTraits& {
+    return table[static_cast<size_t>(type)];
+  };
+  row(QpType::kRc) = {
+      .name = "RC", .transitions = &kRcTransitions, .offered = kReliable};
+  row(QpType::kUc) = {
+      .name = "UC", .transitions = &kUcTransitions, .offered = kUnacknowledged};
+  row(QpType::kUd) = {.name = "UD",
+                      .transitions = &kUdTransitions,
+                      .target = SendTarget::kAddress,
+                      .joins_groups = true,
+                      .offered = kDatagrams | kSegmented};
+  row(QpType::kRawPacket) = {.name = "RAW_PACKET",
+                             .transitions = &kRawPacketTransitions,
+                             .target = SendTarget::kFrame,
+                             .offered = Bits({kSend}) | kSegmented};
+  row(QpType::kXrcInitiator) = {.name = "XRC_INI",
+                                .transitions = &kXrcInitiatorTransitions,
+                                .responds = false,
+                                .receives_from = ReceivesFrom::kNothing,
+                                .target = SendTarget::kSrq,
+                                .one_lane = true,
+                                .offered = kReliable};
+  row(QpType::kXrcTarget) = {.name = "XRC_TGT",
+                             .transitions = &kXrcTargetTransitions,
+                             .requests = false,
+                             .receives_from = ReceivesFrom::kDomainSrqs,
+                             .one_lane = true};
+  return table;
+}
+
+inline constexpr auto kQpTypeTable = MakeQpTypes();
+
+}  // namespace internal
+
+// Of a type that exists.
+inline const QpTypeTraits& TraitsOf(QpType type) {
+  return internal::kQpTypeTable[static_cast<size_t>(type)];
+}
+
+// Of any number (IBV_QPT_*); null: there is no such type.
+inline const QpTypeTraits* FindTraits(uint32_t number) {
+  if (number >= internal::kQpTypes) return nullptr;
+  const QpTypeTraits& traits = internal::kQpTypeTable[number];
+  return traits.name != nullptr ? &traits : nullptr;
+}
+
+}  // namespace transport
+
+#endif  // TRANSPORT_QP_QP_TYPE_H_

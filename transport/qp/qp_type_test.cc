@@ -1,0 +1,73 @@
+#include "transport/qp/qp_type.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/qp/send_operation.h"
+
+namespace transport {
+namespace {
+
+constexpr QpType kTypes[] = {QpType::kRc,           QpType::kUc,
+                             QpType::kUd,           QpType::kRawPacket,
+                             QpType::kXrcInitiator, QpType::kXrcTarget};
+
+TEST(QpTypeTest, OnlyTypesThatExistHaveTraits) {
+  std::set<std::string> names;
+  for (const QpType type : kTypes) {
+    const QpTypeTraits* const traits = FindTraits(static_cast<uint32_t>(type));
+    ASSERT_EQ(traits, &TraitsOf(type));
+    EXPECT_FALSE(traits->transitions->empty());
+    names.insert(traits->name);
+  }
+  EXPECT_EQ(names.size(), std::size(kTypes));
+  size_t found = 0;
+  for (uint32_t number = 0; number < 256; ++number) {
+    if (FindTraits(number) != nullptr) ++found;
+  }
+  EXPECT_EQ(found, std::size(kTypes));
+  EXPECT_EQ(FindTraits(0xff), nullptr);  // IBV_QPT_DRIVER
+  EXPECT_EQ(FindTraits(~0u), nullptr);
+}
+
+// The table of ibv_post_send(3): which types have an opcode.
+TEST(QpTypeTest, OffersWhatTheManualPageSays) {
+  using enum SendOpcode;
+  struct Row {
+    SendOpcode opcode;
+    std::string types;  // R: RC and XRC, U: UC, D: UD, F: raw packets
+  };
+  const std::vector<Row> rows = {
+      {kSend, "RUDF"},     {kSendWithImm, "RUD"},
+      {kRdmaWrite, "RU"},  {kRdmaWriteWithImm, "RU"},
+      {kRdmaRead, "R"},    {kCompareSwap, "R"},
+      {kFetchAdd, "R"},    {kLocalInvalidate, "RU"},
+      {kBindMw, "RU"},     {kSendWithInvalidate, "RU"},
+      {kTso, "DF"},        {kFlush, "R"},
+      {kAtomicWrite, "R"},
+  };
+  const std::vector<std::pair<QpType, char>> letters = {
+      {QpType::kRc, 'R'},
+      {QpType::kXrcInitiator, 'R'},
+      {QpType::kUc, 'U'},
+      {QpType::kUd, 'D'},
+      {QpType::kRawPacket, 'F'}};
+  for (const Row& row : rows) {
+    EXPECT_NE(GetSendOperation(row.opcode).kind, SendKind::kUnsupported);
+    for (const auto& [type, letter] : letters) {
+      EXPECT_EQ(TraitsOf(type).Offers(row.opcode),
+                row.types.find(letter) != std::string::npos)
+          << static_cast<int>(row.opcode) << ' ' << letter;
+    }
+    EXPECT_FALSE(TraitsOf(QpType::kXrcTarget).Offers(row.opcode));
+  }
+  for (const int unknown : {11, 13, 16, 31, 32, 255}) {
+    EXPECT_FALSE(TraitsOf(QpType::kRc)
+                     .Offers(SendOpcode{static_cast<uint8_t>(unknown)}));
+  }
+}
+
+}  // namespace
+}  // namespace transport
