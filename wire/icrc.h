@@ -43,8 +43,8 @@ class IcrcFlow {
                  uint16_t ip_id, bool df = true) const;
   static uint32_t Extend(uint32_t icrc, std::span<const uint8_t> next);
 
-  // The xor to the result of Begin when only these bits of the PSN and of the
-  // IP ID are flipped.
+  // How the result of Begin changes (xor) if these bits of the PSN and of the
+  // IP ID are flipped and nothing else changes.
   uint32_t Change(uint32_t psn_bits, uint16_t ip_id_bits) const;
 
   // Computes the ICRC and stores it in the last kIcrcSize bytes of
