@@ -104,7 +104,7 @@ bool PreloadView(const fs::path& library) {
   if (!CanPreload(library)) {
     std::fprintf(stderr,
                  "rxe-user run: LD_PRELOAD cannot hold %s, which has a blank "
-                 "in its name: programs find nothing of our devices in /sys "
+                 "in its name, so programs do not see our devices in /sys "
                  "and /dev\n",
                  library.c_str());
     return true;
@@ -113,7 +113,7 @@ bool PreloadView(const fs::path& library) {
       view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
   if (!place.ok()) {
     std::fprintf(stderr,
-                 "rxe-user run: programs find nothing of our devices in /sys "
+                 "rxe-user run: programs do not see our devices in /sys "
                  "and /dev: %s\n",
                  std::string(place.status().message()).c_str());
   }
@@ -209,11 +209,12 @@ int Run(char** argv, const RunOptions& options) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
   if (folder.empty()) {
-    std::fprintf(stderr,
-                 "rxe-user run: cannot tell where rxe-user and its libraries "
-                 "are, since /proc is not mounted; mount it, or put their lib "
-                 "folder into LD_LIBRARY_PATH and start %s without rxe-user\n",
-                 command);
+    std::fprintf(
+        stderr,
+        "rxe-user run: cannot find its libraries, because /proc is not "
+        "mounted; mount it, or put the lib folder into "
+        "LD_LIBRARY_PATH and start %s without rxe-user\n",
+        command);
     return kExitOurFailure;
   }
   std::error_code error;

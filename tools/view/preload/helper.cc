@@ -188,8 +188,8 @@ void TellOfNull(int error) {
   char text[256];
   const int length =
       snprintf(text, sizeof(text),
-               "rxe_user: cannot open /dev/null: %s: this program finds "
-               "nothing of our devices in /sys and /dev\n",
+               "rxe_user: cannot open /dev/null: %s: this program does not "
+               "see our devices in /sys and /dev\n",
                strerror(error));
   if (length > 0) syscall(SYS_write, 2, text, length);
 }
