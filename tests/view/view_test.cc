@@ -537,7 +537,7 @@ TEST_P(ViewTest, MissingDevNullIsNamed) {
                "if test -e /sys/class/infiniband/rxeu0; then exit 2; fi"});
   EXPECT_EQ(r.text,
             "rxe_user: cannot open /dev/null: No such file or directory: this "
-            "program finds nothing of our devices in /sys and /dev\n");
+            "program does not see our devices in /sys and /dev\n");
   EXPECT_EQ(r.exit_status, 0);
 }
 

@@ -38,7 +38,7 @@ bool SetCapture(const std::string& file) {
   if (error) return Fail(file, error.message());
   if (fs::is_regular_file(path, error)) {
     if (!IsCapture(path)) {
-      return Fail(file, "there is a file of that name which is no capture");
+      return Fail(file, "the file exists and is not a capture");
     }
     if (!fs::remove(path, error) && error) return Fail(file, error.message());
   }

@@ -148,8 +148,8 @@ TEST_F(CliTest, RunSaysWhereToCapture) {
   EXPECT_EQ(r.exit_status, 125);
   EXPECT_EQ(r.out, "");
   EXPECT_EQ(r.err,
-            "rxe-user run: cannot capture to a.pcap: there is a file of that "
-            "name which is no capture\n");
+            "rxe-user run: cannot capture to a.pcap: the file exists and "
+            "is not a capture\n");
   EXPECT_EQ(ReadAll(file), "int main() {}");
 }
 
@@ -193,7 +193,7 @@ TEST_F(CliTest, WrongUseSaysWhereToLook) {
         {{"devices", "surplus"}, "(see rxe-user devices --help)\n"},
         {{"stat", "x"}, "(see rxe-user stat --help)\n"},
         {{"decode"}, "(see rxe-user decode --help)\n"},
-        {{"run"}, "run: which command? (see rxe-user run --help)\n"},
+        {{"run"}, "run: no command given (see rxe-user run --help)\n"},
         {{"run", "-x"}, "unknown option -x (see rxe-user run --help)\n"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 2);
@@ -236,7 +236,7 @@ TEST_F(CliTest, RunSaysThatThereIsNoPlaceForTheView) {
   const std::string not_found =
       "rxe-user run: no-such-command-at-all: command not found\n";
   EXPECT_EQ(Execute({"run", "no-such-command-at-all"}, read_only).err,
-            "rxe-user run: programs find nothing of our devices in /sys and "
+            "rxe-user run: programs do not see our devices in /sys and "
             "/dev: there is no place for files in XDG_RUNTIME_DIR (/nowhere), "
             "/tmp or /dev/shm\n" +
                 not_found);

@@ -131,13 +131,13 @@ class TextOutput : public Output {
     if (!WriteLine(out_, line)) return false;
     if (c.cut_off_frames != 0 &&
         !WriteLine(out_, std::to_string(c.cut_off_frames) +
-                             " frames cut off before their headers end: "
+                             " frames cut off within their headers: "
                              "capture more of each (tcpdump -s 0)")) {
       return false;
     }
     return c.ip_fragments == 0 ||
            WriteLine(out_, std::to_string(c.ip_fragments) +
-                               " IP fragments, which are not put together: "
+                               " IP fragments, which are not reassembled: "
                                "RoCE devices send none");
   }
 

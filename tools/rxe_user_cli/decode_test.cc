@@ -523,10 +523,10 @@ TEST(DecodeTest, FramesWithoutTheirHeadersAreCountedApart) {
   EXPECT_TRUE(lines[0].ends_with(" 0 RoCEv1 frames, 1 other frames"))
       << lines[0];
   EXPECT_EQ(lines[1],
-            "3 frames cut off before their headers end: capture more of each "
+            "3 frames cut off within their headers: capture more of each "
             "(tcpdump -s 0)");
   EXPECT_EQ(lines[2],
-            "1 IP fragments, which are not put together: RoCE devices send "
+            "1 IP fragments, which are not reassembled: RoCE devices send "
             "none");
   const auto json = nlohmann::json::parse(
       Decode({.path = capture.path(), .json = true}).lines()[0]);

@@ -18,7 +18,7 @@ const Libpcap* LoadLibpcap(std::string* why) {
   void* library = dlopen("libpcap.so.0.8", RTLD_NOW);
   if (library == nullptr) library = dlopen("libpcap.so.1", RTLD_NOW);
   if (library == nullptr) {
-    *why = "captures are read by libpcap, which is not installed";
+    *why = "libpcap, which reads captures, is not installed";
     return nullptr;
   }
   static Libpcap functions;
@@ -30,7 +30,7 @@ const Libpcap* LoadLibpcap(std::string* why) {
             &functions.fopen_offline_with_tstamp_precision) ||
       !Find(library, "pcap_geterr", &functions.geterr) ||
       !Find(library, "pcap_next_ex", &functions.next_ex)) {
-    *why = "libpcap is too old: version 1.5 or later is wanted";
+    *why = "libpcap is too old: version 1.5 or later is needed";
     return nullptr;
   }
   return &functions;

@@ -45,26 +45,27 @@ constexpr char kRunHelp[] =
     "usage: rxe-user run [--capture FILE] [--sockets] [--no-view] [--]\n"
     "                    COMMAND [ARGS...]\n"
     "\n"
-    "Runs an RDMA program, unmodified, on our device: our libraries stand\n"
-    "before the system's in its LD_LIBRARY_PATH. The command takes the place\n"
-    "of rxe-user, so exit status, signals and terminal are its own. Exit\n"
-    "status 127: there is no such command; 126: it cannot be executed; 125:\n"
-    "our libraries are missing.\n"
+    "Runs an unmodified RDMA program on our device: puts our libraries first\n"
+    "in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit\n"
+    "status, signals and terminal are those of COMMAND. Exit status 127: no\n"
+    "such command; 126: it cannot be executed; 125: rxe-user failed, for\n"
+    "instance because its libraries are missing.\n"
     "\n"
-    "The command and its children find our devices in /sys/class/infiniband,\n"
-    "/sys/class/infiniband_verbs and /dev/infiniband, and no others, by a\n"
-    "library in LD_PRELOAD; and by rdma(8), of which ours is first in PATH.\n"
-    "With --no-view they see what the system has.\n"
+    "COMMAND and its children see our devices, and no others, in\n"
+    "/sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband,\n"
+    "through a library in LD_PRELOAD; and in rdma(8), because ours is first "
+    "in\n"
+    "PATH. --no-view: they see the system's devices instead.\n"
     "\n"
-    "With --capture FILE their RoCEv2 packets are in FILE, for rxe-user "
+    "--capture FILE: writes their RoCEv2 packets to FILE, for rxe-user "
     "decode,\n"
-    "tcpdump -r and Wireshark. Each process has a file of its own: %p in FILE\n"
-    "becomes its number; without, the first has FILE, and others FILE.PID.\n"
+    "tcpdump -r and Wireshark. Each process has its own file: %p in FILE\n"
+    "becomes the process ID. Without %p the first process writes FILE and the\n"
+    "others FILE.PID.\n"
     "\n"
-    "With --sockets their TCP sockets are rsockets (rsocket(7)): a program "
-    "that\n"
-    "knows nothing of RDMA uses it, if the program at the other end does so,\n"
-    "too. Ports up to 1024, and what RDMA does not reach, stay TCP.\n";
+    "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
+    "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
+    "1024, and addresses that RDMA cannot reach, stay TCP.\n";
 
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
@@ -77,10 +78,10 @@ int RunCommand(char** argv) {
     } else if (std::strncmp(argv[0], "--capture=", 10) == 0) {
       options.capture = argv[0] + 10;
       if (options.capture.empty())
-        return WrongUse("run: capture to which file?");
+        return WrongUse("run: --capture needs a file");
     } else if (std::strcmp(argv[0], "--capture") == 0) {
       if (argv[1] == nullptr || argv[1][0] == '\0') {
-        return WrongUse("run: capture to which file?");
+        return WrongUse("run: --capture needs a file");
       }
       options.capture = *++argv;
     } else {
@@ -94,7 +95,7 @@ int RunCommand(char** argv) {
     if (option == "-h" || option == "--help") return PrintOut(kRunHelp);
     return WrongUse("run: unknown option " + option, "run");
   }
-  if (argv[0] == nullptr) return WrongUse("run: which command?", "run");
+  if (argv[0] == nullptr) return WrongUse("run: no command given", "run");
   return rxe_user_cli::Run(argv, options);
 }
 
@@ -118,41 +119,43 @@ int main(int argc, char** argv) {
   CLI::App app("An RDMA NIC in a shared library: tools.", "rxe-user");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(0, 1);
-  app.footer("rxe-user COMMAND --help tells more.");
+  app.footer("See rxe-user COMMAND --help.");
 
   app.add_subcommand("run", "Run an RDMA program on our device");
 
-  app.add_subcommand("rdma", "What rdma(8) shows, of our devices");
+  app.add_subcommand("rdma", "Answer queries of rdma(8) for our devices");
 
   bool devices_json = false;
   CLI::App* devices = app.add_subcommand(
       "devices", "List devices with their state, MTU, GUID and GIDs");
-  devices->add_flag("--json", devices_json, "JSON, for programs");
-  devices->footer("Exit status 1: there is none.");
+  devices->add_flag("--json", devices_json, "Print JSON");
+  devices->footer("Exit status 1: there is no device.");
 
   rxe_user_cli::DecodeOptions decode_options;
   CLI::App* decode = app.add_subcommand(
       "decode", "Print the RoCEv2 packets of a capture (pcap, pcapng)");
-  decode->add_option("FILE", decode_options.path, "The capture; - is stdin")
+  decode
+      ->add_option("FILE", decode_options.path,
+                   "The capture file; - is standard input")
       ->required();
   decode->add_flag("--json", decode_options.json,
-                   "JSON, an object per line, for programs");
+                   "Print JSON, one object per line");
 
   bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;
   CLI::App* stat = app.add_subcommand(
       "stat", "Show devices, queue pairs and counters of running programs");
   CLI::Option* stat_pid =
-      stat->add_option("PID", stat_options.pid, "Of this process alone")
+      stat->add_option("PID", stat_options.pid, "Only this process")
           ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
   stat->add_flag("--all", stat_all,
-                 "Of all your processes, or, for root, of everybody's; "
-                 "as without PID")
+                 "All your processes, or all processes for root; "
+                 "the default without PID")
       ->excludes(stat_pid);
-  stat->add_flag("--json", stat_options.json, "JSON, for programs");
+  stat->add_flag("--json", stat_options.json, "Print JSON");
   CLI::Option* stat_watch =
       stat->add_option("--watch", stat_options.watch,
-                       "Show what changes, every so many seconds (1)")
+                       "Show changes at this interval (default: 1 second)")
           ->expected(0, 1)
           ->type_name("[SECONDS]")
           ->check(CLI::Range(0.01, 86400.0));
@@ -160,15 +163,16 @@ int main(int argc, char** argv) {
   rxe_user_cli::ViewOptions view_options;
   CLI::App* view = app.add_subcommand(
       "view",
-      "Print a folder with what programs under run find in /sys and /dev, "
-      "written anew");
+      "Write the files that programs under run see in /sys and /dev, and "
+      "print their folder");
   view->add_option("--for", view_options.user,
-                   "The process that uses it, instead of the one that asks; "
-                   "once it has ended, the folder may be removed")
+                   "The process that uses the folder (default: the parent); "
+                   "the folder may be removed when it has ended")
       ->type_name("PID")
       ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
   view->add_flag("--leave", view_options.leave,
-                 "The process uses it no longer; who is the last removes it");
+                 "The process does not use the folder any more; the last "
+                 "process removes it");
 
   // Options of the preload library.
   view->add_flag("--lazy", view_options.lazy)->group("");

@@ -71,7 +71,7 @@ bool IsOfMusl(const std::string& file) {
   return interpreter.has_value() && IsMuslLinker(*interpreter);
 }
 
-std::optional<std::string> WhyOutOfReach(const std::string& file) {
+std::optional<std::string> WhyCannotLoad(const std::string& file) {
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return std::nullopt;
   std::ifstream in(file, std::ios::binary), self("/proc/self/exe");

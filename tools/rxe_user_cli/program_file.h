@@ -10,7 +10,7 @@ namespace rxe_user_cli {
 // Why the program `file` cannot load our libraries, by its ELF header (elf(5)):
 // "is statically linked: ...". Absent if it can, or if it is not an ELF file or
 // cannot be read.
-std::optional<std::string> WhyOutOfReach(const std::string& file);
+std::optional<std::string> WhyCannotLoad(const std::string& file);
 
 // Whether the program `file` is linked with musl. Its dynamic linker would load
 // our libraries, which need glibc, and fail.

@@ -22,10 +22,11 @@ using Object = RdmaQuestion::Object;
 constexpr char kHelp[] =
     "usage: rdma [-j] [-p] [-d] OBJECT [show] [DEV[/PORT]]\n"
     "\n"
-    "What rdma(8) shows, of the devices of rxe_user. OBJECT: dev, link,\n"
+    "Answers queries of rdma(8) for the devices of rxe_user. OBJECT: dev, "
+    "link,\n"
     "statistic, resource [qp], system. -j: JSON; -p: indented; -d: details.\n"
     "Devices are the interfaces that are up and have an address;\n"
-    "RXE_USER_DEVICES=NAME=INTERFACE,... chooses and names them.\n";
+    "RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them.\n";
 
 // One result: a line of text, or an object of a JSON array.
 struct Item {
@@ -231,8 +232,8 @@ bool ParseRdma(const std::vector<std::string>& arguments,
   const std::string_view object =
       Whole(asked, {"dev", "link", "resource", "system", "statistic"});
   if (object.empty()) {
-    *why = "our devices have no " + asked +
-           ": dev, link, resource, statistic, system are what there is";
+    *why = "unknown object " + asked +
+           ": use dev, link, resource, statistic or system";
     return false;
   }
   if (object == "link") question->object = Object::kLink;
@@ -249,7 +250,7 @@ bool ParseRdma(const std::vector<std::string>& arguments,
     } else if (!command.empty()) {
       *why = asked + " " + std::string(command) +
              ": devices are the interfaces that are up and have an address; "
-             "RXE_USER_DEVICES=NAME=INTERFACE,... chooses and names them";
+             "RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them";
       return false;
     }
   }
@@ -267,7 +268,7 @@ bool ParseRdma(const std::vector<std::string>& arguments,
     return false;
   }
   if (next != words.end()) {
-    *why = "what is " + *next + "?";
+    *why = "unexpected argument " + *next;
     return false;
   }
   return true;

@@ -77,8 +77,8 @@ bool CanPreload(const fs::path& library) {
 
 // Removes elements from a variable. Returns false, with errno, if the
 // environment cannot be set.
-bool TakeOut(const char* variable, const char* separators,
-             const std::function<bool(const std::string&)>& left_out) {
+bool RemoveElements(const char* variable, const char* separators,
+                    const std::function<bool(const std::string&)>& left_out) {
   const char* const before = std::getenv(variable);
   if (before == nullptr) return true;
   const std::string rest = Without(before, separators, left_out);
@@ -87,12 +87,12 @@ bool TakeOut(const char* variable, const char* separators,
 }
 
 // Removes the view that an outer rxe-user run has set up.
-bool LeaveView(const fs::path& commands) {
-  return TakeOut("LD_PRELOAD", ": ",
-                 [](const std::string& library) {
-                   return fs::path(library).filename() == kView;
-                 }) &&
-         TakeOut("PATH", ":", [&](const std::string& folder) {
+bool RemoveView(const fs::path& commands) {
+  return RemoveElements("LD_PRELOAD", ": ",
+                        [](const std::string& library) {
+                          return fs::path(library).filename() == kView;
+                        }) &&
+         RemoveElements("PATH", ":", [&](const std::string& folder) {
            return folder == commands.string();
          });
 }
@@ -104,7 +104,7 @@ bool PreloadView(const fs::path& library) {
   if (!CanPreload(library)) {
     std::fprintf(stderr,
                  "rxe-user run: LD_PRELOAD cannot hold %s, which has a blank "
-                 "in its name: programs find nothing of our devices in /sys "
+                 "in its name, so programs do not see our devices in /sys "
                  "and /dev\n",
                  library.c_str());
     return true;
@@ -113,7 +113,7 @@ bool PreloadView(const fs::path& library) {
       view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
   if (!place.ok()) {
     std::fprintf(stderr,
-                 "rxe-user run: programs find nothing of our devices in /sys "
+                 "rxe-user run: programs do not see our devices in /sys "
                  "and /dev: %s\n",
                  std::string(place.status().message()).c_str());
   }
@@ -122,23 +122,23 @@ bool PreloadView(const fs::path& library) {
 
 // Sets up the environment in which a command finds our libraries in `folder`.
 // Returns false, with errno, on failure.
-bool PutOurs(const fs::path& folder, const RunOptions& options) {
+bool SetUpEnvironment(const fs::path& folder, const RunOptions& options) {
   const fs::path commands = folder.parent_path() / kCommands;
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   return setenv("LD_LIBRARY_PATH", path.c_str(), 1) == 0 &&
          (!options.sockets || Preload(folder / kSockets)) &&
          (options.view
               ? PreloadView(folder / kView) && PutCommandsFirst(commands)
-              : LeaveView(commands));
+              : RemoveView(commands));
 }
 
 // Removes the environment that an outer rxe-user run has set up.
-bool LeaveOurs(const fs::path& folder) {
+bool CleanEnvironment(const fs::path& folder) {
   const auto is_ours = [&](const std::string& name) {
     return fs::path(name).parent_path() == folder;
   };
-  return TakeOut("LD_PRELOAD", ": ", is_ours) &&
-         TakeOut("LD_LIBRARY_PATH", ":", [&](const std::string& name) {
+  return RemoveElements("LD_PRELOAD", ": ", is_ours) &&
+         RemoveElements("LD_LIBRARY_PATH", ":", [&](const std::string& name) {
            return name == folder.string();
          });
 }
@@ -190,7 +190,7 @@ std::string AsanOptions(const char* before) {
   return options + (options.empty() ? "" : ":") + "verify_asan_link_order=0";
 }
 
-std::optional<std::string> WhySecure(const std::string& file) {
+std::optional<std::string> WhyLibraryPathIgnored(const std::string& file) {
   struct stat s {};
   if (stat(file.c_str(), &s) != 0) return std::nullopt;
   if ((s.st_mode & S_ISUID) != 0 && s.st_uid != getuid()) return "is setuid";
@@ -209,11 +209,12 @@ int Run(char** argv, const RunOptions& options) {
   const char* const command = argv[0];
   const fs::path folder = LibraryFolder();
   if (folder.empty()) {
-    std::fprintf(stderr,
-                 "rxe-user run: cannot tell where rxe-user and its libraries "
-                 "are, since /proc is not mounted; mount it, or put their lib "
-                 "folder into LD_LIBRARY_PATH and start %s without rxe-user\n",
-                 command);
+    std::fprintf(
+        stderr,
+        "rxe-user run: cannot find its libraries, because /proc is not "
+        "mounted; mount it, or put the lib folder into "
+        "LD_LIBRARY_PATH and start %s without rxe-user\n",
+        command);
     return kExitOurFailure;
   }
   std::error_code error;
@@ -230,8 +231,8 @@ int Run(char** argv, const RunOptions& options) {
     return kExitOurFailure;
   }
   const std::string file = Find(command);
-  const std::optional<std::string> secure = WhySecure(file);
-  const std::optional<std::string> apart = WhyOutOfReach(file);
+  const std::optional<std::string> secure = WhyLibraryPathIgnored(file);
+  const std::optional<std::string> apart = WhyCannotLoad(file);
   if (apart.has_value()) {
     std::fprintf(stderr, "rxe-user run: %s %s, so it will not see our device\n",
                  command, apart->c_str());
@@ -252,8 +253,8 @@ int Run(char** argv, const RunOptions& options) {
     return kExitOurFailure;
   }
   // A program of musl would load our libraries and fail.
-  const bool ready =
-      IsOfMusl(file) ? LeaveOurs(folder) : PutOurs(folder, options);
+  const bool ready = IsOfMusl(file) ? CleanEnvironment(folder)
+                                    : SetUpEnvironment(folder, options);
   if (!ready) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;

@@ -42,7 +42,7 @@ std::string AsanOptions(const char* before);
 
 // Why the dynamic linker ignores LD_LIBRARY_PATH when this process starts the
 // program `file` ("is setuid"). Absent if it does not.
-std::optional<std::string> WhySecure(const std::string& file);
+std::optional<std::string> WhyLibraryPathIgnored(const std::string& file);
 
 }  // namespace rxe_user_cli
 

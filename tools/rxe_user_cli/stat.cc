@@ -104,7 +104,8 @@ int RunStat(const StatOptions& options, std::FILE* out, std::FILE* err) {
           static_cast<int>(options.pid));
     } else {
       std::fputs(
-          "rxe-user stat: no process of yours has a queue pair on our device\n",
+          "rxe-user stat: none of your processes has a queue pair on our "
+          "device\n",
           err);
     }
     return 1;

@@ -18,7 +18,7 @@ namespace {
 
 // Short, because a program waits for its file, and others wait for the lock of
 // the tree.
-constexpr std::chrono::milliseconds kPatience(100);
+constexpr std::chrono::milliseconds kStatTimeout(100);
 
 constexpr char kSysfs[] = "/sys";
 
@@ -123,7 +123,8 @@ int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
     if (status.ok()) status = tree->Put(kNamesFile, ToNames(*devices));
   }
   if (status.ok() && (!options.lazy || options.counters)) {
-    const auto counters = SumByDevice(*devices, AskAll(0, kPatience).processes);
+    const auto counters =
+        SumByDevice(*devices, AskAll(0, kStatTimeout).processes);
     status = options.lazy
                  ? tree->WriteCounters(view::CounterFiles(counters))
                  : tree->Write(view::SysfsFiles(*devices, counters, kSysfs));

@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kStack = 32 << 10;  // for each of the two children
 constexpr size_t kSignalSet = 8;     // bytes, the kernel's size
-constexpr long kPatience = 20;       // seconds
+constexpr long kHelperTimeout = 20;  // seconds
 constexpr int kMostVariables = 16;
 
 // The data of both children, in the mapping that holds their stacks. Not in our
@@ -56,7 +56,7 @@ int Clone(int (*start)(void*), char* stack, int flags, void* argument) {
 
 // Makes a system call without writing errno, which the two children share with
 // us. Returns the result, or a negative errno value.
-long Bare(long number, long a, long b, long c, long d) {
+long RawSyscall(long number, long a, long b, long c, long d) {
 #if defined(__x86_64__)
   long result = number;
   register long fourth __asm__("r10") = d;
@@ -82,14 +82,14 @@ long Bare(long number, long a, long b, long c, long d) {
 }
 
 // Runs in the process that becomes the helper. Shares our memory until exec.
-int Become(void* argument) {
+int RunHelperChild(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   syscall(SYS_setsid);  // no signals from our terminal
   const unsigned long none = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, nullptr, kSignalSet);
   static constexpr char kNull[] = "/dev/null";
-  const long null =
-      Bare(SYS_openat, AT_FDCWD, reinterpret_cast<long>(kNull), O_RDWR, 0);
+  const long null = RawSyscall(SYS_openat, AT_FDCWD,
+                               reinterpret_cast<long>(kNull), O_RDWR, 0);
   // A temporary lack of resources does not mean that /dev/null is missing.
   const bool lacks = null == -EMFILE || null == -ENFILE || null == -ENOMEM;
   if (null < 0 && !lacks) start.null_error = static_cast<int>(-null);
@@ -111,16 +111,16 @@ int Become(void* argument) {
 // without a signal; only a wait for such children (__WCLONE) sees it. It stays
 // until the helper has ended; otherwise process 1 or a subreaper would inherit
 // the helper.
-int Between(void* argument) {
+int RunIntermediate(void* argument) {
   Start& start = *static_cast<Start*>(argument);
-  const int pid =
-      Clone(Become, start.stack, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+  const int pid = Clone(RunHelperChild, start.stack,
+                        CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
   __atomic_store_n(&start.pid, pid, __ATOMIC_RELEASE);
   // This process must not keep the program's descriptors open.
-  Bare(SYS_close, start.output, 0, 0, 0);
-  Bare(SYS_close_range, 0, ~0u, 0, 0);
-  if (pid > 0) Bare(SYS_wait4, pid, 0, __WALL, 0);
-  Bare(SYS_exit_group, 0, 0, 0, 0);
+  RawSyscall(SYS_close, start.output, 0, 0, 0);
+  RawSyscall(SYS_close_range, 0, ~0u, 0, 0);
+  if (pid > 0) RawSyscall(SYS_wait4, pid, 0, __WALL, 0);
+  RawSyscall(SYS_exit_group, 0, 0, 0, 0);
   return 0;
 }
 
@@ -129,7 +129,7 @@ int Between(void* argument) {
 bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   timespec end{};
   clock_gettime(CLOCK_MONOTONIC, &end);
-  end.tv_sec += kPatience;
+  end.tv_sec += kHelperTimeout;
   while (*got < size) {
     timespec left{};
     clock_gettime(CLOCK_MONOTONIC, &left);
@@ -157,11 +157,11 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   const unsigned long all = ~0ul;
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
-  int child = Clone(Between, first_stack, CLONE_VM, start);
+  int child = Clone(RunIntermediate, first_stack, CLONE_VM, start);
   // qemu-user refuses children that share memory but are not threads. There the
   // child gets a copy, and the program may see its SIGCHLD.
   if (child < 0 && errno == EINVAL) {
-    child = Clone(Between, first_stack, SIGCHLD, start);
+    child = Clone(RunIntermediate, first_stack, SIGCHLD, start);
   }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, kSignalSet);
   syscall(SYS_close, ends[1]);
@@ -182,14 +182,14 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
 }
 
 // Reports it once per program.
-void TellOfNull(int error) {
+void WarnNoDevNull(int error) {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
   char text[256];
   const int length =
       snprintf(text, sizeof(text),
-               "rxe_user: cannot open /dev/null: %s: this program finds "
-               "nothing of our devices in /sys and /dev\n",
+               "rxe_user: cannot open /dev/null: %s: this program does not "
+               "see our devices in /sys and /dev\n",
                strerror(error));
   if (length > 0) syscall(SYS_write, 2, text, length);
 }
@@ -242,7 +242,7 @@ bool RunHelper(const char* helper, pid_t pid, Task task,
   size_t got = Run(&start, stacks + kStack, answer, kRootSize);
   const int null_error = start.null_error;
   munmap(memory, kMapped);
-  if (null_error != 0) TellOfNull(null_error);
+  if (null_error != 0) WarnNoDevNull(null_error);
   if (got == 0 || answer[0] != '/') return false;
   if (answer[got - 1] == '\n') --got;
   answer[got] = 0;

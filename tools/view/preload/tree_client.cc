@@ -61,7 +61,7 @@ __attribute__((constructor)) void FindHelper() {
 __attribute__((destructor)) void LeaveAtExit() { Leave(); }
 
 // A program of musl that cannot run the helper does not see our devices.
-void TellOfMusl() {
+void WarnMusl() {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
   constexpr char kText[] =
@@ -102,7 +102,7 @@ bool FindRoot(bool counters, char (&root)[kRootSize]) {
       memcpy(known.root, root, kRootSize);
     }
   } else if (dlvsym == nullptr && known.pid != pid) {
-    TellOfMusl();
+    WarnMusl();
   } else if (known.pid == pid) {
     // The helper timed out: old values are better than the system's files.
     memcpy(root, known.root, kRootSize);
