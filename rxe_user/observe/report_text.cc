@@ -14,6 +14,10 @@ namespace {
 
 constexpr std::string_view kMagic = "rxe_user-stat ";
 constexpr std::string_view kEnd = "end";
+// A line or a value takes up to 80 bytes of memory, and this many of the text
+// on average at least, but for those of a short report.
+constexpr size_t kLeastBytes = 8;
+constexpr size_t kShortReport = 1000;
 
 bool IsPlain(char c) { return c > ' ' && c < 0x7f && c != '"'; }
 
@@ -157,7 +161,10 @@ bool IsName(std::string_view text) {
   });
 }
 
-std::optional<ReportRecord> ParseRecord(std::string_view line) {
+// Lines and values count against `*room`.
+std::optional<ReportRecord> ParseRecord(std::string_view line, size_t* room) {
+  if (*room == 0) return std::nullopt;
+  --*room;
   ReportRecord record;
   record.kind = TakeUntil(' ', &line);
   if (!IsName(record.kind)) return std::nullopt;
@@ -167,6 +174,8 @@ std::optional<ReportRecord> ParseRecord(std::string_view line) {
       counters = true;
       continue;
     }
+    if (*room == 0) return std::nullopt;
+    --*room;
     const std::string_view name = TakeUntil('=', &value);
     const std::optional<ReportRecord::Value> parsed = ParseValue(value);
     if (!IsName(name) || !parsed) return std::nullopt;
@@ -178,6 +187,8 @@ std::optional<ReportRecord> ParseRecord(std::string_view line) {
       return std::nullopt;
     }
   }
+  record.attributes.shrink_to_fit();
+  record.counters.shrink_to_fit();
   return record;
 }
 
@@ -252,11 +263,12 @@ std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text) {
     return std::nullopt;
   }
   std::vector<ReportRecord> records;
+  size_t room = text.size() / kLeastBytes + kShortReport;
   while (!text.empty()) {
     const std::string_view line = TakeUntil('\n', &text);
     if (line == kEnd)
-      return text.empty() ? std::optional(records) : std::nullopt;
-    std::optional<ReportRecord> record = ParseRecord(line);
+      return text.empty() ? std::optional(std::move(records)) : std::nullopt;
+    std::optional<ReportRecord> record = ParseRecord(line, &room);
     if (!record) return std::nullopt;
     records.push_back(*std::move(record));
   }

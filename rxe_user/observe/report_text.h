@@ -55,7 +55,9 @@ struct ReportRecord {
 };
 
 // The lines between the first and the last. Nothing if the text is not of this
-// version, not whole, or malformed: whoever wrote it is not trusted.
+// version, not whole, or malformed: whoever wrote it is not trusted. Nor of
+// more lines and values than one for 8 bytes, which bounds the memory: ten
+// times the text.
 std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text);
 
 }  // namespace rxe_user

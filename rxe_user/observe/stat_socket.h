@@ -78,10 +78,19 @@ struct StatReply {
   std::string text;
 };
 
+// What is read of other users, as root, in one call of AskForReports, in bytes:
+// of one of them no more than is left for all others, hence half for the first.
+inline constexpr size_t kMaxStrangersText = 48 << 20;
+
 // Asks the engines behind `names`, in whose order the replies are. Waits for
 // `patience` at most, with 256 of them at a time, and not for a process that is
-// stopped. Errors: kNotFound (nobody listens), kPermissionDenied (it is another
-// user's, or takes us for one), kDeadlineExceeded, kInternal.
+// stopped. Other users' answers are not trusted: they take no more memory than
+// kMaxStrangersText, and no descriptors. Where the connection to such a name
+// cannot be closed for what was sent along, it stays open, one for a name.
+// Errors: kNotFound (nobody listens), kPermissionDenied (it is another user's,
+// or takes us for one, or has left such a connection), kResourceExhausted (its
+// user's share is used up), kDeadlineExceeded, kInternal. Thread: one at a
+// time.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
     std::chrono::milliseconds patience = std::chrono::seconds(1));
