@@ -1,8 +1,10 @@
 #include "rxe_user/observe/capture.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/base/warn_once.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
@@ -47,12 +50,63 @@ int64_t WallClock() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-// A pipe or a terminal, of which there is one: invalid with errno if it cannot
-// be had.
-UniqueFd OpenShared(const std::string& path) {
+// Where the system says what this process has open: /dev/stdout is a link.
+bool NamesOwnDescriptor(const std::string& path) {
+  return path == "/dev/stdout" || path == "/dev/stderr" ||
+         path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+}
+
+// A pipe without a name, which can only be reached through a descriptor.
+bool IsUnnamedPipe(int fd) {
+  struct statfs s {};
+  return ::fstatfs(fd, &s) == 0 && s.f_type == PIPEFS_MAGIC;
+}
+
+enum class There { kShared, kOther, kFailed };
+
+// What stands at `path`. kShared: a character device, or a pipe of this user,
+// which `*file` gets; one that a link leads to, if the link is this user's or
+// root's. kOther: what packets are not written to, whoever has put it there.
+There LookAt(const std::string& path, struct stat* file) {
+  const UniqueFd named(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!named.valid()) {
+    return errno == ENOENT ? There::kOther : There::kFailed;  // just removed
+  }
+  if (::fstat(named.get(), file) != 0) return There::kFailed;
+  const bool own_descriptor = NamesOwnDescriptor(path);
+  UniqueFd target;
+  if (S_ISLNK(file->st_mode)) {
+    if (!own_descriptor && file->st_uid != 0 && !IsOwnUser(file->st_uid)) {
+      return There::kOther;
+    }
+    target.Reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (!target.valid()) {
+      return errno == ENOENT || errno == ELOOP ? There::kOther : There::kFailed;
+    }
+    if (::fstat(target.get(), file) != 0) return There::kFailed;
+  }
+  if (S_ISDIR(file->st_mode)) {
+    errno = EISDIR;
+    return There::kFailed;
+  }
+  const bool own_pipe =
+      S_ISFIFO(file->st_mode) &&
+      (IsOwnUser(file->st_uid) ||
+       IsUnnamedPipe(target.valid() ? target.get() : named.get()));
+  return S_ISCHR(file->st_mode) || own_pipe ? There::kShared : There::kOther;
+}
+
+// The pipe or device `seen`, of which there is one: invalid with errno if it
+// cannot be had.
+UniqueFd OpenShared(const std::string& path, const struct stat& seen) {
   UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!fd.valid()) return fd;
+  struct stat opened {};
+  if (!fd.valid() || ::fstat(fd.get(), &opened) != 0) return UniqueFd();
+  if (opened.st_dev != seen.st_dev || opened.st_ino != seen.st_ino) {
+    errno = EPERM;  // somebody has put something else there
+    return UniqueFd();
+  }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
   // The writer may wait.
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
@@ -74,10 +128,16 @@ UniqueFd OpenNew(std::string* path, bool* is_file) {
       return fd;
     }
     struct stat there;
-    if (::stat(name.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-      *path = name;
-      *is_file = false;
-      return OpenShared(name);
+    switch (LookAt(name, &there)) {
+      case There::kShared:
+        *path = name;
+        *is_file = false;
+        return OpenShared(name, there);
+      case There::kFailed:
+        *path = name;
+        return UniqueFd();
+      case There::kOther:
+        break;
     }
     name = wanted;
     if (!had_pid) name += "." + std::to_string(::getpid());

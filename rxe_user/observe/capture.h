@@ -42,8 +42,11 @@ class Capture final : public transport::PacketObserver {
 
   // Begins a file: `name`, in which %p stands for the number of this process.
   // No file is overwritten: if there is one, it is NAME.PID, and a line on
-  // stderr says so. What is no file, such as a named pipe, is for one process.
-  // Null if that fails, after a line on stderr.
+  // stderr says so. A pipe or a character device is for one process. So that
+  // nobody else gets the packets through a folder that others may write, a
+  // named pipe of another user, what a link of another user leads to, and a
+  // block device count as files that are there. Null if that fails, after a
+  // line on stderr.
   static std::unique_ptr<Capture> Begin(const std::string& name,
                                         const Limits& limits);
   static std::unique_ptr<Capture> Begin(const std::string& name) {
