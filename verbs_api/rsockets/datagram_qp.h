@@ -49,6 +49,8 @@ class DatagramQp {
   };
   bool Poll(std::vector<Received>* received);
   const uint8_t* Message(uint32_t slot) const;
+  // Whether the message came from the host `address`, by its GRH.
+  bool CameFrom(uint32_t slot, const DatagramAddress& address) const;
   // The slot may receive again.
   int PostReceive(uint32_t slot);
 
