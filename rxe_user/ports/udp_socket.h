@@ -40,10 +40,11 @@ absl::Status PrepareReceiver(int fd, bool v6);
 // known.
 uint64_t ReceiveBufferOf(int fd);
 
-// A socket that only sends, from a free port in 0xC000..0xFFFF of `local`, and
-// to multicast groups on the interface of that address:
-// unconnected, fragmentation forbidden (so the IP ID is known, facts of
-// datapath.md), everything that comes in dropped. Non-blocking, close-on-exec.
+// A socket that only sends, from a free port of `local` (of 0xC000..0xFFFF, or
+// if all of them are taken of 1024..0xBFFF), and to multicast groups on the
+// interface of that address: unconnected, fragmentation forbidden (so the IP ID
+// is known, facts of datapath.md), everything that comes in dropped.
+// Non-blocking, close-on-exec. kUnavailable (EADDRINUSE): no port is free.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
 // A copy of `receiver`, a socket of port 4791, that is good for sending as
