@@ -41,22 +41,16 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
     return End(c);
   }
   if (c.regular_deadline != kNever) {
-    ++counters_.undelivered;
-    SendAgain(c);
+    const bool reminds = c.state == State::kRepSent;
+    if (!reminds) ++counters_.undelivered;
+    if (!reminds || MayReplyAgain(c.remote, now)) SendAgain(c);
     return SetDeadline(c, std::exchange(c.regular_deadline, kNever));
   }
   if (c.retries_left == 0) return GiveUp(c, now);
   --c.retries_left;
   if (c.state == State::kRepWait) Enter(c, State::kReqSent);
   if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
-  bool may = true;
-  if (c.state == State::kRepSent) {
-    if (!c.by_silence.in_index()) {
-      silent_.Enter(c.by_silence, {c.started, c.id}, c.id);
-    }
-    may = MayReplyAgain(c.remote, now);
-  }
-  if (may) SendAgain(c);
+  if (c.state != State::kRepSent || MayReplyAgain(c.remote, now)) SendAgain(c);
   SetDeadline(c, now + c.wait);
 }
 

@@ -74,8 +74,12 @@ struct Connection {
   uint8_t retries_left = 0;
   uint8_t service_timeout = 0;  // of the MRA that was sent
   Time deadline = kNever;
-  uint8_t undelivered = 0;         // how often nobody took the request
-  Time regular_deadline = kNever;  // while `deadline` is that of such a try
+  Time replied = kNever;  // when the first REP was sent
+  // From when on it may be given up for a newer request; kNever: not at all.
+  Time yields_at = kNever;
+  uint8_t undelivered = 0;  // how often nobody took the request
+  // While `deadline` is that of such a try, or of a reminder (cm_send.cc).
+  Time regular_deadline = kNever;
   Time unanswered_since = kNever;  // counts to those that the peer is to answer
   bool held_back = false;          // until it has answered others
   Time turn = 0;                   // which one it is of those
@@ -87,7 +91,8 @@ struct Connection {
   Mad sent{};
 
   TimeIndex::Entry by_deadline;
-  TimeIndex::Entry by_silence;
+  TimeIndex::Entry by_yielding;
+  TurnIndex::Entry by_yielding_of_peer;
   TimeIndex::Entry by_leaving;
   TurnIndex::Entry by_turn;  // among the unanswered or those held back
   RemoteIndex::Entry by_remote_id;

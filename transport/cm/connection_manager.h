@@ -131,6 +131,12 @@ class ConnectionManager {
   // Changes the state and what is counted by it.
   void Enter(Connection& c, State state);
   void SetDeadline(Connection& c, Time deadline);
+  // From when on `c` makes room for newer requests; kNever: not at all.
+  void SetYielding(Connection& c, Time at);
+  // The one that has made room for the longest time, of all or of a peer; null:
+  // none does.
+  Connection* OldestYielding(Time now) const;
+  Connection* OldestYielding(const wire::IpAddress& peer, Time now) const;
   void SetHalfOpen(Connection& c, bool half_open);
   void SetRemembered(Connection& c, bool remembered);
   // Where it is found by what the peer says. False if another one is.
@@ -183,6 +189,8 @@ class ConnectionManager {
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
   // After the first try of a message that wants an answer.
   void StartRetries(Connection& c, Time now);
+  // After the first REP.
+  void AwaitRtu(Connection& c, Time now);
   // Answers to what belongs to no connection: limited.
   bool MayAnswer(const wire::IpAddress& remote, Time now);
   // What was asked for once, sent to a peer that has been silent since.
@@ -260,8 +268,9 @@ class ConnectionManager {
   LocalQpnIndex by_local_qpn_;
   SidrIndex by_sidr_;
   TimeIndex deadlines_;
-  // Connections whose REP was sent more than once, the oldest first.
-  TimeIndex silent_;
+  // Connections whose REP was sent, by when they yield; and those of each peer.
+  TimeIndex yielding_;
+  TurnIndex yielding_of_peer_;
   // What the application has destroyed, the oldest first.
   TimeIndex left_;
   size_t left_count_ = 0;

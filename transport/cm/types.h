@@ -181,10 +181,17 @@ struct Config {
   std::optional<uint8_t> id_prefix = std::nullopt;
   // Passive connections, and service ID resolutions, that are not established
   // or over, and those that the application has seen and not answered and their
-  // peer has taken back: in all, and for each peer. Beyond that requests are
+  // peer has taken back: in all, and for each peer. Beyond that a request takes
+  // the place of the oldest one that yields, of that peer or of all, or is
   // dropped.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
+  // Whatever time-outs a peer asks for, a REP is sent again after `reminder`,
+  // and after twice that without an answer the connection yields: who is there
+  // has sent an RTU or an MRA by then. With an MRA it yields when that has
+  // expired, and `longest_yield` after the first REP at the latest.
+  Time reminder = kSecond;
+  Time longest_yield = 6 * kSecond;
   // What the application has destroyed and is not over: in timewait, or with a
   // DREQ that the peer has not answered. With one more the oldest of them ends.
   size_t max_left = 16384;
