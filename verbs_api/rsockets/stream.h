@@ -4,6 +4,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <array>
 #include <deque>
 #include <list>
 #include <map>
@@ -88,6 +89,8 @@ class Stream final : public Socket {
     std::shared_ptr<Stream> stream;
     Clock::time_point since;
     ConnectionThread::Watch watch;
+    std::array<uint8_t, 16> source;  // the peer's address
+    bool overdue = false;            // it has no place any more
   };
   // One that waits to be accepted; or why one could not be made here, a
   // negative errno value, which accept(2) tells.
@@ -97,9 +100,11 @@ class Stream final : public Socket {
   };
   // What a listener has for those who accept.
   struct Backlog {
-    size_t size() const { return answered.size() + waiting.size(); }
+    // Places that are taken.
+    size_t size() const { return answered.size() - overdue + waiting.size(); }
 
     std::map<const Stream*, Answered> answered;
+    size_t overdue = 0;  // of `answered`
     std::deque<Waiting> waiting;
   };
   // Memory of this host that the peer may write (index >= 0), or only this one.
@@ -120,7 +125,10 @@ class Stream final : public Socket {
   void ServeRequests();
   // The same for one that was answered.
   void ServeAnswered(const Stream* stream);
+  // Whether there is a place for one more request, or the place of one whose
+  // peer is overdue. If not, the thread looks again when that may change.
   bool HasPlace(Backlog* dropped);
+  void DropOverdue(Backlog* dropped);
   // `error`: of Answer.
   void Admit(std::shared_ptr<Stream> stream, int error, Backlog* dropped);
   void TakeNewsOf(const Stream* stream, Backlog* dropped);
@@ -217,7 +225,11 @@ class Stream final : public Socket {
   ConnectionThread::Watch watch_;
   std::deque<Request> requests_;  // taken, and not answered yet
   Backlog backlog_;
-  size_t places_ = 0;  // of `backlog_`
+  size_t places_ = 0;        // of `backlog_`
+  size_t most_overdue_ = 0;  // the same
+  // When the next one is overdue, while requests wait for its place.
+  rxe_user::UniqueFd overdue_timer_;
+  ConnectionThread::Watch overdue_watch_;
   std::list<Mapping> mappings_;
   bool mappings_pending_ = false;
   rxe_user::UniqueFd keepalive_timer_;

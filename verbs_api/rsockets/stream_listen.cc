@@ -1,19 +1,26 @@
 // Listening: the connection thread answers requests, and those who are
 // connected wait to be accepted.
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
+#include "verbs_api/rsockets/datagram_protocol.h"
 #include "verbs_api/rsockets/stream.h"
 
 namespace rsockets {
 namespace {
 
-// A peer that has not confirmed for so long gives its place to another one.
-constexpr auto kPatience = std::chrono::seconds(10);
+// For how long a request that was answered holds a place before its peer is
+// overdue; less where others are.
+constexpr Clock::duration kPatience = std::chrono::seconds(1);
+constexpr Clock::duration kLeastPatience = std::chrono::milliseconds(10);
+constexpr size_t kMostOverdue = 64;
 // Requests that the connection manager keeps meanwhile: at least so many.
 constexpr size_t kLeastRequests = 128;
 
@@ -23,20 +30,45 @@ size_t MostOfSystem() {
   return most;
 }
 
+// At most `most`, and as many as have one in `part` of the program's
+// descriptors: each has three, and the program needs some as well.
+size_t Limited(size_t most, size_t part) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return most;
+  return std::min<size_t>(most, limit.rlim_cur / (3 * part) + 1);
+}
+
 // listen(2): one more than `backlog`, as Linux has it, and a negative number is
 // a large one.
 size_t PlacesFor(int backlog) {
   constexpr size_t kMost = 1024;  // as rdma_listen(3)
-  size_t places = std::min({size_t{static_cast<unsigned>(backlog)},
-                            MostOfSystem(), kMost}) +
-                  1;
-  // Three descriptors each: a third of all at most, since the program needs
-  // some as well.
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    places = std::min<size_t>(places, limit.rlim_cur / 9 + 1);
-  }
-  return places;
+  return Limited(std::min({size_t{static_cast<unsigned>(backlog)},
+                           MostOfSystem(), kMost}) +
+                     1,
+                 3);
+}
+
+// The more peers do not confirm, the less each of the next is waited for: a
+// flood of requests that nobody confirms is answered faster than it comes.
+Clock::duration PatienceWith(size_t overdue) {
+  const size_t share = (1 + overdue) * (1 + overdue);
+  return std::max<Clock::duration>(kPatience / share, kLeastPatience);
+}
+
+bool IsReadable(int fd) {
+  pollfd readable = {fd, POLLIN, 0};
+  return poll(&readable, 1, 0) == 1;
+}
+
+void SetTimer(int timer, Clock::time_point at) {
+  const auto since_epoch = at.time_since_epoch();
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
+  itimerspec when = {};
+  when.it_value.tv_sec = seconds.count();
+  when.it_value.tv_nsec =
+      std::chrono::nanoseconds(since_epoch - seconds).count();
+  static_cast<void>(timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, nullptr));
 }
 
 }  // namespace
@@ -45,6 +77,7 @@ int Stream::Listen(int backlog) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ > StreamState::kListening) return -EINVAL;
   places_ = PlacesFor(backlog);
+  most_overdue_ = Limited(kMostOverdue, 12);
   if (state_ == StreamState::kListening) {
     watch_.Renew();  // there may be more
     return 0;
@@ -60,6 +93,14 @@ int Stream::Listen(int backlog) {
     watch_.End();
     return error;
   }
+  // Without a timer the next request has the thread look.
+  overdue_timer_.Reset(
+      timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (overdue_timer_.valid()) {
+    static_cast<void>(ConnectionThread::Get().Begin(
+        overdue_timer_.get(), ConnectionThread::When::kOnNews, weak_from_this(),
+        [this] { ServeRequests(); }, &overdue_watch_));
+  }
   Unwatch(channel_->fd);
   state_ = StreamState::kListening;
   return 0;
@@ -72,6 +113,8 @@ int Stream::StopListening(std::unique_lock<std::mutex>& lock) {
   sockaddr_storage address;
   std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
   watch_.End();
+  overdue_watch_.End();
+  overdue_timer_.Reset();
   rdma_destroy_id(std::exchange(id_, id));
   // Somebody may have taken the port meanwhile.
   state_ =
@@ -95,17 +138,41 @@ void Stream::DropBacklog(std::unique_lock<std::mutex>& lock) {
 
 bool Stream::HasPlace(Backlog* dropped) {
   if (backlog_.size() < places_) return true;
+  if (requests_.empty() && !IsReadable(channel_->fd)) return false;
   auto& answered = backlog_.answered;
-  const auto oldest = std::min_element(answered.begin(), answered.end(),
-                                       [](const auto& a, const auto& b) {
-                                         return a.second.since < b.second.since;
-                                       });
-  if (oldest == answered.end() ||
-      Clock::now() - oldest->second.since < kPatience) {
+  const auto oldest = std::min_element(
+      answered.begin(), answered.end(), [](const auto& a, const auto& b) {
+        return std::tuple(a.second.overdue, a.second.since) <
+               std::tuple(b.second.overdue, b.second.since);
+      });
+  if (oldest == answered.end() || oldest->second.overdue) return false;
+  const Clock::time_point due =
+      oldest->second.since + PatienceWith(backlog_.overdue);
+  if (due > Clock::now()) {
+    SetTimer(overdue_timer_.get(), due);
     return false;
   }
-  dropped->answered.insert(answered.extract(oldest));
+  // It may still confirm.
+  oldest->second.overdue = true;
+  if (++backlog_.overdue > most_overdue_) DropOverdue(dropped);
   return true;
+}
+
+// The oldest of those of the address that has the most.
+void Stream::DropOverdue(Backlog* dropped) {
+  auto& answered = backlog_.answered;
+  std::map<std::array<uint8_t, 16>, size_t> count;
+  for (const auto& [key, one] : answered) count[one.source] += one.overdue;
+  const auto before = [&](const auto& a, const auto& b) {
+    const auto rank = [&](const Answered& one) {
+      return std::tuple(!one.overdue, most_overdue_ - count[one.source] + 1,
+                        one.since);
+    };
+    return rank(a.second) < rank(b.second);
+  };
+  const auto last = std::min_element(answered.begin(), answered.end(), before);
+  dropped->answered.insert(answered.extract(last));
+  --backlog_.overdue;
 }
 
 void Stream::ServeRequests() {
@@ -140,12 +207,14 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
     Answered& answered = backlog_.answered[key];
     answered.stream = stream;
     answered.since = Clock::now();
+    answered.source =
+        DatagramAddress::Of(rdma_get_peer_addr(stream->id_)).Gid();
     error = ConnectionThread::Get().Begin(
         stream->fd(), ConnectionThread::When::kReadable, weak_from_this(),
         [this, key] { ServeAnswered(key); }, &answered.watch);
     // The peer may have been quicker.
     if (error == 0) return TakeNewsOf(key, dropped);
-    backlog_.answered.erase(key);
+    backlog_.answered.erase(key);  // it is not overdue yet
   }
   dropped->waiting.push_back({std::move(stream), 0});
   if (error == -ECONNABORTED) return;
@@ -172,6 +241,7 @@ void Stream::TakeNewsOf(const Stream* key, Backlog* dropped) {
     dropped->waiting.push_back({stream, 0});
     watch_.Renew();  // its place is free
   }
+  if (found->second.overdue) --backlog_.overdue;
   backlog_.answered.erase(found);
 }
 
