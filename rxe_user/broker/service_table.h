@@ -2,6 +2,7 @@
 #ifndef RXE_USER_BROKER_SERVICE_TABLE_H_
 #define RXE_USER_BROKER_SERVICE_TABLE_H_
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "rxe_user/base/local_address.h"
 
@@ -31,6 +31,8 @@ struct Service {
 };
 static_assert(std::is_trivially_copyable_v<Service>);
 
+// No call takes longer for what others have reserved, but by logarithms, and
+// Match by the number of masks.
 class ServiceTable {
  public:
   // Since when a service that is added is its holder's: from now on, or from
@@ -46,7 +48,7 @@ class ServiceTable {
   bool Has(uint8_t holder, uint32_t token) const {
     return services_.contains({holder, token});
   }
-  size_t CountOf(uint8_t holder) const;
+  size_t CountOf(uint8_t holder) const { return of_holder_[holder].services; }
   // How many masks it would have if `token` had `mask`.
   size_t MasksWith(uint8_t holder, uint32_t token, uint64_t mask) const;
 
@@ -65,13 +67,57 @@ class ServiceTable {
     }
   };
 
-  // Takes it out of by_mask_, if it is there.
-  void Unlist(const Name& name, const Service& service);
+  // Whose requests a service gets: of an address, or by a wildcard of both.
+  enum Family : uint8_t { kV4, kV6, kBoth };
+  static Family FamilyOf(const Service& s);
+
+  // How many there are, which is all that decides whether one more may join
+  // them.
+  struct Users {
+    size_t all = 0;
+    size_t exclusive = 0;  // without `reuse`
+    size_t listening = 0;
+
+    void Add(const Service& s);
+    void Add(const Users& other);
+    void Subtract(const Service& s);
+  };
+  // Those of one address, or one kind of wildcard: one at most listens.
+  struct Place : Users {
+    uint8_t listener = 0;
+  };
+  // Those of one service ID and mask.
+  struct Ids {
+    std::map<LocalAddress, Place> addresses;
+    std::array<Place, 3> wildcards;     // by Family
+    std::array<Users, 2> of_addresses;  // sums over `addresses`, by Family
+
+    // Null: there is none for its address.
+    Place* PlaceOf(const Service& s);
+    Users Overlapping(const Service& s) const;
+    // PlaceOf is not null.
+    void Enter(uint8_t holder, const Service& s);
+    void Leave(const Service& s);
+    bool empty() const;
+  };
+  struct Holder {
+    size_t services = 0;
+    std::map<uint64_t, size_t> masks;  // and how many have each
+  };
+
+  // Whether they have an address in common.
+  static bool Overlap(const Service& a, const Service& b);
+  // `old`: what the service is by now; null: it comes.
+  bool MayStand(const Service& service, const Service* old, Since since);
+  Ids* Find(const Service& s);
+  // Removes the places of `s` that nobody has.
+  void Prune(const Service& s);
+  void PruneMask(uint8_t holder, uint64_t mask);
 
   std::map<Name, Service> services_;
   // By mask, then by the bits of the service ID that count.
-  std::map<uint64_t, std::map<uint64_t, std::vector<Name>>, NarrowFirst>
-      by_mask_;
+  std::map<uint64_t, std::map<uint64_t, Ids>, NarrowFirst> by_mask_;
+  std::array<Holder, 256> of_holder_;
 };
 
 }  // namespace rxe_user
