@@ -33,12 +33,18 @@ inline constexpr int kClientSendBuffer = 212'992;
 // on, closed, until the last of them has been called.
 struct Client {
   explicit Client(boost::asio::io_context& io)
-      : connection(io), hello_deadline(io), open_retry(io), list_retry(io) {}
+      : connection(io),
+        turn(io),
+        hello_deadline(io),
+        open_retry(io),
+        list_retry(io) {}
 
   bool dropped() const { return !connection.is_open(); }
   int fd() { return connection.native_handle(); }
 
   boost::asio::posix::stream_descriptor connection;  // owns the descriptor
+  // Its next one, where its user has had more than its share (user_time.h).
+  boost::asio::steady_timer turn;
   uid_t uid = 0;
   bool trusted = false;  // of our user or root: its ledger is believed
   std::optional<uint8_t> slot;

@@ -38,8 +38,9 @@ constexpr milliseconds kHelloTime{5000};
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// Messages of one client before others have their turn.
+// Messages of one client before others have their turn, and for how long.
 constexpr int kMessagesPerTurn = 64;
+constexpr milliseconds kTurn{1};
 // Connections before what has come in others.
 constexpr int kConnectionsPerTurn = 64;
 
@@ -218,12 +219,28 @@ void Server::AwaitMessages(const ClientPtr& client) {
   client->connection.async_wait(stream_descriptor::wait_read,
                                 [this, client](error_code error) {
                                   if (error || client->dropped()) return;
-                                  if (ReadMessages(client) == Next::kClose) {
-                                    Drop(client);
-                                  } else {
-                                    AwaitMessages(client);
-                                  }
+                                  Serve(client);
                                 });
+}
+
+void Server::Serve(const ClientPtr& client) {
+  const Clock::time_point begin = Clock::now();
+  if (!client->trusted) {
+    const Clock::time_point turn = user_time_.NextTurn(client->uid);
+    if (turn > begin) {
+      client->turn.expires_at(turn);
+      client->turn.async_wait([this, client](error_code error) {
+        if (!error && !client->dropped()) Serve(client);
+      });
+      return;
+    }
+  }
+  if (ReadMessages(client) == Next::kClose) {
+    Drop(client);
+  } else {
+    AwaitMessages(client);
+  }
+  if (!client->trusted) user_time_.Charge(client->uid, begin, Clock::now());
 }
 
 // Descriptors are taken of others only where the protocol has them.
@@ -247,7 +264,8 @@ bool Server::RefuseStrange(const Client& client, Message& message) {
 
 Server::Next Server::ReadMessages(const ClientPtr& client) {
   const ShortWaits short_waits(!client->trusted);
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  const Clock::time_point end = Clock::now() + kTurn;
+  for (int i = 0; i < kMessagesPerTurn && Clock::now() < end; ++i) {
     Message message;
     const Message::Outcome outcome = message.Receive(
         client->fd(),
@@ -391,6 +409,7 @@ void Server::Drop(const ClientPtr& client) {
   const ShortWaits short_waits(!client->trusted);
   error_code ignored;
   client->connection.close(ignored);
+  client->turn.cancel();
   client->hello_deadline.cancel();
   client->open_retry.cancel();
   client->list_retry.cancel();

@@ -36,6 +36,7 @@
 #include "rxe_user/broker/management.h"
 #include "rxe_user/broker/message.h"
 #include "rxe_user/broker/open_connections.h"
+#include "rxe_user/broker/user_time.h"
 #include "rxe_user/observe/stat_socket.h"
 
 namespace rxe_user::broker {
@@ -73,6 +74,8 @@ class Server {
   void Refuse(int fd, Refusal refusal, std::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
+  // Its messages, now or when it is its user's turn.
+  void Serve(const ClientPtr& client);
   Next ReadMessages(const ClientPtr& client);
   bool MayHandBack(const Client& client) const;
   bool RefuseStrange(const Client& client, Message& message);
@@ -118,7 +121,8 @@ class Server {
               const transport::cm::Mad& mad);
   bool HoldEarly(const Management::Datagram& datagram,
                  const Management::Verdict& verdict);
-  void OfferEarly();
+  // Somebody listens on `service`.
+  void OfferEarly(const Service& service);
   void AwaitEarly();
 
   // For `rxe-user stat` (server_report.cc).
@@ -154,6 +158,7 @@ class Server {
   UniqueFd spare_;  // given up to refuse a connection when out of descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
+  UserTime user_time_;
   // Users who have passed descriptors that are no socket and no file in memory:
   // no more are taken of them.
   std::set<uid_t> strange_;
