@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/ledger.h"
+#include "rxe_user/broker/prober.h"
 #include "rxe_user/broker/steering.h"
 #include "rxe_user/broker/udp.h"
 
@@ -39,7 +40,8 @@ class Group {
                            const LedgerGroup* former);
 
   // A group in which sockets of ours already stand whose holders did not hand
-  // them back: their positions have to be found, as after an adoption.
+  // them back: their positions have to be found, as after an adoption. It is
+  // locating().
   static absl::StatusOr<Group> Join(const LocalAddress& address);
 
   // Takes over what a client hands back: `slot`'s socket, and slot 0's, which
@@ -49,10 +51,17 @@ class Group {
              UniqueFd anchor);
   // What a dead broker noted of an adopted group, where it is news.
   void Believe(const LedgerGroup& former);
-  // Finds the positions, installs the program, adds slot 0's socket if none was
-  // handed back. To be called again later: sockets that were not handed back
-  // move others when they go. Blocks for some milliseconds.
+  // Begins to find the positions, after which the program is installed; adds
+  // slot 0's socket if none was handed back. To be called again later: sockets
+  // that were not handed back move others when they go.
   absl::Status Settle();
+  // Whether positions are being looked for. Until that is over nothing is
+  // assigned.
+  bool locating() const { return locating_.has_value(); }
+  // Goes on with that: blocks for 8 ms at most, and the time of a probe.
+  void Locate();
+  // Whether `uid` has a socket here.
+  bool HasSocketOf(uid_t uid) const { return LentTo(uid) != 0; }
 
   struct Member {
     UniqueFd fd;
@@ -63,7 +72,8 @@ class Group {
   };
   // The socket of a slot that belongs to `uid`, made or reused as need be, and
   // steered to. Who is not `trusted` gets one that is locked. Valid until the
-  // next call of Assign or Adopt.
+  // next call of Assign or Adopt. In an adopted group it may be locating()
+  // afterwards, and the index of the socket is known when that is over.
   absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid, bool trusted);
   // The slot was given back.
   void Release(uint8_t slot);
@@ -80,7 +90,7 @@ class Group {
   // Whether sockets that we do not hold stand among ours. When one of them
   // goes, ours move.
   bool has_gaps() const;
-  // Whether the last Settle found where the sockets stand.
+  // Whether it was found where the sockets stand, the last time.
   bool located() const { return located_; }
   // Whether no slot has a socket here, nor may come back to one.
   bool unused() const;
@@ -95,7 +105,9 @@ class Group {
   Member* FindFree(uid_t uid);
   absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid, bool trusted);
   absl::Status Install();
-  bool Locate();
+  void BeginLocating();
+  bool LocateSome();
+  void EndLocating(bool found);
 
   LocalAddress address_;
   uint32_t probe_word_;
@@ -106,6 +118,13 @@ class Group {
   bool adopted_ = false;
   bool settled_ = false;
   bool located_ = true;
+  // While positions are looked for.
+  struct Locating {
+    int round = 0;
+    std::vector<uint16_t> candidate;       // to be verified
+    std::optional<Prober::Search> search;  // of this round, once it failed
+  };
+  std::optional<Locating> locating_;
 };
 
 }  // namespace rxe_user::broker

@@ -2,12 +2,20 @@
 // does with what is lent whatever the system lets him.
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "rxe_user/broker/connection.h"
@@ -15,6 +23,10 @@
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
+
+#ifndef SO_DETACH_REUSEPORT_BPF
+#define SO_DETACH_REUSEPORT_BPF 68
+#endif
 
 namespace rxe_user::broker {
 namespace {
@@ -264,6 +276,95 @@ TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
     ASSERT_NE(client.Greet(), 0);
     EXPECT_TRUE(client.OpenAddress(local).valid());
   }
+  EndAttack();
+}
+
+// Runs `again` for ever, in a child that ends with the caller.
+std::string KeepDoing(const std::function<void()>& again) {
+  const pid_t child = fork();
+  if (child < 0) return "fork";
+  if (child != 0) return "";
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (;;) again();
+}
+
+// How long another program waits for a slot and a socket at worst, of many.
+std::chrono::milliseconds LongestWait(const LocalAddress& local) {
+  using Clock = std::chrono::steady_clock;
+  Clock::duration longest{};
+  for (int i = 0; i < 50; ++i) {
+    const Clock::time_point begin = Clock::now();
+    RawClient client;
+    EXPECT_NE(client.Greet(), 0) << i;
+    EXPECT_TRUE(client.OpenAddress(local).valid()) << client.refusal_text();
+    longest = std::max(longest, Clock::now() - begin);
+  }
+  return std::chrono::duration_cast<std::chrono::milliseconds>(longest);
+}
+
+// Each looked at 22,000 others: Hello and Open took more than a minute. The
+// bound is for machines that do other things; without load it is a few ms.
+TEST_F(HostileTest, ManyServicesOfOneUserHoldUpNobody) {
+  Attack([]() -> std::string {
+    static std::vector<RawClient> clients(22);
+    static Reserve reserve;
+    reserve.service.local = kLoopback;
+    reserve.service.service_id = 46;
+    reserve.service.reuse = 1;
+    const std::span<const uint8_t> bytes(
+        reinterpret_cast<const uint8_t*>(&reserve), sizeof(reserve));
+    for (RawClient& client : clients) {
+      if (client.Greet() == 0) return "no slot";
+      for (reserve.token = 0; reserve.token < 1024; ++reserve.token) {
+        if (!client.SendRaw(bytes, {})) return "not sent";
+      }
+      if (!client.UnreserveService(5000)) return "not reserved";
+    }
+    return KeepDoing([bytes] {
+      for (RawClient& client : clients) {
+        for (reserve.token = 0; reserve.token < 64; ++reserve.token) {
+          client.SendRaw(bytes, {});
+        }
+      }
+    });
+  });
+  const std::chrono::milliseconds longest = LongestWait(kLoopback);
+  std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
+  EXPECT_LT(longest, std::chrono::seconds(1));
+  ExpectVictimUnharmed();
+  EndAttack();
+}
+
+// Positions that cannot be found were looked for without a pause.
+TEST_F(HostileTest, PositionsThatAreNotFoundHoldUpNobodyElse) {
+  const LocalAddress own = {Ip("127.0.0.9"), 0};
+  Attack([&]() -> std::string {
+    static std::vector<UniqueFd> copies;
+    static LocalAddress address = own;
+    {
+      std::vector<RawClient> clients(30);
+      for (RawClient& client : clients) {
+        if (client.Greet() == 0) return "no slot";
+        copies.push_back(client.OpenAddress(address));
+        if (!copies.back().valid()) return "no socket";
+      }
+    }
+    const std::string wrong = KeepDoing([] {
+      const int unused = 0;
+      setsockopt(copies[0].get(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused,
+                 sizeof(unused));
+      sched_yield();
+    });
+    if (!wrong.empty()) return wrong;
+    return KeepDoing([] {
+      RawClient client;
+      if (client.Greet() != 0) client.OpenAddress(address);
+    });
+  });
+  const std::chrono::milliseconds longest = LongestWait(kLoopback);
+  std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
+  EXPECT_LT(longest, std::chrono::seconds(1));
+  ExpectVictimUnharmed();
   EndAttack();
 }
 

@@ -28,11 +28,22 @@ class Prober {
   // Removes the filters of those that are not locked.
   ~Prober();
 
-  // Whether each socket stands at its index.
-  bool Verify(const std::vector<uint16_t>& indexes) const;
-  // The index of each socket, likely; absent if it could not be found. A probe
-  // has `wait_ns` to arrive.
-  std::optional<std::vector<uint16_t>> Search(int64_t wait_ns) const;
+  // Whether each socket stands at its index. Probes have `wait_ns` to arrive.
+  bool Verify(const std::vector<uint16_t>& indexes, int64_t wait_ns) const;
+
+  // A search that goes on, by whichever prober of the same sockets.
+  struct Search {
+    // Of each socket; kNoIndex: not found yet.
+    std::vector<uint16_t> indexes;
+    uint16_t next = 0;     // the index that is probed next
+    size_t found = 0;      // sockets
+    int64_t spent_ns = 0;  // so far
+  };
+  enum class Outcome { kFound, kFailed, kMore };
+  // Looks for the index of each socket, until `deadline_ns` (CLOCK_MONOTONIC)
+  // and a probe or two longer. A probe has `wait_ns` to arrive. What is found
+  // is likely, and no more than that.
+  Outcome Continue(Search& search, int64_t wait_ns, int64_t deadline_ns) const;
 
  private:
   bool SendProbe(uint16_t index, uint32_t identity) const;
@@ -43,6 +54,8 @@ class Prober {
   const SocketAddress to_;
   const uint32_t probe_word_;
 };
+
+int64_t MonotonicNs();
 
 // How probes name a socket. It stays as long as the socket does.
 uint32_t ProbeIdentity(int fd);

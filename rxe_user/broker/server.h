@@ -147,6 +147,12 @@ class Server {
   void OnSettleTime();
   void SettleGroups();
   bool AnyGaps() const;
+  // Looks for the positions in one group after the other, as long as there is
+  // one that is locating: no longer than a step at a time, and for a third of
+  // the time at most.
+  void AwaitLocating();
+  void LocateNext();
+  void OnLocated(const LocalAddress& local);
 
   const Options options_;
   const uid_t uid_;
@@ -190,6 +196,10 @@ class Server {
   std::chrono::milliseconds
       settle_gaps_;  // until positions are looked at again
   boost::asio::steady_timer settle_;
+  boost::asio::steady_timer locate_timer_{io_};
+  bool locate_waits_ = false;  // for that
+  Clock::time_point next_step_ = Clock::time_point::min();
+  LocalAddress located_last_;
 };
 
 }  // namespace rxe_user::broker

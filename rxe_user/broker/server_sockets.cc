@@ -105,14 +105,22 @@ bool Server::TryOpen(Client& client) {
         absl::NotFoundError("no address of this machine: " + local.ToString()));
   }
   Group* group = Find(local);
+  const auto is_locating = [&] {
+    if (group == nullptr || !group->locating()) return false;
+    AwaitLocating();
+    return true;
+  };
+  if (is_locating()) return false;
   if (group != nullptr && !group->settled()) {
     if (waited < kOwnPortWait) return false;
     // Whoever goes on handing back sockets keeps nobody waiting.
     if (const absl::Status status = group->Settle(); !status.ok()) {
       return refuse(status);
     }
+    if (is_locating()) return false;
   }
-  if (!MayHaveOneMore(client)) {
+  const bool has_it = group != nullptr && group->fd_of(*client.slot) >= 0;
+  if (!has_it && !MayHaveOneMore(client)) {
     return refuse(absl::ResourceExhaustedError(
         "user " + std::to_string(client.uid) +
         " has as many sockets of UDP port 4791 as one user may; end some of "
@@ -135,6 +143,7 @@ bool Server::TryOpen(Client& client) {
                  : refuse(created.status());
     }
     group = &groups_.emplace(local, *std::move(created)).first->second;
+    if (is_locating()) return false;
   }
   WatchManagement(*group);
   const absl::StatusOr<const Group::Member*> member =
@@ -144,6 +153,8 @@ bool Server::TryOpen(Client& client) {
     FreeUnusedGroups();
     return refuse(member.status());
   }
+  // Its index is not known yet.
+  if (is_locating()) return false;
   reply.index = (*member)->index;
   // A client that does not read its replies loses them, and gives up.
   Send(client.fd(), reply,
@@ -166,7 +177,7 @@ bool Server::MayHaveOneMore(const Client& client) const {
 // could open all of 127.0.0.0/8.
 void Server::FreeUnusedGroups() {
   for (auto it = groups_.begin(); it != groups_.end();) {
-    if (!it->second.unused()) {
+    if (!it->second.unused() || it->second.locating()) {
       ++it;
       continue;
     }
