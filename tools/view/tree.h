@@ -39,7 +39,8 @@ std::string TreeKey(const char* rxe_user_devices);
 // Locked as long as it lives. Errors: errno_status.h.
 class Tree {
  public:
-  // Makes the folder if it is not there, and waits for its lock.
+  // Makes the folder if it is not there, and waits for its lock. Where others
+  // have taken the names that are tried first, its name is random.
   static absl::StatusOr<Tree> Open(const std::string& base,
                                    const std::string& key);
 
@@ -69,6 +70,10 @@ class Tree {
   static void RemoveUnused(const std::string& base);
 
  private:
+  // The first folder of this user whose name begins with `prefix`, a path in
+  // `base`; else a new one.
+  static absl::StatusOr<Tree> OpenRandom(const std::string& base,
+                                         const std::string& prefix);
   Tree(std::string root, rxe_user::UniqueFd lock)
       : root_(std::move(root)), lock_(std::move(lock)) {}
   // Whether a process uses it; forgets those that have ended.
