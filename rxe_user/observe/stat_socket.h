@@ -1,7 +1,8 @@
 // How `rxe-user stat` finds the engines that run in this network namespace and
 // asks them: each listens on an abstract Unix socket of its own, named
 //
-//   @rxe_user-stat-PID-N    N: the first number from 0 on that is free
+//   @rxe_user-stat-PID-N    N: the first number of 0 to 63 that is free; if
+//                           others hold all of them a random one, of 32 bits
 //
 // Whoever connects, being root or of the same user, is sent one message: a
 // descriptor (SCM_RIGHTS) of a file in memory with the report (report_text.h).

@@ -116,6 +116,31 @@ TEST(StatSocket, EachEngineHasItsName) {
   EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
 }
 
+// Who had the names of the processes that were to come kept them silent.
+TEST(StatSocket, NamesThatOthersHaveTakenAreNotAll) {
+  std::vector<int> taken;
+  for (int i = 0; i < 64; ++i) {
+    const std::string name = Prefix(::getpid()) + std::to_string(i);
+    taken.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    ASSERT_EQ(::bind(taken.back(), reinterpret_cast<sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                            1 + name.size())),
+              0);
+  }
+  Serving serving([] { return "report"; });
+  int answered = 0;
+  for (const auto& reply : AskForReports(Ours(), std::chrono::seconds(20))) {
+    if (!reply.ok()) continue;
+    EXPECT_EQ(reply->text, "report");
+    ++answered;
+  }
+  EXPECT_EQ(answered, 1);
+  for (const int fd : taken) ::close(fd);
+}
+
 TEST(StatSocket, NobodyListens) {
   EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
             absl::StatusCode::kNotFound);
