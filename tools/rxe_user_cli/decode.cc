@@ -82,6 +82,19 @@ bool WriteLine(std::FILE* out, const std::string& line) {
   return std::fputs((line + "\n").c_str(), out) >= 0;
 }
 
+// As libpcap gives it with the precision that is asked for: tv_usec holds ns.
+// What a file has there may be more than a second, or negative.
+timespec TimeOf(const pcap_pkthdr& header) {
+  constexpr long kSecond = 1'000'000'000;
+  timespec time = {.tv_sec = header.ts.tv_sec + header.ts.tv_usec / kSecond,
+                   .tv_nsec = header.ts.tv_usec % kSecond};
+  if (time.tv_nsec < 0) {
+    time.tv_nsec += kSecond;
+    --time.tv_sec;
+  }
+  return time;
+}
+
 // Strftime's `format`, then the fraction in `digits` digits.
 std::string TimeText(const timespec& time, const char* format, int digits) {
   tm parts;
@@ -499,9 +512,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   const u_char* data;
   int result;
   while ((result = libpcap->next_ex(pcap.get(), &header, &data)) == 1) {
-    // With the precision asked for, tv_usec holds ns.
-    const timespec time = {.tv_sec = header->ts.tv_sec,
-                           .tv_nsec = header->ts.tv_usec % 1'000'000'000};
+    const timespec time = TimeOf(*header);
     if (!decoder.OnFrame(time, {data, header->caplen}) ||
         (live && std::fflush(out) != 0)) {
       return OutputFailed(err, errno);
