@@ -13,11 +13,13 @@
 #include <string>
 
 #include "rxe_user/base/environment.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/server.h"
 #include "rxe_user/broker/spawn.h"
 
 namespace {
 
+using rxe_user::UniqueFd;
 using rxe_user::broker::Server;
 
 // What the program that started us had is none of our business.
@@ -31,6 +33,7 @@ void ResetProcess() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // then there is no ledger
   // Of a setuid program: its caller may not signal us for having started it.
   (void)!setresgid(getegid(), getegid(), getegid());
   (void)!setresuid(geteuid(), geteuid(), geteuid());
@@ -50,6 +53,26 @@ void ResetProcess() {
 // Everybody's broker has the priority of no one of them, if it may.
 void ResetPriority() {
   if (getpriority(PRIO_PROCESS, 0) > 0) (void)setpriority(PRIO_PROCESS, 0, 0);
+  const UniqueFd file(open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC));
+  char score[16] = {};
+  if (read(file.get(), score, sizeof(score) - 1) > 0 && std::atoi(score) > 0) {
+    (void)!pwrite(file.get(), "0\n", 2, 0);
+  }
+}
+
+// Nor the limits of whoever called the program that started it: a setuid
+// program has those of its caller.
+void ResetLimits() {
+  for (const auto resource :
+       {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_MEMLOCK,
+        RLIMIT_NPROC, RLIMIT_RTTIME, RLIMIT_SIGPENDING}) {
+    const rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(resource, &unlimited) == 0) continue;
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0) continue;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(resource, &limit);
+  }
 }
 
 int Usage(const char* wrong) {
@@ -77,7 +100,10 @@ int main(int argc, char** argv) {
   }
   ResetProcess();
   options.containers = geteuid() == 0;
-  if (ready >= 0) ResetPriority();
+  if (ready >= 0) {
+    ResetPriority();
+    ResetLimits();
+  }
   const char* linger = rxe_user::Environment("RXE_USER_BROKER_LINGER_MS");
   if (linger != nullptr && options.linger.count() >= 0) {
     options.linger = std::chrono::milliseconds(std::atoi(linger));

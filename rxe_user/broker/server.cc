@@ -47,6 +47,14 @@ constexpr int kConnectionsPerTurn = 64;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
+  if (!NamesOneUser(geteuid())) {
+    return absl::PermissionDeniedError(
+        "UDP port 4791 cannot be shared with other processes by user " +
+        std::to_string(geteuid()) +
+        ", which in this user namespace stands for all users that it does not "
+        "map: run as another user");
+  }
+  if (absl::Status status = TrySteering(); !status.ok()) return status;
   UniqueFd listener(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un name{};
@@ -61,17 +69,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
     }
     return absl::InternalError(std::string("bind: ") + std::strerror(errno));
   }
-  if (!NamesOneUser(geteuid())) {
-    return absl::PermissionDeniedError(
-        "UDP port 4791 cannot be shared with other processes by user " +
-        std::to_string(geteuid()) +
-        ", which in this user namespace stands for all users that it does not "
-        "map: run as another user");
-  }
-  if (absl::Status status = TrySteering(); !status.ok()) return status;
   try {
     std::unique_ptr<Server> server(new Server(options, std::move(listener)));
-    // Only now: who connects finds the port probed.
+    // Soon after the name is ours: who finds it taken waits for that.
     if (listen(server->listener_.native_handle(), kMaxClients) != 0) {
       return absl::InternalError(std::string("listen: ") +
                                  std::strerror(errno));
