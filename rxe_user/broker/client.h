@@ -46,6 +46,7 @@ struct Client {
   // Its next one, where its user has had more than its share (user_time.h).
   boost::asio::steady_timer turn;
   uid_t uid = 0;
+  uid_t account = 0;     // the user whose shares it takes (accounts.h)
   bool trusted = false;  // of our user or root: its ledger is believed
   std::optional<uint8_t> slot;
   bool verifies = false;  // Open::verifies of any of its addresses

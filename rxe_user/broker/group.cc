@@ -161,10 +161,10 @@ bool Group::unused() const {
                      [](uint16_t index) { return index == kNoIndex; });
 }
 
-size_t Group::LentTo(uid_t uid) const {
+size_t Group::Lent(const std::function<bool(uid_t)>& counts) const {
   return static_cast<size_t>(std::count_if(
       members_.begin(), members_.end(),
-      [uid](const Member& m) { return m.uid == uid && m.slot != uint8_t{0}; }));
+      [&](const Member& m) { return m.slot != uint8_t{0} && counts(m.uid); }));
 }
 
 bool Group::has_gaps() const {

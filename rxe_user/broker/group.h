@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -61,7 +62,9 @@ class Group {
   // Goes on with that: blocks for 8 ms at most, and the time of a probe.
   void Locate();
   // Whether `uid` has a socket here.
-  bool HasSocketOf(uid_t uid) const { return LentTo(uid) != 0; }
+  bool HasSocketOf(uid_t uid) const {
+    return Lent([uid](uid_t other) { return other == uid; }) != 0;
+  }
 
   struct Member {
     UniqueFd fd;
@@ -94,8 +97,9 @@ class Group {
   bool located() const { return located_; }
   // Whether no slot has a socket here, nor may come back to one.
   bool unused() const;
-  // How many sockets were lent to `uid`, those given back included.
-  size_t LentTo(uid_t uid) const;
+  // How many sockets were lent to users that `counts` says, those given back
+  // included.
+  size_t Lent(const std::function<bool(uid_t)>& counts) const;
   const IndexMap& map() const { return map_; }
   uint32_t probe_word() const { return probe_word_; }
 

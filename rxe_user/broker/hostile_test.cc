@@ -4,14 +4,17 @@
 #include <linux/filter.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -277,6 +280,57 @@ TEST_F(HostileTest, ACopyThatIsKeptTakesNoAddressFromTrustedUsers) {
     EXPECT_TRUE(client.OpenAddress(local).valid());
   }
   EndAttack();
+}
+
+class SubordinateTest : public HostileTest {
+ protected:
+  // The broker finds a /etc/subuid of the test's.
+  void SetUp() override {
+    if (!Root()) GTEST_SKIP() << "needs root";
+    char file[] = "/tmp/rxe_user_subuid_XXXXXX";
+    const UniqueFd fd(mkstemp(file));
+    const std::string lines = std::to_string(kSomebody) + ":200000:1000\n";
+    const bool written = write(fd.get(), lines.data(), lines.size()) > 0;
+    const bool mounted =
+        unshare(CLONE_NEWNS) == 0 &&
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+        mount(file, "/etc/subuid", nullptr, MS_BIND, nullptr) == 0;
+    unlink(file);
+    if (!written || !mounted) GTEST_SKIP() << "not allowed to";
+    HostileTest::SetUp();
+  }
+};
+
+// Whoever had a range of IDs had all slots.
+TEST_F(SubordinateTest, IdsOfARangeHaveOneShare) {
+  size_t slots = 0;
+  std::vector<pid_t> children;
+  for (const uid_t uid : {kSomebody, uid_t{200'001}, uid_t{200'002}}) {
+    int said[2];
+    ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    children.push_back(fork());
+    if (children.back() == 0) {
+      Become(uid);
+      std::vector<RawClient> clients(1);
+      while (clients.back().Greet() != 0) clients.emplace_back();
+      const size_t had = clients.size() - 1;
+      (void)!write(said[1], &had, sizeof(had));
+      for (;;) pause();
+    }
+    close(said[1]);
+    size_t had = 0;
+    EXPECT_EQ(read(said[0], &had, sizeof(had)), ssize_t{sizeof(had)});
+    close(said[0]);
+    slots += had;
+  }
+  EXPECT_GE(slots, 120u);
+  EXPECT_LE(slots, 127u);
+  Peer other({}, [] { Become(kAnother); });
+  EXPECT_EQ(other.Start(), "");
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
 }
 
 // Runs `again` for ever, in a child that ends with the caller.

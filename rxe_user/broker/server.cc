@@ -182,9 +182,11 @@ void Server::Accept(int listener) {
       continue;
     }
     const bool trusted = peer.uid == uid_ || peer.uid == 0;
+    if (!trusted) accounts_.Refresh();
+    const uid_t account = trusted ? peer.uid : accounts_.Of(peer.uid);
     if (!trusted && std::count_if(clients_.begin(), clients_.end(),
                                   [&](const ClientPtr& c) {
-                                    return c->uid == peer.uid;
+                                    return c->account == account;
                                   }) >= kMaxClientsOfUser) {
       continue;
     }
@@ -196,6 +198,7 @@ void Server::Accept(int listener) {
     const int half = kClientSendBuffer / 2;  // the kernel doubles it
     (void)setsockopt(client->fd(), SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
     client->uid = peer.uid;
+    client->account = account;
     client->trusted = trusted;
     client->hello_deadline.expires_after(kHelloTime);
     client->hello_deadline.async_wait([this, client](error_code ended) {
@@ -226,7 +229,7 @@ void Server::AwaitMessages(const ClientPtr& client) {
 void Server::Serve(const ClientPtr& client) {
   const Clock::time_point begin = Clock::now();
   if (!client->trusted) {
-    const Clock::time_point turn = user_time_.NextTurn(client->uid);
+    const Clock::time_point turn = user_time_.NextTurn(client->account);
     if (turn > begin) {
       client->turn.expires_at(turn);
       client->turn.async_wait([this, client](error_code error) {
@@ -240,7 +243,7 @@ void Server::Serve(const ClientPtr& client) {
   } else {
     AwaitMessages(client);
   }
-  if (!client->trusted) user_time_.Charge(client->uid, begin, Clock::now());
+  if (!client->trusted) user_time_.Charge(client->account, begin, Clock::now());
 }
 
 // Descriptors are taken of others only where the protocol has them.
@@ -361,7 +364,7 @@ Server::Next Server::GrantFreeSlot(Client& client) {
            "programs that use it");
     return Next::kClose;
   }
-  if (!client.trusted && HasItsShare(client.uid, free.size())) {
+  if (!client.trusted && HasItsShare(client.account, free.size())) {
     Refuse(client.fd(), Refusal::kFull,
            "user " + std::to_string(client.uid) +
                " has its share of the 255 slots of UDP port 4791; end some of "
@@ -373,12 +376,14 @@ Server::Next Server::GrantFreeSlot(Client& client) {
 
 // With one more than this, a user would have more slots than all others can
 // still get.
-bool Server::HasItsShare(uid_t uid, size_t free_slots) const {
+bool Server::HasItsShare(uid_t account, size_t free_slots) const {
   const auto held =
-      std::count_if(holders_.begin(), holders_.end(),
-                    [uid](const Client* c) { return c && c->uid == uid; }) +
-      std::count_if(absent_.begin(), absent_.end(),
-                    [uid](const auto& a) { return a.second.uid == uid; });
+      std::count_if(
+          holders_.begin(), holders_.end(),
+          [&](const Client* c) { return c && c->account == account; }) +
+      std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
+        return accounts_.Of(a.second.uid) == account;
+      });
   return static_cast<size_t>(held) + 1 > free_slots - 1;
 }
 

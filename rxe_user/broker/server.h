@@ -29,6 +29,7 @@
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/broker/accounts.h"
 #include "rxe_user/broker/client.h"
 #include "rxe_user/broker/early_requests.h"
 #include "rxe_user/broker/group.h"
@@ -85,7 +86,7 @@ class Server {
   Next Grant(Client& client, uint8_t slot);
   void Drop(const ClientPtr& client);
   bool InUse(uint8_t slot) const;
-  bool HasItsShare(uid_t uid, size_t free_slots) const;
+  bool HasItsShare(uid_t account, size_t free_slots) const;
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
@@ -164,7 +165,8 @@ class Server {
   UniqueFd spare_;  // given up to refuse a connection when out of descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
-  UserTime user_time_;
+  Accounts accounts_;
+  UserTime user_time_;  // by account
   // Users who have passed descriptors that are no socket and no file in memory:
   // no more are taken of them.
   std::set<uid_t> strange_;

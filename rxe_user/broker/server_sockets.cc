@@ -169,7 +169,10 @@ bool Server::MayHaveOneMore(const Client& client) const {
   const size_t most =
       std::min<size_t>(kMaxSocketsOfUser, files.rlim_cur / kPartOfDescriptors);
   size_t lent = 0;
-  for (const auto& [local, group] : groups_) lent += group.LentTo(client.uid);
+  const auto counts = [&](uid_t uid) {
+    return uid == client.uid || accounts_.Of(uid) == client.account;
+  };
+  for (const auto& [local, group] : groups_) lent += group.Lent(counts);
   return lent < most;
 }
 
