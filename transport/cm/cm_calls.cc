@@ -42,7 +42,8 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
   c.time_wait = std::min(wire::CmTimeNanos(req.primary.local_ack_timeout),
                          config_.longest_time_wait);
   c.max_retries = std::min(req.max_cm_retries, kMostRetries);
-  // The REQ tells the peer how long to wait for the RTU, and how often to retry.
+  // The REQ tells the peer how long to wait for the RTU, and how often to
+  // retry.
   c.refused_hold = std::min(
       (c.max_retries + 1) * (wire::CmTimeNanos(req.local_cm_response_timeout) +
                              wire::CmTimeNanos(req.primary.local_ack_timeout)),
@@ -73,7 +74,7 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
   if (c->xrc) rep.local_eecn = std::exchange(rep.local_qpn, 0);
   Enter(*c, State::kRepSent);
   Send(*c, {.id = c->transaction_id, .attribute_modifier = ece_options}, rep);
-  StartRetries(*c, now);
+  AwaitRtu(*c, now);
   return Result::kOk;
 }
 
