@@ -33,13 +33,20 @@ inline constexpr int kClientSendBuffer = 212'992;
 // on, closed, until the last one has been called.
 struct Client {
   explicit Client(boost::asio::io_context& io)
-      : connection(io), hello_deadline(io), open_retry(io), list_retry(io) {}
+      : connection(io),
+        turn(io),
+        hello_deadline(io),
+        open_retry(io),
+        list_retry(io) {}
 
   bool dropped() const { return !connection.is_open(); }
   int fd() { return connection.native_handle(); }
 
   boost::asio::posix::stream_descriptor connection;  // owns the descriptor
+  // Set while its user has exceeded its share of time (user_time.h).
+  boost::asio::steady_timer turn;
   uid_t uid = 0;
+  uid_t account = 0;     // the user whose quotas it counts to (accounts.h)
   bool trusted = false;  // of our user or root: its ledger is trusted
   std::optional<uint8_t> slot;
   // Open::wants_unverified of any of its addresses.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,9 @@ constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
 // While our broker is coming up, how often to check for another one.
 constexpr int64_t kRecheckMs = 100;
+// How long a process may own the broker's name without listening. A broker that
+// comes up listens as soon as it is scheduled.
+constexpr int64_t kNameMs = 3000;
 // How long to wait for an idle broker that we do not accept to end. It ends as
 // soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
@@ -155,6 +159,8 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
   // Why no broker of ours could be started.
   absl::Status spawned;
   pid_t pid = 0;  // the broker that was asked last
+  // When a broker was first reported to serve while none listened.
+  std::optional<int64_t> nobody_listens_ms;
   for (bool asked = false;; pause = std::min(2 * pause, kLongestPauseMs)) {
     if (asked && MonotonicMs() >= deadline_ms) break;
     asked = true;
@@ -181,6 +187,17 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
       if (progress == Progress::kComingUp) continue;
       starting.Reset();
       asked = false;
+      if (progress == Progress::kServes) {
+        const int64_t now_ms = MonotonicMs();
+        if (now_ms - nobody_listens_ms.value_or(now_ms) > kNameMs) {
+          spawned = absl::NotFoundError(
+              "a process has the port broker's name, @" +
+              std::string(kSocketName) +
+              ", and does not listen; `ss -xap`, as root, shows which");
+          continue;
+        }
+        if (!nobody_listens_ms.has_value()) nobody_listens_ms = now_ms;
+      }
       if (progress == Progress::kDied) {
         spawned = absl::NotFoundError(why);
       } else if (pause > kFirstPauseMs) {

@@ -11,7 +11,6 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
-#include "rxe_user/broker/prober.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {
@@ -22,6 +21,8 @@ constexpr int kPrivilegedReceiveBuffer = 16 << 20;
 // How long to wait for a probe in the first round; doubled with each round. On
 // an idle machine it has arrived when sendto returns.
 constexpr int64_t kProbeWaitNs = 2'000'000;
+constexpr int64_t kLongestProbeWaitNs = 8'000'000;
+constexpr int64_t kLocateStepNs = 8'000'000;
 constexpr int kProbeRounds = 5;
 constexpr int kWholeQueue = 1 << 16;  // datagrams; more than a queue holds
 
@@ -125,7 +126,10 @@ bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
   const bool took_anchor = take(0, std::move(anchor), 0);
   const bool took_socket = take(slot, std::move(socket), index);
   if (!adopted_) return took_socket && Install().ok();
-  if (took_anchor || took_socket) settled_ = false;
+  if (took_anchor || took_socket) {
+    settled_ = false;
+    locating_.reset();  // starts again
+  }
   return took_socket;
 }
 
@@ -141,11 +145,10 @@ absl::Status Group::Settle() {
   if (Find(0) == nullptr) {
     const absl::StatusOr<Member*> added = Add(0, geteuid(), true);
     if (!added.ok()) return added.status();
-  } else {
-    located_ = Locate();
   }
   const absl::Status status = Install();
   settled_ = status.ok();
+  if (settled_) BeginLocating();
   return status;
 }
 
@@ -157,10 +160,10 @@ bool Group::unused() const {
                      [](uint16_t index) { return index == kNoIndex; });
 }
 
-size_t Group::LentTo(uid_t uid) const {
+size_t Group::Lent(const std::function<bool(uid_t)>& counts) const {
   return static_cast<size_t>(std::count_if(
       members_.begin(), members_.end(),
-      [uid](const Member& m) { return m.uid == uid && m.slot != uint8_t{0}; }));
+      [&](const Member& m) { return m.slot != uint8_t{0} && counts(m.uid); }));
 }
 
 bool Group::has_gaps() const {
@@ -198,7 +201,7 @@ absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid,
   const uint16_t index = static_cast<uint16_t>(members_.size());
   members_.push_back({std::move(fd), cookie, slot, index, uid});
   // An adopted group may contain sockets that we do not know.
-  if (adopted_) located_ = Locate();
+  if (adopted_) BeginLocating();
   return &members_.back();
 }
 
@@ -276,28 +279,58 @@ absl::Status Group::Install() {
   return absl::OkStatus();
 }
 
-// Finds every member's index. If it fails, returns false and keeps the best
-// known indexes.
-bool Group::Locate() {
-  if (members_.empty() || !Install().ok()) return false;
+void Group::BeginLocating() {
+  located_ = false;
+  locating_.emplace();
+  for (const Member& m : members_) locating_->candidate.push_back(m.index);
+}
+
+void Group::Locate() {
+  if (locating_.has_value() && !LocateSome()) EndLocating(false);
+}
+
+// Returns false if the positions cannot be found.
+bool Group::LocateSome() {
+  if (!Install().ok()) return false;
   const UniqueFd socket = BindUdp(address_, 0, Sharing::kExclusive);
   if (!socket.valid()) return false;
   std::vector<int> sockets;
   for (const Member& m : members_) sockets.push_back(m.fd.get());
   const Prober prober(sockets, socket.get(), address_, probe_word_);
-  std::vector<uint16_t> candidate;
-  for (const Member& m : members_) candidate.push_back(m.index);
-  for (int round = 0; round < kProbeRounds; ++round) {
-    if (prober.Verify(candidate)) {
-      for (size_t m = 0; m < members_.size(); ++m) {
-        members_[m].index = candidate[m];
+  const int64_t deadline = MonotonicNs() + kLocateStepNs;
+  for (Locating& now = *locating_; now.round < kProbeRounds; ++now.round) {
+    const int64_t wait_ns =
+        std::min(kProbeWaitNs << now.round, kLongestProbeWaitNs);
+    if (MonotonicNs() > deadline) return true;
+    if (!now.search.has_value()) {
+      if (prober.Verify(now.candidate, wait_ns)) {
+        for (size_t m = 0; m < members_.size(); ++m) {
+          members_[m].index = now.candidate[m];
+        }
+        EndLocating(true);
+        return true;
       }
-      return true;
+      now.search.emplace();
     }
-    const int64_t wait_ns = kProbeWaitNs << round;
-    candidate = prober.Search(wait_ns).value_or(std::move(candidate));
+    switch (prober.Continue(*now.search, wait_ns, deadline)) {
+      case Prober::Outcome::kMore:
+        return true;
+      case Prober::Outcome::kFound:
+        now.candidate = std::move(now.search->indexes);
+        break;
+      case Prober::Outcome::kFailed:
+        break;
+    }
+    now.search.reset();
   }
   return false;
+}
+
+// If not all were `found`, keeps the best known indexes.
+void Group::EndLocating(bool found) {
+  locating_.reset();
+  located_ = found;
+  settled_ = Install().ok();
 }
 
 }  // namespace rxe_user::broker

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/ledger.h"
+#include "rxe_user/broker/prober.h"
 #include "rxe_user/broker/steering.h"
 #include "rxe_user/broker/udp.h"
 
@@ -39,7 +41,7 @@ class Group {
                            const LedgerGroup* former);
 
   // A group that already contains sockets of ours which their holders did not
-  // hand back. Positions are probed, as after an adoption.
+  // hand back. Positions are probed, as after an adoption: it is locating().
   static absl::StatusOr<Group> Join(const LocalAddress& address);
 
   // Takes the sockets that a client hands back: `slot`'s, and slot 0's, which
@@ -49,10 +51,19 @@ class Group {
              UniqueFd anchor);
   // Merges a dead broker's record of an adopted group.
   void MergeLedger(const LedgerGroup& former);
-  // Finds the positions, installs the program, and adds slot 0's socket if it
-  // was not handed back. Call it again later, since other sockets of the group
-  // may close and move ours. Blocks for some milliseconds.
+  // Begins to find the positions, after which the program is installed. Adds
+  // slot 0's socket if it was not handed back. Call it again later, since other
+  // sockets of the group may close and move ours.
   absl::Status Settle();
+  // Whether the search for positions is in progress. Until it has ended nothing
+  // is assigned.
+  bool locating() const { return locating_.has_value(); }
+  // Continues the search. Blocks for at most 8 ms plus the time of a probe.
+  void Locate();
+  // Whether a socket is lent to `uid`, or was returned by it.
+  bool HasSocketOf(uid_t uid) const {
+    return Lent([uid](uid_t other) { return other == uid; }) != 0;
+  }
 
   struct Member {
     UniqueFd fd;
@@ -63,7 +74,8 @@ class Group {
   };
   // Returns the socket of a slot of user `uid`, new or reused, with datagrams
   // steered to it. For a user who is not `trusted` it is locked. Valid until
-  // the next call of Assign or Adopt.
+  // the next call of Assign or Adopt. An adopted group may be locating()
+  // afterwards; the index of the socket is known when that has ended.
   absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid, bool trusted);
   void Release(uint8_t slot);
   // Forgets the position of a slot whose owner did not come back.
@@ -79,12 +91,13 @@ class Group {
   // Whether the group contains sockets that we do not hold. When one of them
   // closes, ours may move.
   bool has_gaps() const;
-  // Whether the last Settle found all positions.
+  // Whether the last search found all positions.
   bool located() const { return located_; }
   // Whether no slot has a socket in this group, or may come back to one.
   bool unused() const;
-  // The number of sockets lent to `uid`, including returned ones.
-  size_t LentTo(uid_t uid) const;
+  // The number of sockets lent to the users for which `counts` is true,
+  // including returned ones.
+  size_t Lent(const std::function<bool(uid_t)>& counts) const;
   const IndexMap& map() const { return map_; }
   uint32_t probe_word() const { return probe_word_; }
 
@@ -94,7 +107,9 @@ class Group {
   Member* FindFree(uid_t uid);
   absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid, bool trusted);
   absl::Status Install();
-  bool Locate();
+  void BeginLocating();
+  bool LocateSome();
+  void EndLocating(bool found);
 
   LocalAddress address_;
   uint32_t probe_word_;
@@ -105,6 +120,14 @@ class Group {
   bool adopted_ = false;
   bool settled_ = false;
   bool located_ = true;
+  // Present while the search for positions is in progress.
+  struct Locating {
+    int round = 0;
+    std::vector<uint16_t> candidate;  // to verify
+    std::optional<Prober::Search>
+        search;  // of this round; present if it failed
+  };
+  std::optional<Locating> locating_;
 };
 
 }  // namespace rxe_user::broker

@@ -2,12 +2,23 @@
 // with lent sockets whatever the system allows.
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "rxe_user/broker/connection.h"
@@ -15,6 +26,10 @@
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
+
+#ifndef SO_DETACH_REUSEPORT_BPF
+#define SO_DETACH_REUSEPORT_BPF 68
+#endif
 
 namespace rxe_user::broker {
 namespace {
@@ -267,6 +282,147 @@ TEST_F(HostileTest, AKeptCopyBlocksNoAddressOfTrustedUsers) {
     ASSERT_NE(client.Greet(), 0);
     EXPECT_TRUE(client.OpenAddress(local).valid());
   }
+  EndAttack();
+}
+
+class SubordinateTest : public HostileTest {
+ protected:
+  // The broker reads an /etc/subuid of the test.
+  void SetUp() override {
+    if (!Root()) GTEST_SKIP() << "needs root";
+    char file[] = "/tmp/rxe_user_subuid_XXXXXX";
+    const UniqueFd fd(mkstemp(file));
+    const std::string lines = std::to_string(kSomebody) + ":200000:1000\n";
+    const bool written = write(fd.get(), lines.data(), lines.size()) > 0;
+    const bool mounted =
+        unshare(CLONE_NEWNS) == 0 &&
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+        mount(file, "/etc/subuid", nullptr, MS_BIND, nullptr) == 0;
+    unlink(file);
+    if (!written || !mounted) GTEST_SKIP() << "not allowed to";
+    HostileTest::SetUp();
+  }
+};
+
+// A user with a range of IDs could take all slots.
+TEST_F(SubordinateTest, IdsOfARangeHaveOneQuota) {
+  size_t slots = 0;
+  std::vector<pid_t> children;
+  for (const uid_t uid : {kSomebody, uid_t{200'001}, uid_t{200'002}}) {
+    int said[2];
+    ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    children.push_back(fork());
+    if (children.back() == 0) {
+      Become(uid);
+      std::vector<RawClient> clients(1);
+      while (clients.back().Greet() != 0) clients.emplace_back();
+      const size_t had = clients.size() - 1;
+      (void)!write(said[1], &had, sizeof(had));
+      for (;;) pause();
+    }
+    close(said[1]);
+    size_t had = 0;
+    EXPECT_EQ(read(said[0], &had, sizeof(had)), ssize_t{sizeof(had)});
+    close(said[0]);
+    slots += had;
+  }
+  EXPECT_GE(slots, 120u);
+  EXPECT_LE(slots, 127u);
+  Peer other({}, [] { Become(kAnother); });
+  EXPECT_EQ(other.Start(), "");
+  for (const pid_t child : children) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+}
+
+// Runs `again` in a loop, in a child that ends with the caller.
+std::string KeepDoing(const std::function<void()>& again) {
+  const pid_t child = fork();
+  if (child < 0) return "fork";
+  if (child != 0) return "";
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (;;) again();
+}
+
+// The longest of 50 waits of another program for a slot and a socket.
+std::chrono::milliseconds LongestWait(const LocalAddress& local) {
+  using Clock = std::chrono::steady_clock;
+  Clock::duration longest{};
+  for (int i = 0; i < 50; ++i) {
+    const Clock::time_point begin = Clock::now();
+    RawClient client;
+    EXPECT_NE(client.Greet(), 0) << i;
+    EXPECT_TRUE(client.OpenAddress(local).valid()) << client.refusal_text();
+    longest = std::max(longest, Clock::now() - begin);
+  }
+  return std::chrono::duration_cast<std::chrono::milliseconds>(longest);
+}
+
+// Each reservation was compared with 22,000 others: Hello and Open took more
+// than a minute. The limit allows for a loaded machine; an idle one takes a few
+// ms.
+TEST_F(HostileTest, ManyServicesOfOneUserDoNotDelayOthers) {
+  Attack([]() -> std::string {
+    static std::vector<RawClient> clients(22);
+    static Reserve reserve;
+    reserve.service.local = kLoopback;
+    reserve.service.service_id = 46;
+    reserve.service.reuse = 1;
+    const std::span<const uint8_t> bytes(
+        reinterpret_cast<const uint8_t*>(&reserve), sizeof(reserve));
+    for (RawClient& client : clients) {
+      if (client.Greet() == 0) return "no slot";
+      for (reserve.token = 0; reserve.token < 1024; ++reserve.token) {
+        if (!client.SendRaw(bytes, {})) return "not sent";
+      }
+      if (!client.UnreserveService(5000)) return "not reserved";
+    }
+    return KeepDoing([bytes] {
+      for (RawClient& client : clients) {
+        for (reserve.token = 0; reserve.token < 64; ++reserve.token) {
+          client.SendRaw(bytes, {});
+        }
+      }
+    });
+  });
+  const std::chrono::milliseconds longest = LongestWait(kLoopback);
+  std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
+  EXPECT_LT(longest, std::chrono::seconds(1));
+  ExpectVictimUnharmed();
+  EndAttack();
+}
+
+// The broker searched without a pause for positions that cannot be found.
+TEST_F(HostileTest, AFailingSearchForPositionsDoesNotDelayOthers) {
+  const LocalAddress own = {Ip("127.0.0.9"), 0};
+  Attack([&]() -> std::string {
+    static std::vector<UniqueFd> copies;
+    static LocalAddress address = own;
+    {
+      std::vector<RawClient> clients(30);
+      for (RawClient& client : clients) {
+        if (client.Greet() == 0) return "no slot";
+        copies.push_back(client.OpenAddress(address));
+        if (!copies.back().valid()) return "no socket";
+      }
+    }
+    const std::string wrong = KeepDoing([] {
+      const int unused = 0;
+      setsockopt(copies[0].get(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused,
+                 sizeof(unused));
+      sched_yield();
+    });
+    if (!wrong.empty()) return wrong;
+    return KeepDoing([] {
+      RawClient client;
+      if (client.Greet() != 0) client.OpenAddress(address);
+    });
+  });
+  const std::chrono::milliseconds longest = LongestWait(kLoopback);
+  std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
+  EXPECT_LT(longest, std::chrono::seconds(1));
+  ExpectVictimUnharmed();
   EndAttack();
 }
 

@@ -13,11 +13,13 @@
 #include <string>
 
 #include "rxe_user/base/environment.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/server.h"
 #include "rxe_user/broker/spawn.h"
 
 namespace {
 
+using rxe_user::UniqueFd;
 using rxe_user::broker::Server;
 
 // Resets what we inherited from the program that started us.
@@ -31,6 +33,7 @@ void ResetProcess() {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // the ledger then fails to grow, with an error
   // Started by a setuid program: its caller must not be able to signal us.
   (void)!setresgid(getegid(), getegid(), getegid());
   (void)!setresuid(geteuid(), geteuid(), geteuid());
@@ -47,9 +50,30 @@ void ResetProcess() {
   }
 }
 
-// The broker serves all processes, so it does not keep the starter's priority.
+// The broker serves all processes, so it does not keep the starter's priority
+// and OOM score.
 void ResetPriority() {
   if (getpriority(PRIO_PROCESS, 0) > 0) (void)setpriority(PRIO_PROCESS, 0, 0);
+  const UniqueFd file(open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC));
+  char score[16] = {};
+  if (read(file.get(), score, sizeof(score) - 1) > 0 && std::atoi(score) > 0) {
+    (void)!pwrite(file.get(), "0\n", 2, 0);
+  }
+}
+
+// Nor does it keep the starter's limits: a setuid program has those of its
+// caller. Where it may not exceed a hard limit, it raises the soft limit to it.
+void ResetLimits() {
+  for (const auto resource :
+       {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_MEMLOCK,
+        RLIMIT_NPROC, RLIMIT_RTTIME, RLIMIT_SIGPENDING}) {
+    const rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(resource, &unlimited) == 0) continue;
+    rlimit limit{};
+    if (getrlimit(resource, &limit) != 0) continue;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(resource, &limit);
+  }
 }
 
 int Usage(const char* wrong) {
@@ -77,7 +101,10 @@ int main(int argc, char** argv) {
   }
   ResetProcess();
   options.containers = geteuid() == 0;
-  if (ready >= 0) ResetPriority();
+  if (ready >= 0) {
+    ResetPriority();
+    ResetLimits();
+  }
   const char* linger = rxe_user::Environment("RXE_USER_BROKER_LINGER_MS");
   if (linger != nullptr && options.linger.count() >= 0) {
     options.linger = std::chrono::milliseconds(std::atoi(linger));

@@ -17,16 +17,9 @@
 namespace rxe_user::broker {
 namespace {
 
-constexpr int64_t kVerifyWaitNs = 20'000'000;
 constexpr int64_t kSearchBudgetNs = 100'000'000;
 constexpr int kMeminfoWords = 9;
 constexpr int kMeminfoDrops = 8;
-
-int64_t NowNs() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-}
 
 std::optional<uint32_t> DropsOf(int fd) {
   uint32_t info[kMeminfoWords] = {};
@@ -39,6 +32,12 @@ std::optional<uint32_t> DropsOf(int fd) {
 }
 
 }  // namespace
+
+int64_t MonotonicNs() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
+}
 
 uint32_t ProbeIdentity(int fd) {
   // Cookies are consecutive, so no two sockets of a group share these bits.
@@ -81,25 +80,28 @@ std::optional<std::vector<uint32_t>> Prober::Drops() const {
   return drops;
 }
 
-bool Prober::Verify(const std::vector<uint16_t>& indexes) const {
+bool Prober::Verify(const std::vector<uint16_t>& indexes,
+                    int64_t wait_ns) const {
   const std::optional<std::vector<uint32_t>> before = Drops();
   if (!before.has_value()) return false;
   for (size_t i = 0; i < sockets_.size(); ++i) {
     if (!SendProbe(indexes[i], ProbeIdentity(sockets_[i]))) return false;
   }
-  const int64_t until = NowNs() + kVerifyWaitNs;
+  const int64_t until = MonotonicNs() + wait_ns;
   for (size_t i = 0; i < sockets_.size(); ++i) {
     while (DropsOf(sockets_[i]) == (*before)[i]) {
-      if (NowNs() > until) return false;
+      if (MonotonicNs() > until) return false;
     }
   }
   return true;
 }
 
-std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
+Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
+                                 int64_t deadline_ns) const {
   std::optional<std::vector<uint32_t>> drops = Drops();
-  if (!drops.has_value()) return std::nullopt;
+  if (!drops.has_value()) return Outcome::kFailed;
   const size_t none = sockets_.size();
+  search.indexes.resize(none, kNoIndex);
   // The socket whose counter changed since the last call, if any.
   const auto look = [&] {
     size_t hit = none;
@@ -112,29 +114,34 @@ std::optional<std::vector<uint16_t>> Prober::Search(int64_t wait_ns) const {
   };
   const auto probe = [&](uint16_t index) {
     if (!SendProbe(index, kAnyIdentity)) return none;
-    const int64_t until = NowNs() + wait_ns;
+    const int64_t until = MonotonicNs() + wait_ns;
     size_t hit;
     do {
       hit = look();
-    } while (hit == none && NowNs() < until);
+    } while (hit == none && MonotonicNs() < until);
     return hit;
   };
-  std::vector<uint16_t> indexes(sockets_.size(), kNoIndex);
-  size_t found = 0;
-  const int64_t deadline = NowNs() + std::max(kSearchBudgetNs, 8 * wait_ns);
-  for (uint16_t index = 0; index < 2 * kSlots && found < none; ++index) {
+  const int64_t begin_ns = MonotonicNs();
+  const int64_t budget_ns = std::max(kSearchBudgetNs, 8 * wait_ns);
+  for (; search.next < 2 * kSlots && search.found < none; ++search.next) {
     size_t hit = none;
     for (int attempt = 0; attempt < 2 && hit == none; ++attempt) {
-      if (NowNs() > deadline) return std::nullopt;
-      hit = probe(index);
+      const int64_t now = MonotonicNs();
+      if (search.spent_ns + (now - begin_ns) > budget_ns) {
+        return Outcome::kFailed;
+      }
+      if (now > deadline_ns) {
+        search.spent_ns += now - begin_ns;
+        return Outcome::kMore;
+      }
+      hit = probe(search.next);
     }
     if (hit == none) continue;  // a socket of another process
-    if (indexes[hit] != kNoIndex) return std::nullopt;
-    indexes[hit] = index;
-    ++found;
+    if (search.indexes[hit] != kNoIndex) return Outcome::kFailed;
+    search.indexes[hit] = search.next;
+    ++search.found;
   }
-  if (found < none) return std::nullopt;
-  return indexes;
+  return search.found < none ? Outcome::kFailed : Outcome::kFound;
 }
 
 }  // namespace rxe_user::broker

@@ -28,11 +28,22 @@ class Prober {
   // Removes the filters of sockets that are not locked.
   ~Prober();
 
-  // Whether each socket is at its index.
-  bool Verify(const std::vector<uint16_t>& indexes) const;
-  // The probable index of each socket. Absent if the search failed. Waits up to
+  // Whether each socket is at its index. Waits up to `wait_ns` for the probes.
+  bool Verify(const std::vector<uint16_t>& indexes, int64_t wait_ns) const;
+
+  // The state of a search, which any prober of the same sockets can continue.
+  struct Search {
+    // The index of each socket; kNoIndex: not found yet.
+    std::vector<uint16_t> indexes;
+    uint16_t next = 0;     // the index to probe next
+    size_t found = 0;      // sockets
+    int64_t spent_ns = 0;  // so far
+  };
+  enum class Outcome { kFound, kFailed, kMore };
+  // Searches for the probable index of each socket until `deadline_ns`
+  // (CLOCK_MONOTONIC); may exceed it by one or two probes. Waits up to
   // `wait_ns` for a probe.
-  std::optional<std::vector<uint16_t>> Search(int64_t wait_ns) const;
+  Outcome Continue(Search& search, int64_t wait_ns, int64_t deadline_ns) const;
 
  private:
   bool SendProbe(uint16_t index, uint32_t identity) const;
@@ -43,6 +54,8 @@ class Prober {
   const SocketAddress to_;
   const uint32_t probe_word_;
 };
+
+int64_t MonotonicNs();
 
 // The name of a socket in probes; constant for its lifetime.
 uint32_t ProbeIdentity(int fd);

@@ -38,14 +38,23 @@ constexpr milliseconds kHelloTime{5000};
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// Messages of one client before the next client's turn.
+// Messages and time of one client before the next client's turn.
 constexpr int kMessagesPerTurn = 64;
+constexpr milliseconds kTurn{1};
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
+  if (!NamesOneUser(geteuid())) {
+    return absl::PermissionDeniedError(
+        "UDP port 4791 cannot be shared with other processes by user " +
+        std::to_string(geteuid()) +
+        ", which in this user namespace stands for all users that it does not "
+        "map: run as another user");
+  }
+  if (absl::Status status = TrySteering(); !status.ok()) return status;
   UniqueFd listener(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un name{};
@@ -60,17 +69,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
     }
     return absl::InternalError(std::string("bind: ") + std::strerror(errno));
   }
-  if (!NamesOneUser(geteuid())) {
-    return absl::PermissionDeniedError(
-        "UDP port 4791 cannot be shared with other processes by user " +
-        std::to_string(geteuid()) +
-        ", which in this user namespace stands for all users that it does not "
-        "map: run as another user");
-  }
-  if (absl::Status status = TrySteering(); !status.ok()) return status;
   try {
     std::unique_ptr<Server> server(new Server(options, std::move(listener)));
-    // Only now: a client that connects finds that the port was probed.
+    // A process that connects earlier sees that the name is taken, and waits.
+    // So a client that connects finds that the port was probed.
     if (listen(server->listener_.native_handle(), kMaxClients) != 0) {
       return absl::InternalError(std::string("listen: ") +
                                  std::strerror(errno));
@@ -181,9 +183,11 @@ void Server::Accept(int listener) {
       continue;
     }
     const bool trusted = peer.uid == uid_ || peer.uid == 0;
+    if (!trusted) accounts_.Refresh();
+    const uid_t account = trusted ? peer.uid : accounts_.Of(peer.uid);
     if (!trusted && std::count_if(clients_.begin(), clients_.end(),
                                   [&](const ClientPtr& c) {
-                                    return c->uid == peer.uid;
+                                    return c->account == account;
                                   }) >= kMaxClientsOfUser) {
       continue;
     }
@@ -195,6 +199,7 @@ void Server::Accept(int listener) {
     const int half = kClientSendBuffer / 2;  // the kernel doubles it
     (void)setsockopt(client->fd(), SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
     client->uid = peer.uid;
+    client->account = account;
     client->trusted = trusted;
     client->hello_deadline.expires_after(kHelloTime);
     client->hello_deadline.async_wait([this, client](error_code ended) {
@@ -218,12 +223,28 @@ void Server::AwaitMessages(const ClientPtr& client) {
   client->connection.async_wait(stream_descriptor::wait_read,
                                 [this, client](error_code error) {
                                   if (error || client->dropped()) return;
-                                  if (ReadMessages(client) == Next::kClose) {
-                                    Drop(client);
-                                  } else {
-                                    AwaitMessages(client);
-                                  }
+                                  Serve(client);
                                 });
+}
+
+void Server::Serve(const ClientPtr& client) {
+  const Clock::time_point begin = Clock::now();
+  if (!client->trusted) {
+    const Clock::time_point turn = user_time_.NextTurn(client->account);
+    if (turn > begin) {
+      client->turn.expires_at(turn);
+      client->turn.async_wait([this, client](error_code error) {
+        if (!error && !client->dropped()) Serve(client);
+      });
+      return;
+    }
+  }
+  if (ReadMessages(client) == Next::kClose) {
+    Drop(client);
+  } else {
+    AwaitMessages(client);
+  }
+  if (!client->trusted) user_time_.Charge(client->account, begin, Clock::now());
 }
 
 // Descriptors of untrusted users are accepted only where the protocol has them.
@@ -248,7 +269,8 @@ bool Server::RefuseUnexpectedDescriptors(const Client& client,
 
 Server::Next Server::ReadMessages(const ClientPtr& client) {
   const ShortWaits short_waits(!client->trusted);
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  const Clock::time_point end = Clock::now() + kTurn;
+  for (int i = 0; i < kMessagesPerTurn && Clock::now() < end; ++i) {
     Message message;
     const Message::Outcome outcome = message.Receive(
         client->fd(),
@@ -344,7 +366,7 @@ Server::Next Server::GrantFreeSlot(Client& client) {
            "programs that use it");
     return Next::kClose;
   }
-  if (!client.trusted && IsAtQuota(client.uid, free.size())) {
+  if (!client.trusted && IsAtQuota(client.account, free.size())) {
     Refuse(client.fd(), Refusal::kFull,
            "user " + std::to_string(client.uid) +
                " has reached its quota of the 255 slots of UDP port 4791; end "
@@ -356,12 +378,14 @@ Server::Next Server::GrantFreeSlot(Client& client) {
 }
 
 // With one more slot, a user would have more than all others can still get.
-bool Server::IsAtQuota(uid_t uid, size_t free_slots) const {
+bool Server::IsAtQuota(uid_t account, size_t free_slots) const {
   const auto held =
-      std::count_if(holders_.begin(), holders_.end(),
-                    [uid](const Client* c) { return c && c->uid == uid; }) +
-      std::count_if(absent_.begin(), absent_.end(),
-                    [uid](const auto& a) { return a.second.uid == uid; });
+      std::count_if(
+          holders_.begin(), holders_.end(),
+          [&](const Client* c) { return c && c->account == account; }) +
+      std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
+        return accounts_.Of(a.second.uid) == account;
+      });
   return static_cast<size_t>(held) + 1 > free_slots - 1;
 }
 
@@ -392,6 +416,7 @@ void Server::Drop(const ClientPtr& client) {
   const ShortWaits short_waits(!client->trusted);
   error_code ignored;
   client->connection.close(ignored);
+  client->turn.cancel();
   client->hello_deadline.cancel();
   client->open_retry.cancel();
   client->list_retry.cancel();

@@ -29,6 +29,7 @@
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/broker/accounts.h"
 #include "rxe_user/broker/client.h"
 #include "rxe_user/broker/early_requests.h"
 #include "rxe_user/broker/group.h"
@@ -36,6 +37,7 @@
 #include "rxe_user/broker/management.h"
 #include "rxe_user/broker/message.h"
 #include "rxe_user/broker/open_connections.h"
+#include "rxe_user/broker/user_time.h"
 #include "rxe_user/observe/stat_socket.h"
 
 namespace rxe_user::broker {
@@ -73,6 +75,8 @@ class Server {
   void Refuse(int fd, Refusal refusal, std::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
+  // Reads messages, now or at its user's next turn (user_time.h).
+  void Serve(const ClientPtr& client);
   Next ReadMessages(const ClientPtr& client);
   bool MayHandBack(const Client& client) const;
   bool RefuseUnexpectedDescriptors(const Client& client, Message& message);
@@ -82,7 +86,7 @@ class Server {
   Next Grant(Client& client, uint8_t slot);
   void Drop(const ClientPtr& client);
   bool InUse(uint8_t slot) const;
-  bool IsAtQuota(uid_t uid, size_t free_slots) const;
+  bool IsAtQuota(uid_t account, size_t free_slots) const;
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
@@ -118,7 +122,8 @@ class Server {
               const transport::cm::Mad& mad);
   bool HoldEarly(const Management::Datagram& datagram,
                  const Management::Verdict& verdict);
-  void OfferEarly();
+  // Call it when `service` was set: if it listens, it gets early requests.
+  void OfferEarly(const Service& service);
   void AwaitEarly();
 
   // For `rxe-user stat` (server_report.cc).
@@ -144,6 +149,11 @@ class Server {
   void OnSettleTime();
   void SettleGroups();
   bool AnyGaps() const;
+  // Continues the searches of all groups that are locating(), one after the
+  // other, in steps. Takes at most a third of the time.
+  void AwaitLocating();
+  void LocateNext();
+  void OnLocated(const LocalAddress& local);
 
   const Options options_;
   const uid_t uid_;
@@ -157,6 +167,8 @@ class Server {
                     // descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
+  Accounts accounts_;
+  UserTime user_time_;  // by account
   // Users who have passed descriptors that are neither a socket nor a memory
   // file: no more are accepted from them.
   std::set<uid_t> blocked_uids_;
@@ -187,6 +199,10 @@ class Server {
   std::deque<Clock::time_point> settle_again_;
   std::chrono::milliseconds settle_gaps_;  // until positions are probed again
   boost::asio::steady_timer settle_;
+  boost::asio::steady_timer locate_timer_{io_};
+  bool locate_waits_ = false;  // for locate_timer_
+  Clock::time_point next_step_ = Clock::time_point::min();
+  LocalAddress located_last_;
 };
 
 }  // namespace rxe_user::broker

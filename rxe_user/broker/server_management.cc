@@ -101,7 +101,7 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
     reply.refusal = Refusal::kServiceTaken;
     reply.text = MakeText("the service ID is in use");
   } else {
-    OfferEarly();
+    OfferEarly(service);
   }
   if (reply.sequence != 0 || reply.refusal != Refusal::kNone) {
     // A client that does not read its replies loses them.
@@ -202,9 +202,12 @@ bool Server::HoldEarly(const Management::Datagram& datagram,
   return true;
 }
 
-// A process has started listening.
-void Server::OfferEarly() {
-  early_.Offer([this](const EarlyRequests::Entry& entry) {
+void Server::OfferEarly(const Service& service) {
+  if (service.listening != 1) return;
+  early_.Offer([this, &service](const EarlyRequests::Entry& entry) {
+    if (((entry.service_id ^ service.service_id) & service.mask) != 0) {
+      return false;
+    }
     const Management::Datagram datagram = {.local = entry.local,
                                            .source = entry.source,
                                            .source_port = entry.source_port,

@@ -254,8 +254,10 @@ void Server::SettleGroups() {
   bool located = true;
   for (auto& [local, group] : groups_) {
     if (!group.adopted()) continue;
-    (void)group.Settle();
-    located &= group.located();
+    if (!group.locating()) {
+      located &= group.located();
+      (void)group.Settle();
+    }
     WatchManagement(group);
     Record(group);
   }
@@ -266,6 +268,55 @@ void Server::SettleGroups() {
   for (const ClientPtr& client : clients) {
     if (client->open.has_value()) RetryOpen(client);
   }
+  AwaitLocating();
+}
+
+void Server::AwaitLocating() {
+  if (locate_waits_ ||
+      std::none_of(groups_.begin(), groups_.end(),
+                   [](const auto& g) { return g.second.locating(); })) {
+    return;
+  }
+  locate_waits_ = true;
+  locate_timer_.expires_at(next_step_);
+  locate_timer_.async_wait([this](error_code error) {
+    locate_waits_ = false;
+    if (!error) LocateNext();
+  });
+}
+
+void Server::LocateNext() {
+  // Groups of trusted programs come first, then the others in turn.
+  auto next = groups_.end();
+  bool behind = false, trusted = false;
+  for (auto it = groups_.begin(); it != groups_.end() && !trusted; ++it) {
+    if (!it->second.locating()) continue;
+    trusted = it->second.HasSocketOf(0) || it->second.HasSocketOf(uid_);
+    const bool is_behind = located_last_ < it->first;
+    if (trusted || next == groups_.end() || (is_behind && !behind)) next = it;
+    behind |= is_behind;
+  }
+  if (next == groups_.end()) return;
+  const LocalAddress local = located_last_ = next->first;
+  const Clock::time_point begin = Clock::now();
+  next->second.Locate();
+  const Clock::time_point end = Clock::now();
+  next_step_ = end + 2 * (end - begin);
+  if (!next->second.locating()) OnLocated(local);
+  AwaitLocating();
+}
+
+void Server::OnLocated(const LocalAddress& local) {
+  Group& group = groups_.at(local);
+  WatchManagement(group);
+  Record(group);
+  const std::vector<ClientPtr> clients(clients_.begin(), clients_.end());
+  for (const ClientPtr& client : clients) {
+    if (client->open.has_value() && Normalized(client->open->local) == local) {
+      RetryOpen(client);
+    }
+  }
+  FreeUnusedGroups();
 }
 
 bool Server::AnyGaps() const {

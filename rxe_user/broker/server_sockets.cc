@@ -105,14 +105,22 @@ bool Server::TryOpen(Client& client) {
                                       local.ToString()));
   }
   Group* group = Find(local);
+  const auto is_locating = [&] {
+    if (group == nullptr || !group->locating()) return false;
+    AwaitLocating();
+    return true;
+  };
+  if (is_locating()) return false;
   if (group != nullptr && !group->settled()) {
     if (waited < kOwnPortWait) return false;
     // A client that keeps handing back sockets must not delay others.
     if (const absl::Status status = group->Settle(); !status.ok()) {
       return refuse(status);
     }
+    if (is_locating()) return false;
   }
-  if (!MayOpenOneMore(client)) {
+  const bool has_it = group != nullptr && group->fd_of(*client.slot) >= 0;
+  if (!has_it && !MayOpenOneMore(client)) {
     return refuse(absl::ResourceExhaustedError(
         "user " + std::to_string(client.uid) +
         " has reached its quota of sockets of UDP port 4791; end some of "
@@ -135,6 +143,7 @@ bool Server::TryOpen(Client& client) {
                  : refuse(created.status());
     }
     group = &groups_.emplace(local, *std::move(created)).first->second;
+    if (is_locating()) return false;
   }
   WatchManagement(*group);
   const absl::StatusOr<const Group::Member*> member =
@@ -144,6 +153,8 @@ bool Server::TryOpen(Client& client) {
     FreeUnusedGroups();
     return refuse(member.status());
   }
+  // The index is not known yet.
+  if (is_locating()) return false;
   reply.index = (*member)->index;
   // A client that does not read its replies loses them.
   Send(client.fd(), reply,
@@ -158,7 +169,10 @@ bool Server::MayOpenOneMore(const Client& client) const {
   const size_t most =
       std::min<size_t>(kMaxSocketsOfUser, files.rlim_cur / kPartOfDescriptors);
   size_t lent = 0;
-  for (const auto& [local, group] : groups_) lent += group.LentTo(client.uid);
+  const auto counts = [&](uid_t uid) {
+    return uid == client.uid || accounts_.Of(uid) == client.account;
+  };
+  for (const auto& [local, group] : groups_) lent += group.Lent(counts);
   return lent < most;
 }
 
@@ -166,7 +180,7 @@ bool Server::MayOpenOneMore(const Client& client) const {
 // open all of 127.0.0.0/8.
 void Server::FreeUnusedGroups() {
   for (auto it = groups_.begin(); it != groups_.end();) {
-    if (!it->second.unused()) {
+    if (!it->second.unused() || it->second.locating()) {
       ++it;
       continue;
     }

@@ -1,79 +1,157 @@
 #include "rxe_user/broker/service_table.h"
 
-#include <algorithm>
-#include <set>
-#include <utility>
-
 #include "absl/cleanup/cleanup.h"
 
 namespace rxe_user {
 namespace {
 
-bool HasV4(const Service& s) {
-  return s.local.address.is_unspecified()
-             ? s.local.address.is_v4() || s.ipv6_only == 0
-             : s.local.address.is_v4();
-}
-bool HasV6(const Service& s) { return !s.local.address.is_v4(); }
-
-bool Overlap(const Service& a, const Service& b) {
-  if (!a.local.address.is_unspecified() && !b.local.address.is_unspecified()) {
-    return a.local == b.local;
-  }
-  return (HasV4(a) && HasV4(b)) || (HasV6(a) && HasV6(b));
-}
-
-bool MayCoexist(const Service& a, const Service& b) {
-  return !Overlap(a, b) || (a.reuse == 1 && b.reuse == 1 &&
-                            !(a.listening == 1 && b.listening == 1));
-}
-
-// How well a service matches; 0: not at all.
-int Fit(const Service& s, const LocalAddress& local) {
-  if (s.listening != 1) return 0;
-  if (s.local == local) return 3;
-  if (!s.local.address.is_unspecified()) return 0;
-  if (!(local.address.is_v4() ? HasV4(s) : HasV6(s))) return 0;
-  return HasV4(s) && HasV6(s) ? 1 : 2;
-}
+bool IsWildcard(const Service& s) { return s.local.address.is_unspecified(); }
 
 }  // namespace
+
+// --- Users of one service ID.
+
+void ServiceTable::Users::Add(const Service& s) {
+  ++all;
+  exclusive += s.reuse != 1;
+  listening += s.listening == 1;
+}
+
+void ServiceTable::Users::Add(const Users& other) {
+  all += other.all;
+  exclusive += other.exclusive;
+  listening += other.listening;
+}
+
+void ServiceTable::Users::Subtract(const Service& s) {
+  --all;
+  exclusive -= s.reuse != 1;
+  listening -= s.listening == 1;
+}
+
+ServiceTable::Family ServiceTable::FamilyOf(const Service& s) {
+  if (s.local.address.is_v4()) return kV4;
+  return IsWildcard(s) && s.ipv6_only == 0 ? kBoth : kV6;
+}
+
+ServiceTable::Endpoint* ServiceTable::Ids::EndpointOf(const Service& s) {
+  if (IsWildcard(s)) return &wildcards[FamilyOf(s)];
+  const auto found = addresses.find(s.local);
+  return found == addresses.end() ? nullptr : &found->second;
+}
+
+ServiceTable::Users ServiceTable::Ids::Overlapping(const Service& s) const {
+  Users users;
+  const auto add_wildcards = [&](Family family) {
+    users.Add(wildcards[family]);
+  };
+  const Family family = FamilyOf(s);
+  add_wildcards(kBoth);
+  if (family != kV6) add_wildcards(kV4);
+  if (family != kV4) add_wildcards(kV6);
+  if (!IsWildcard(s)) {
+    const auto same = addresses.find(s.local);
+    if (same != addresses.end()) users.Add(same->second);
+    return users;
+  }
+  if (family != kV6) users.Add(of_addresses[kV4]);
+  if (family != kV4) users.Add(of_addresses[kV6]);
+  return users;
+}
+
+void ServiceTable::Ids::Enter(uint8_t holder, const Service& s) {
+  Endpoint& endpoint = *EndpointOf(s);
+  endpoint.Add(s);
+  if (s.listening == 1) endpoint.listener = holder;
+  if (!IsWildcard(s)) of_addresses[FamilyOf(s)].Add(s);
+}
+
+void ServiceTable::Ids::Leave(const Service& s) {
+  EndpointOf(s)->Subtract(s);
+  if (!IsWildcard(s)) of_addresses[FamilyOf(s)].Subtract(s);
+}
+
+bool ServiceTable::Ids::empty() const {
+  return addresses.empty() && wildcards[kV4].all == 0 &&
+         wildcards[kV6].all == 0 && wildcards[kBoth].all == 0;
+}
+
+// --- The table.
+
+ServiceTable::Ids* ServiceTable::Find(const Service& s) {
+  const auto same_mask = by_mask_.find(s.mask);
+  if (same_mask == by_mask_.end()) return nullptr;
+  const auto same = same_mask->second.find(s.service_id & s.mask);
+  return same == same_mask->second.end() ? nullptr : &same->second;
+}
+
+void ServiceTable::Prune(const Service& s) {
+  const auto same_mask = by_mask_.find(s.mask);
+  if (same_mask == by_mask_.end()) return;
+  const auto same = same_mask->second.find(s.service_id & s.mask);
+  if (same != same_mask->second.end()) {
+    const auto address = same->second.addresses.find(s.local);
+    if (address != same->second.addresses.end() && address->second.all == 0) {
+      same->second.addresses.erase(address);
+    }
+    if (same->second.empty()) same_mask->second.erase(same);
+  }
+  if (same_mask->second.empty()) by_mask_.erase(same_mask);
+}
+
+bool ServiceTable::MayAdd(const Service& service, const Service* old,
+                          Since since) {
+  const Ids* const ids = Find(service);
+  if (ids == nullptr) return true;
+  Users others = ids->Overlapping(service);
+  // Without its own present state.
+  if (old != nullptr && Find(*old) == ids && Overlap(*old, service)) {
+    others.Subtract(*old);
+  }
+  if (service.reuse == 1 ? others.exclusive != 0 : others.all != 0) {
+    return false;
+  }
+  // A new reservation conflicts with a listener; earlier ones may stay beside
+  // it.
+  const bool comes = since == Since::kNow && old == nullptr;
+  return others.listening == 0 || (service.listening != 1 && !comes);
+}
+
+bool ServiceTable::Overlap(const Service& a, const Service& b) {
+  if (!IsWildcard(a) && !IsWildcard(b)) return a.local == b.local;
+  const Family family_a = FamilyOf(a), family_b = FamilyOf(b);
+  return family_a == family_b || family_a == kBoth || family_b == kBoth;
+}
 
 bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
                        Since since) {
   const Name name(holder, token);
-  // A new reservation conflicts with a listener; earlier ones may stay beside
-  // it.
-  const bool comes = since == Since::kNow && !services_.contains(name);
-  const uint64_t counts = service.service_id & service.mask;
-  if (const auto same_mask = by_mask_.find(service.mask);
-      same_mask != by_mask_.end()) {
-    if (const auto same = same_mask->second.find(counts);
-        same != same_mask->second.end()) {
-      for (const Name& other : same->second) {
-        if (other == name) continue;
-        const Service& there = services_.at(other);
-        if (!MayCoexist(there, service)) return false;
-        if (comes && there.listening == 1 && Overlap(there, service)) {
-          return false;
-        }
-      }
-    }
-  }
-  const auto old = services_.find(name);
-  if (old != services_.end() && old->second.mask == service.mask &&
-      (old->second.service_id & service.mask) == counts) {
-    old->second = service;
-    return true;
-  }
+  const auto found = services_.find(name);
+  const bool added = found == services_.end();
+  if (!MayAdd(service, added ? nullptr : &found->second, since)) return false;
   // May throw bad_alloc.
-  absl::Cleanup undo = [&] { Unlist(name, service); };
-  by_mask_[service.mask][counts].push_back(name);
-  const auto [now, added] = services_.try_emplace(name, service);
+  absl::Cleanup undo = [&] {
+    Prune(service);
+    PruneMask(holder, service.mask);
+  };
+  Ids& ids = by_mask_[service.mask][service.service_id & service.mask];
+  if (!IsWildcard(service)) ids.addresses.try_emplace(service.local);
+  size_t& of_mask =
+      of_holder_[holder].masks.try_emplace(service.mask).first->second;
+  const auto now = added ? services_.try_emplace(name).first : found;
   std::move(undo).Cancel();
+  if (added) ++of_holder_[holder].services;
+  ++of_mask;
+  // Leave comes first: both may use one Endpoint, which has one listener.
+  const Service old = std::exchange(now->second, service);
   if (!added) {
-    Unlist(name, now->second);
-    now->second = service;
+    Find(old)->Leave(old);
+    --of_holder_[holder].masks.at(old.mask);
+  }
+  ids.Enter(holder, service);
+  if (!added) {
+    Prune(old);
+    PruneMask(holder, old.mask);
   }
   return true;
 }
@@ -81,19 +159,19 @@ bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
 void ServiceTable::Remove(uint8_t holder, uint32_t token) {
   const auto found = services_.find({holder, token});
   if (found == services_.end()) return;
-  Unlist(found->first, found->second);
+  const Service old = found->second;
   services_.erase(found);
+  Find(old)->Leave(old);
+  Prune(old);
+  --of_holder_[holder].services;
+  --of_holder_[holder].masks.at(old.mask);
+  PruneMask(holder, old.mask);
 }
 
-void ServiceTable::Unlist(const Name& name, const Service& service) {
-  const auto same_mask = by_mask_.find(service.mask);
-  if (same_mask == by_mask_.end()) return;
-  const auto same = same_mask->second.find(service.service_id & service.mask);
-  if (same != same_mask->second.end()) {
-    std::erase(same->second, name);
-    if (same->second.empty()) same_mask->second.erase(same);
-  }
-  if (same_mask->second.empty()) by_mask_.erase(same_mask);
+void ServiceTable::PruneMask(uint8_t holder, uint64_t mask) {
+  std::map<uint64_t, size_t>& masks = of_holder_[holder].masks;
+  const auto found = masks.find(mask);
+  if (found != masks.end() && found->second == 0) masks.erase(found);
 }
 
 void ServiceTable::RemoveAll(uint8_t holder) {
@@ -104,20 +182,16 @@ void ServiceTable::RemoveAll(uint8_t holder) {
   }
 }
 
-size_t ServiceTable::CountOf(uint8_t holder) const {
-  const auto first = services_.lower_bound({holder, 0});
-  const auto last = services_.upper_bound({holder, ~uint32_t{0}});
-  return static_cast<size_t>(std::distance(first, last));
-}
-
 size_t ServiceTable::MasksWith(uint8_t holder, uint32_t token,
                                uint64_t mask) const {
-  std::set<uint64_t> masks = {mask};
-  for (auto it = services_.lower_bound({holder, 0});
-       it != services_.end() && it->first.first == holder; ++it) {
-    if (it->first.second != token) masks.insert(it->second.mask);
+  const std::map<uint64_t, size_t>& masks = of_holder_[holder].masks;
+  size_t count = masks.size() + !masks.contains(mask);
+  const auto old = services_.find({holder, token});
+  if (old != services_.end() && old->second.mask != mask &&
+      masks.at(old->second.mask) == 1) {
+    --count;
   }
-  return masks.size();
+  return count;
 }
 
 std::optional<uint8_t> ServiceTable::Match(uint64_t service_id,
@@ -125,16 +199,16 @@ std::optional<uint8_t> ServiceTable::Match(uint64_t service_id,
   for (const auto& [mask, same_mask] : by_mask_) {
     const auto same = same_mask.find(service_id & mask);
     if (same == same_mask.end()) continue;
-    int best = 0;
-    uint8_t holder = 0;
-    for (const Name& name : same->second) {
-      const int fit = Fit(services_.at(name), local);
-      if (fit > best) {
-        best = fit;
-        holder = name.first;
-      }
+    const Ids& ids = same->second;
+    const auto address = ids.addresses.find(local);
+    if (address != ids.addresses.end() && address->second.listening != 0) {
+      return address->second.listener;
     }
-    if (best > 0) return holder;
+    const Family family = local.address.is_v4() ? kV4 : kV6;
+    for (const Family wildcard : {family, kBoth}) {
+      const Endpoint& endpoint = ids.wildcards[wildcard];
+      if (endpoint.listening != 0) return endpoint.listener;
+    }
   }
   return std::nullopt;
 }

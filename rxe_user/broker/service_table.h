@@ -3,6 +3,7 @@
 #ifndef RXE_USER_BROKER_SERVICE_TABLE_H_
 #define RXE_USER_BROKER_SERVICE_TABLE_H_
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "rxe_user/base/local_address.h"
 
@@ -32,6 +32,8 @@ struct Service {
 };
 static_assert(std::is_trivially_copyable_v<Service>);
 
+// The time of a call grows with the logarithm of the number of services; that
+// of Match also with the number of masks.
 class ServiceTable {
  public:
   // kNow: a new reservation. kBefore: the holder had it before this table
@@ -47,7 +49,7 @@ class ServiceTable {
   bool Has(uint8_t holder, uint32_t token) const {
     return services_.contains({holder, token});
   }
-  size_t CountOf(uint8_t holder) const;
+  size_t CountOf(uint8_t holder) const { return of_holder_[holder].services; }
   // How many masks `holder` would have if `token` had `mask`.
   size_t MasksWith(uint8_t holder, uint32_t token, uint64_t mask) const;
 
@@ -66,13 +68,60 @@ class ServiceTable {
     }
   };
 
-  // Removes it from by_mask_, if it is there.
-  void Unlist(const Name& name, const Service& service);
+  // The address family of the requests that a service gets. kBoth: an IPv6
+  // wildcard that is not restricted to IPv6.
+  enum Family : uint8_t { kV4, kV6, kBoth };
+  static Family FamilyOf(const Service& s);
+
+  // Counts of services. They suffice to decide whether another service may be
+  // added beside these.
+  struct Users {
+    size_t all = 0;
+    size_t exclusive = 0;  // without `reuse`
+    size_t listening = 0;
+
+    void Add(const Service& s);
+    void Add(const Users& other);
+    void Subtract(const Service& s);
+  };
+  // The services of one address, or of one kind of wildcard. At most one of
+  // them listens.
+  struct Endpoint : Users {
+    uint8_t listener = 0;
+  };
+  // The services of one service ID and mask.
+  struct Ids {
+    std::map<LocalAddress, Endpoint> addresses;
+    std::array<Endpoint, 3> wildcards;  // by Family
+    std::array<Users, 2> of_addresses;  // sums over `addresses`, by Family
+
+    // Null if its address has no entry.
+    Endpoint* EndpointOf(const Service& s);
+    Users Overlapping(const Service& s) const;
+    // EndpointOf is not null.
+    void Enter(uint8_t holder, const Service& s);
+    void Leave(const Service& s);
+    bool empty() const;
+  };
+  struct Holder {
+    size_t services = 0;
+    std::map<uint64_t, size_t> masks;  // the number of services of each
+  };
+
+  // Whether they have an address in common.
+  static bool Overlap(const Service& a, const Service& b);
+  // Whether `service` conflicts with no other. `old`: its present state; null
+  // if it is new.
+  bool MayAdd(const Service& service, const Service* old, Since since);
+  Ids* Find(const Service& s);
+  // Removes the entries for `s` that no service uses.
+  void Prune(const Service& s);
+  void PruneMask(uint8_t holder, uint64_t mask);
 
   std::map<Name, Service> services_;
   // By mask, then by the service ID's bits in the mask.
-  std::map<uint64_t, std::map<uint64_t, std::vector<Name>>, NarrowFirst>
-      by_mask_;
+  std::map<uint64_t, std::map<uint64_t, Ids>, NarrowFirst> by_mask_;
+  std::array<Holder, 256> of_holder_;
 };
 
 }  // namespace rxe_user

@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <chrono>
+#include <optional>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace rxe_user {
 namespace {
@@ -132,6 +138,151 @@ TEST(ServiceTable, RemoveAllRemovesOneHoldersServices) {
   EXPECT_EQ(table.CountOf(1), 0u);
   EXPECT_EQ(table.CountOf(2), 5u);
   EXPECT_EQ(table.Match(3, kB), 2);
+}
+
+TEST(ServiceTable, MasksOfAProcess) {
+  ServiceTable table;
+  Service service = On(kA);
+  ASSERT_TRUE(table.Set(1, 1, service));
+  EXPECT_EQ(table.MasksWith(1, 1, service.mask), 1u);
+  EXPECT_EQ(table.MasksWith(1, 1, 0xff), 1u);
+  EXPECT_EQ(table.MasksWith(1, 2, 0xff), 2u);
+  service.service_id = 8;
+  ASSERT_TRUE(table.Set(1, 2, service));
+  EXPECT_EQ(table.MasksWith(1, 2, 0xff), 2u);
+  service.mask = 0xff;
+  ASSERT_TRUE(table.Set(1, 2, service));
+  EXPECT_EQ(table.MasksWith(1, 3, 0xffff), 3u);
+  EXPECT_EQ(table.MasksWith(2, 1, 0xffff), 1u);
+  table.Remove(1, 1);
+  EXPECT_EQ(table.MasksWith(1, 3, 0xffff), 2u);
+}
+
+// The same rules in a list of all services.
+class Model {
+ public:
+  struct Entry {
+    uint8_t holder;
+    uint32_t token;
+    Service service;
+  };
+  bool Set(uint8_t holder, uint32_t token, const Service& s) {
+    Entry* own = nullptr;
+    for (Entry& e : entries_) {
+      if (e.holder == holder && e.token == token) own = &e;
+    }
+    for (const Entry& e : entries_) {
+      const Service& t = e.service;
+      if (&e == own || t.mask != s.mask ||
+          (t.service_id & t.mask) != (s.service_id & s.mask) ||
+          !Overlap(t, s)) {
+        continue;
+      }
+      if (t.reuse != 1 || s.reuse != 1) return false;
+      if (t.listening == 1 && (s.listening == 1 || own == nullptr)) {
+        return false;
+      }
+    }
+    if (own != nullptr) {
+      own->service = s;
+    } else {
+      entries_.push_back({holder, token, s});
+    }
+    return true;
+  }
+  void Remove(uint8_t holder, uint32_t token) {
+    std::erase_if(entries_, [&](const Entry& e) {
+      return e.holder == holder && e.token == token;
+    });
+  }
+  std::optional<uint8_t> Match(uint64_t id, const LocalAddress& local) const {
+    std::pair<int, int> best = {-1, 0};
+    std::optional<uint8_t> holder;
+    for (const Entry& e : entries_) {
+      const Service& s = e.service;
+      const bool wild = s.local.address.is_unspecified();
+      if (s.listening != 1 || (s.service_id & s.mask) != (id & s.mask)) {
+        continue;
+      }
+      if (wild ? !(local.address.is_v4() ? V4(s) : V6(s)) : s.local != local) {
+        continue;
+      }
+      const std::pair<int, int> fit = {std::popcount(s.mask), !wild ? 3
+                                                              : V4(s) && V6(s)
+                                                                  ? 1
+                                                                  : 2};
+      if (fit <= best) continue;
+      best = fit;
+      holder = e.holder;
+    }
+    return holder;
+  }
+
+ private:
+  static bool V4(const Service& s) {
+    return s.local.address.is_v4() ||
+           (s.local.address.is_unspecified() && s.ipv6_only == 0);
+  }
+  static bool V6(const Service& s) { return !s.local.address.is_v4(); }
+  static bool Overlap(const Service& a, const Service& b) {
+    if (!a.local.address.is_unspecified() &&
+        !b.local.address.is_unspecified()) {
+      return a.local == b.local;
+    }
+    return (V4(a) && V4(b)) || (V6(a) && V6(b));
+  }
+  std::vector<Entry> entries_;
+};
+
+TEST(ServiceTable, AgreesWithAListOfAllServices) {
+  const LocalAddress locals[] = {kA, kB, kSix, kAllV4, kAll};
+  std::mt19937 random(46);
+  const auto below = [&](uint32_t n) { return random() % n; };
+  for (int round = 0; round < 50; ++round) {
+    ServiceTable table;
+    Model model;
+    for (int i = 0; i < 400; ++i) {
+      const auto holder = static_cast<uint8_t>(below(4));
+      const uint32_t token = below(6);
+      if (below(5) == 0) {
+        table.Remove(holder, token);
+        model.Remove(holder, token);
+      } else {
+        const Service s = {.service_id = below(3),
+                           .mask = below(4) == 0 ? ~uint64_t{1} : ~uint64_t{0},
+                           .local = locals[below(5)],
+                           .ipv6_only = static_cast<uint8_t>(below(2)),
+                           .reuse = static_cast<uint8_t>(below(4) != 0),
+                           .listening = static_cast<uint8_t>(below(3) == 0)};
+        ASSERT_EQ(table.Set(holder, token, s), model.Set(holder, token, s));
+      }
+      for (uint64_t id = 0; id < 3; ++id) {
+        for (const LocalAddress& local : {kA, kB, kSix}) {
+          ASSERT_EQ(table.Match(id, local), model.Match(id, local));
+        }
+      }
+    }
+  }
+}
+
+// Each change was compared with all services of the same ID, so 22 processes of
+// one user kept the broker busy for minutes.
+TEST(ServiceTable, ManyServicesOfOneIdAreFast) {
+  constexpr uint32_t kTokens = 1024;  // of a process
+  ServiceTable table;
+  Service service = On(kA);
+  service.reuse = 1;
+  service.listening = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 2; ++round) {
+    for (uint8_t holder = 1; holder <= 22; ++holder) {
+      for (uint32_t token = 0; token < kTokens; ++token) {
+        ASSERT_TRUE(table.Set(holder, token, service));
+      }
+    }
+  }
+  for (uint8_t holder = 1; holder <= 22; ++holder) table.RemoveAll(holder);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 }  // namespace

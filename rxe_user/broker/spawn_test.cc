@@ -3,12 +3,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -171,6 +176,76 @@ TEST_F(SpawnTest, ABrokerHasDefaultPriority) {
   errno = 0;
   EXPECT_EQ(getpriority(PRIO_PROCESS, static_cast<id_t>(BrokerPid())), 0);
   EXPECT_EQ(errno, 0);
+}
+
+// Whether this process may exceed a hard limit (CAP_SYS_RESOURCE).
+bool MayRaiseLimits() {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit limit = {1000, 1000};
+    const bool lowered = setrlimit(RLIMIT_CPU, &limit) == 0;
+    limit.rlim_max = RLIM_INFINITY;
+    _exit(lowered && setrlimit(RLIMIT_CPU, &limit) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+// A setuid program passes on its caller's settings: the broker of root, which
+// all processes use, could be killed first or run out of time.
+TEST_F(SpawnTest, ABrokerOfRootDropsTheStartersLimits) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  Peer limited({}, [] {
+    std::ofstream("/proc/self/oom_score_adj") << 500;
+    const rlimit block = {512, 512}, seconds = {1000, 1000};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &block), 0);
+    ASSERT_EQ(setrlimit(RLIMIT_CPU, &seconds), 0);
+  });
+  ASSERT_EQ(limited.Start(), "");
+  const std::string of_broker = "/proc/" + std::to_string(BrokerPid());
+  int score = -1;
+  std::ifstream(of_broker + "/oom_score_adj") >> score;
+  EXPECT_EQ(score, 0);
+  if (!MayRaiseLimits()) GTEST_SKIP() << "may not raise limits";
+  for (const auto resource : {RLIMIT_FSIZE, RLIMIT_CPU}) {
+    rlimit limit{};
+    ASSERT_EQ(prlimit(BrokerPid(), resource, nullptr, &limit), 0);
+    EXPECT_EQ(limit.rlim_max, RLIM_INFINITY) << resource;
+  }
+  // So it has a ledger.
+  std::error_code error;
+  bool has_ledger = false;
+  for (const auto& fd : fs::directory_iterator(of_broker + "/fd", error)) {
+    has_ledger |=
+        fs::read_symlink(fd.path(), error).string().find("rxe-user-ledger") !=
+        std::string::npos;
+  }
+  EXPECT_TRUE(has_ledger);
+}
+
+// If another process had the broker's name and did not listen, each process
+// waited for half a minute and then failed.
+TEST_F(SpawnTest, ANameWithoutAListenerIsGivenUpSoon) {
+  const UniqueFd squatter(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+  ASSERT_EQ(bind(squatter.get(), reinterpret_cast<const sockaddr*>(&name),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                        kSocketName.size())),
+            0);
+  testing::internal::CaptureStderr();
+  const auto start = std::chrono::steady_clock::now();
+  const auto slot = Slot::Acquire();
+  const auto took = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(fd.ok()) << fd.status();
+  if (fd.ok()) close(*fd);
+  EXPECT_LT(took, std::chrono::seconds(20));
+  EXPECT_NE(said.find("does not listen"), std::string::npos) << said;
+  EXPECT_NE(said.find("so this process owns"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "rxe_user/observe/capture.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/base/warn_once.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
@@ -47,12 +50,67 @@ int64_t WallClock() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-// Opens a pipe or terminal, which one capture can use. Invalid on failure, with
-// errno set.
-UniqueFd OpenShared(const std::string& path) {
+// Whether `path` names a descriptor of this process; /dev/stdout is such a
+// link.
+bool NamesOwnDescriptor(const std::string& path) {
+  return path == "/dev/stdout" || path == "/dev/stderr" ||
+         path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+}
+
+// A pipe without a name, which can only be reached through a descriptor.
+bool IsUnnamedPipe(int fd) {
+  struct statfs s {};
+  return ::fstatfs(fd, &s) == 0 && s.f_type == PIPEFS_MAGIC;
+}
+
+enum class FileKind { kShared, kOther, kFailed };
+
+// Classifies the file at `path`. kShared: a character device or a pipe of this
+// user, with its status in `*file`; a link to one is followed if the link
+// belongs to this user or root. kOther: anything else, which gets no packets,
+// whoever created it. kFailed: errno is set.
+FileKind Classify(const std::string& path, struct stat* file) {
+  const UniqueFd named(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  if (!named.valid()) {  // ENOENT: just removed
+    return errno == ENOENT ? FileKind::kOther : FileKind::kFailed;
+  }
+  if (::fstat(named.get(), file) != 0) return FileKind::kFailed;
+  const bool own_descriptor = NamesOwnDescriptor(path);
+  UniqueFd target;
+  if (S_ISLNK(file->st_mode)) {
+    if (!own_descriptor && file->st_uid != 0 && !IsOwnUser(file->st_uid)) {
+      return FileKind::kOther;
+    }
+    target.Reset(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    if (!target.valid()) {
+      return errno == ENOENT || errno == ELOOP ? FileKind::kOther
+                                               : FileKind::kFailed;
+    }
+    if (::fstat(target.get(), file) != 0) return FileKind::kFailed;
+  }
+  if (S_ISDIR(file->st_mode)) {
+    errno = EISDIR;
+    return FileKind::kFailed;
+  }
+  const bool own_pipe =
+      S_ISFIFO(file->st_mode) &&
+      (IsOwnUser(file->st_uid) ||
+       IsUnnamedPipe(target.valid() ? target.get() : named.get()));
+  return S_ISCHR(file->st_mode) || own_pipe ? FileKind::kShared
+                                            : FileKind::kOther;
+}
+
+// Opens the pipe or device `seen`, which one capture can use. Invalid on
+// failure, with errno set.
+UniqueFd OpenShared(const std::string& path, const struct stat& seen) {
   UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  if (!fd.valid()) return fd;
+  struct stat opened {};
+  if (!fd.valid() || ::fstat(fd.get(), &opened) != 0) return UniqueFd();
+  if (opened.st_dev != seen.st_dev || opened.st_ino != seen.st_ino) {
+    errno = EPERM;  // another file has replaced it
+    return UniqueFd();
+  }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
   // The writer may block.
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
@@ -74,10 +132,16 @@ UniqueFd OpenNew(std::string* path, bool* is_file) {
       return fd;
     }
     struct stat there;
-    if (::stat(name.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
-      *path = name;
-      *is_file = false;
-      return OpenShared(name);
+    switch (Classify(name, &there)) {
+      case FileKind::kShared:
+        *path = name;
+        *is_file = false;
+        return OpenShared(name, there);
+      case FileKind::kFailed:
+        *path = name;
+        return UniqueFd();
+      case FileKind::kOther:
+        break;
     }
     name = wanted;
     if (!had_pid) name += "." + std::to_string(::getpid());

@@ -43,8 +43,10 @@ class Capture final : public transport::PacketObserver {
 
   // Starts a capture in file `name`, in which %p stands for the process ID.
   // Never overwrites a file: if it exists, the file is NAME.PID, and a line on
-  // stderr says so. A pipe or device serves one process. Null on failure, after
-  // a line on stderr.
+  // stderr says so. A pipe or character device serves one process. Treated as
+  // existing files, so that no other user gets the packets through a folder
+  // that others may write: another user's named pipe, the target of another
+  // user's link, and a block device. Null on failure, after a line on stderr.
   static std::unique_ptr<Capture> Begin(const std::string& name,
                                         const Limits& limits);
   static std::unique_ptr<Capture> Begin(const std::string& name) {

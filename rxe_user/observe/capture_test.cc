@@ -4,6 +4,7 @@
 #include <pcap/pcap.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -224,6 +225,57 @@ TEST_F(CaptureTest, OnlyTheUserMayReadTheFile) {
   struct stat file;
   ASSERT_EQ(stat(In("a.pcap").c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0600u);
+}
+
+// In a folder that others may write, another user's pipe got the packets, and
+// another user's link chose the file.
+TEST_F(CaptureTest, DoesNotWriteToFilesOfOtherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr uid_t kOther = 12345;
+  const std::string fifo = In("fifo"), link = In("link"), device = In("device");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0666), 0);
+  ASSERT_EQ(chown(fifo.c_str(), kOther, kOther), 0);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_EQ(symlink("/dev/null", link.c_str()), 0);
+  ASSERT_EQ(lchown(link.c_str(), kOther, kOther), 0);
+  std::vector<std::string> names = {fifo, link};
+  // No driver has this number: an open would fail.
+  if (mknod(device.c_str(), S_IFBLK | 0600, makedev(240, 0)) == 0) {
+    names.push_back(device);
+  }
+  for (const std::string& name : names) {
+    testing::internal::CaptureStderr();
+    auto capture = Capture::Begin(name);
+    testing::internal::GetCapturedStderr();
+    ASSERT_NE(capture, nullptr) << name;
+    See(capture.get(), 1, 0);
+    capture.reset();
+    EXPECT_EQ(Read(name + "." + std::to_string(getpid())).size(), 1u) << name;
+  }
+  char byte;
+  EXPECT_LE(read(reader.get(), &byte, 1), 0);
+}
+
+// The user's own links, pipes and open descriptors still work.
+TEST_F(CaptureTest, WritesToOwnLinksAndPipes) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd out(ends[0]), in(ends[1]);
+  const std::string fifo = In("fifo"), link = In("link");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  ASSERT_EQ(symlink(fifo.c_str(), link.c_str()), 0);
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const auto has_bytes = [](const UniqueFd& from) {
+    std::array<char, 64> bytes;
+    return read(from.get(), bytes.data(), bytes.size()) > 0;
+  };
+  testing::internal::CaptureStderr();
+  Capture::Begin(link);
+  EXPECT_TRUE(has_bytes(reader));
+  Capture::Begin("/proc/self/fd/" + std::to_string(in.get()));
+  EXPECT_TRUE(has_bytes(out));
+  EXPECT_NE(Capture::Begin("/dev/null"), nullptr);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(CaptureTest, FailsWithoutAFile) {

@@ -15,6 +15,10 @@ namespace {
 
 constexpr std::string_view kMagic = "rxe_user-stat ";
 constexpr std::string_view kEnd = "end";
+// A line or value takes up to 80 bytes of memory. So the number of both is
+// limited to one per kMinBytes of the text, plus kShortReport.
+constexpr size_t kMinBytes = 8;
+constexpr size_t kShortReport = 1000;
 
 bool IsPlain(char c) { return c > ' ' && c < 0x7f && c != '"'; }
 
@@ -141,7 +145,10 @@ bool IsName(std::string_view text) {
   });
 }
 
-std::optional<ReportRecord> ParseRecord(std::string_view line) {
+// Subtracts its lines and values from `*quota`, and fails if that is used up.
+std::optional<ReportRecord> ParseRecord(std::string_view line, size_t* quota) {
+  if (*quota == 0) return std::nullopt;
+  --*quota;
   ReportRecord record;
   record.kind = TakeUntil(' ', &line);
   if (!IsName(record.kind)) return std::nullopt;
@@ -151,6 +158,8 @@ std::optional<ReportRecord> ParseRecord(std::string_view line) {
       counters = true;
       continue;
     }
+    if (*quota == 0) return std::nullopt;
+    --*quota;
     const std::string_view name = TakeUntil('=', &value);
     const std::optional<ReportRecord::Value> parsed = ParseValue(value);
     if (!IsName(name) || !parsed) return std::nullopt;
@@ -162,6 +171,8 @@ std::optional<ReportRecord> ParseRecord(std::string_view line) {
       return std::nullopt;
     }
   }
+  record.attributes.shrink_to_fit();
+  record.counters.shrink_to_fit();
   return record;
 }
 
@@ -236,11 +247,12 @@ std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text) {
     return std::nullopt;
   }
   std::vector<ReportRecord> records;
+  size_t quota = text.size() / kMinBytes + kShortReport;
   while (!text.empty()) {
     const std::string_view line = TakeUntil('\n', &text);
     if (line == kEnd)
-      return text.empty() ? std::optional(records) : std::nullopt;
-    std::optional<ReportRecord> record = ParseRecord(line);
+      return text.empty() ? std::optional(std::move(records)) : std::nullopt;
+    std::optional<ReportRecord> record = ParseRecord(line, &quota);
     if (!record) return std::nullopt;
     records.push_back(*std::move(record));
   }

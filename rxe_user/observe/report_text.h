@@ -55,7 +55,9 @@ struct ReportRecord {
 };
 
 // The lines between the first and the last. Absent if the text is of another
-// version, incomplete or malformed: its writer is not trusted.
+// version, incomplete or malformed: its writer is not trusted. Also absent if
+// it has more lines and values than one per 8 bytes. That limits the memory of
+// the result to ten times the text.
 std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text);
 
 }  // namespace rxe_user

@@ -98,5 +98,19 @@ TEST(ReportText, OtherVersionsAndNonsenseAreRefused) {
   }
 }
 
+// Short lines and values took 36 times the memory of the text.
+TEST(ReportText, RefusesTooManyLinesAndValues) {
+  const auto report = [](std::string_view part) {
+    std::string text = "rxe_user-stat 2\nx";
+    while (text.size() < 100'000) text += part;
+    return text + "\nend\n";
+  };
+  EXPECT_TRUE(ParseReport(report(" rcvd_pkts=1")).has_value());
+  EXPECT_TRUE(ParseReport(report("\nlane index=1 | rcvd_pkts=12")).has_value());
+  EXPECT_FALSE(ParseReport(report(" a=1")).has_value());
+  EXPECT_FALSE(ParseReport(report("\nx")).has_value());
+  EXPECT_FALSE(ParseReport(report("\nx a=1")).has_value());
+}
+
 }  // namespace
 }  // namespace rxe_user

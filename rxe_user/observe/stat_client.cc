@@ -9,6 +9,8 @@
 #include <charconv>
 #include <chrono>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -50,43 +52,82 @@ bool ParseName(std::string_view text, Name* name) {
          name->index >= 0;
 }
 
-// The descriptor of the one message; -1 if there is none.
-int ReceiveDescriptor(int socket) {
+// A copy of the descriptor that the message carries; invalid if it carries
+// none, or more than one. The message stays in the socket with its descriptor,
+// so closing the copy is never the last close of another user's file.
+UniqueFd PeekDescriptor(int socket) {
   char byte;
   iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  // The padding of CMSG_SPACE would hold a second one.
+  alignas(cmsghdr) char control[CMSG_LEN(sizeof(int))];
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) <= 0) return -1;
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_PEEK) <= 0) return {};
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_level != SOL_SOCKET ||
       header->cmsg_type != SCM_RIGHTS ||
       header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    return -1;
+    return {};
   }
   int fd;
   std::copy_n(CMSG_DATA(header), sizeof(fd), reinterpret_cast<char*>(&fd));
-  return fd;
+  UniqueFd copy(fd);
+  if ((message.msg_flags & MSG_CTRUNC) != 0) return {};
+  return copy;
 }
 
-// Only a memory file, which cannot block the reader.
-bool ReadMemoryFile(int file, std::string* text) {
+// The limit of what is read of other users, in bytes: in total, and for each
+// user no more than remains for all others afterwards.
+class ForeignQuota {
+ public:
+  bool Take(uid_t uid, size_t bytes) {
+    size_t& taken = taken_[uid];
+    if (bytes > left_ || taken + bytes > left_ - bytes) return false;
+    taken += bytes;
+    left_ -= bytes;
+    return true;
+  }
+
+ private:
+  size_t left_ = kMaxForeignText;
+  std::map<uid_t, size_t> taken_;
+};
+
+// The size of a memory file, which cannot block the reader. Absent if it is
+// another kind of file, or longer than a report may be.
+std::optional<size_t> SizeOfMemoryFile(int file) {
   struct stat s {};
   if (::fcntl(file, F_GET_SEALS) < 0 || ::fstat(file, &s) != 0 ||
       s.st_size < 0 || static_cast<size_t>(s.st_size) > kMaxReportText) {
-    return false;
+    return std::nullopt;
   }
-  text->resize(static_cast<size_t>(s.st_size));
-  for (size_t done = 0; done < text->size();) {
-    const ssize_t got = ::pread(file, text->data() + done, text->size() - done,
+  return static_cast<size_t>(s.st_size);
+}
+
+bool Read(int file, size_t size, std::string* text) {
+  text->resize(size);
+  for (size_t done = 0; done < size;) {
+    const ssize_t got = ::pread(file, text->data() + done, size - done,
                                 static_cast<off_t>(done));
     if (got <= 0) return false;
     done += static_cast<size_t>(got);
   }
   return true;
+}
+
+// Connections to other users that could not be closed without waiting, by the
+// name of their server. It is not asked again until its connection is closed.
+using Connections = std::map<std::string, UniqueFd>;
+Connections& UnclosedConnections() {
+  // Never destroyed: that would wait.
+  static Connections* const unclosed = new Connections;
+  for (auto u = unclosed->begin(); u != unclosed->end();) {
+    u = CloseElsewhere(u->second) ? unclosed->erase(u) : std::next(u);
+  }
+  return *unclosed;
 }
 
 // Whether all threads of the process are stopped: then it does not answer.
@@ -102,8 +143,10 @@ bool IsStopped(pid_t pid) {
 // A request to one engine. Does not block.
 class Question {
  public:
-  explicit Question(const std::string& name)
-      : address_(name),
+  Question(const std::string& name, ForeignQuota* quota)
+      : name_(name),
+        quota_(quota),
+        address_(name),
         socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
                          0)) {
     if (socket_.get() < 0) reply_ = ErrnoStatus(errno, "socket");
@@ -111,9 +154,8 @@ class Question {
   Question(Question&&) = default;
   // Descriptors from another user may take long to close.
   ~Question() {
-    if (!is_foreign_) return;
-    (void)CloseElsewhere(file_);
-    (void)CloseElsewhere(socket_);
+    if (!is_foreign_ || CloseElsewhere(socket_)) return;
+    UnclosedConnections().insert_or_assign(name_, std::move(socket_));
   }
 
   bool answered() const { return reply_.has_value(); }
@@ -122,6 +164,11 @@ class Question {
 
   // Call it again if it neither connects nor answers: the backlog is full.
   void Connect() {
+    if (UnclosedConnections().contains(name_)) {
+      reply_ = absl::PermissionDeniedError(
+          "an earlier connection to it cannot be closed");
+      return;
+    }
     if (::connect(fd(), address_.get(), address_.size) != 0) {
       if (errno != EAGAIN) reply_ = absl::NotFoundError("it has ended");
       return;
@@ -134,6 +181,7 @@ class Question {
       return;
     }
     pid_ = peer.pid;
+    uid_ = peer.uid;
     is_foreign_ = !IsOwnUser(peer.uid);
     if (is_foreign_ && ::geteuid() != 0) {
       reply_ = absl::PermissionDeniedError("it belongs to another user");
@@ -144,17 +192,11 @@ class Question {
 
   void OnReadable() {
     errno = 0;
-    file_.Reset(ReceiveDescriptor(fd()));
-    StatReply reply;
-    reply.pid = pid_;
-    if (file_.get() < 0) {
-      if (errno != EAGAIN) {
-        reply_ = absl::PermissionDeniedError("it refuses to answer");
-      }
-    } else if (!ReadMemoryFile(file_.get(), &reply.text)) {
-      reply_ = absl::InternalError("its answer is not a report");
-    } else {
-      reply_ = std::move(reply);
+    const UniqueFd file = PeekDescriptor(fd());
+    if (file.valid()) {
+      reply_ = ReadReply(file.get());
+    } else if (errno != EAGAIN) {
+      reply_ = absl::PermissionDeniedError("it refuses to answer");
     }
   }
 
@@ -164,20 +206,37 @@ class Question {
   }
 
  private:
+  absl::StatusOr<StatReply> ReadReply(int file) {
+    const std::optional<size_t> size = SizeOfMemoryFile(file);
+    if (size.has_value() && is_foreign_ && !quota_->Take(uid_, *size)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the reports of user ", uid_, " are too long"));
+    }
+    StatReply reply;
+    reply.pid = pid_;
+    if (!size.has_value() || !Read(file, *size, &reply.text)) {
+      return absl::InternalError("its answer is not a report");
+    }
+    return reply;
+  }
+
+  std::string name_;
+  ForeignQuota* quota_;
   AbstractAddress address_;
   UniqueFd socket_;
-  UniqueFd file_;
   pid_t pid_ = 0;
+  uid_t uid_ = 0;
   bool connected_ = false;
   bool is_foreign_ = false;
   std::optional<absl::StatusOr<StatReply>> reply_;
 };
 
 std::vector<absl::StatusOr<StatReply>> AskTogether(
-    std::span<const std::string> names, std::chrono::milliseconds patience) {
+    std::span<const std::string> names, std::chrono::milliseconds patience,
+    ForeignQuota* quota) {
   std::vector<Question> questions;
   questions.reserve(names.size());
-  for (const std::string& name : names) questions.emplace_back(name);
+  for (const std::string& name : names) questions.emplace_back(name, quota);
   const auto end = std::chrono::steady_clock::now() + patience;
   while (true) {
     std::vector<pollfd> polled;
@@ -242,9 +301,10 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names, std::chrono::milliseconds patience) {
   std::vector<absl::StatusOr<StatReply>> replies;
+  ForeignQuota quota;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
-    for (auto& reply : AskTogether({&names[i], end - i}, patience)) {
+    for (auto& reply : AskTogether({&names[i], end - i}, patience, &quota)) {
       replies.push_back(std::move(reply));
     }
   }

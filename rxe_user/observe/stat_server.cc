@@ -11,6 +11,7 @@
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/random.h"
 #include "rxe_user/base/users.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
@@ -20,6 +21,7 @@ namespace {
 
 // Engines of a process, and processes with this ID in other PID namespaces.
 constexpr int kMaxNames = 64;
+constexpr int kMaxRandomNames = 8;
 constexpr int kBacklog = 8;
 // Clients that are answered before the control thread's other sources.
 constexpr int kClientsAtOnce = 4;
@@ -71,7 +73,10 @@ absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
       ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!listener.valid()) return ErrnoStatus(errno, "stat socket");
   int error = EADDRINUSE;
-  for (int n = 0; n < kMaxNames && error == EADDRINUSE; ++n) {
+  for (int i = 0; i < kMaxNames + kMaxRandomNames && error == EADDRINUSE; ++i) {
+    // Another process may have taken the first names.
+    const uint32_t n =
+        i < kMaxNames ? static_cast<uint32_t>(i) : SecureRandom32();
     const AbstractAddress address(
         absl::StrCat(kStatSocketPrefix, ::getpid(), "-", n));
     error =

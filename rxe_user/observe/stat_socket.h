@@ -2,7 +2,8 @@
 // namespace and gets their reports. Each engine listens on an abstract Unix
 // socket named
 //
-//   @rxe_user-stat-PID-N    N: the first free number from 0 on
+//   @rxe_user-stat-PID-N    N: the first free number of 0 to 63; a random one
+//                           of 32 bits if other processes have all of these
 //
 // A client that is root or of the same user gets one message: a descriptor
 // (SCM_RIGHTS) of a memory file with the report (report_text.h). So the engine
@@ -79,10 +80,20 @@ struct StatReply {
   std::string text;
 };
 
+// The limit of what one call of AskForReports, as root, reads of other users,
+// in bytes. Each of them gets no more than remains for all others afterwards:
+// half for the first.
+inline constexpr size_t kMaxForeignText = 48 << 20;
+
 // Asks the engines behind `names`. The replies are in their order. Waits at
 // most `patience` for 256 of them at a time, and not for stopped processes.
-// Errors: kNotFound (no listener), kPermissionDenied (it is another user's, or
-// takes us for one), kDeadlineExceeded, kInternal.
+// Other users' answers are not trusted: they take no more memory than
+// kMaxForeignText, and no descriptors. If the connection to such a name cannot
+// be closed because of the descriptors sent on it, it stays open, one per name.
+// Errors: kNotFound (no listener), kPermissionDenied (it is another user's,
+// takes us for one, or has such an open connection), kResourceExhausted (its
+// user's quota is used up), kDeadlineExceeded, kInternal. Thread: one at a
+// time.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
     std::chrono::milliseconds patience = std::chrono::seconds(1));

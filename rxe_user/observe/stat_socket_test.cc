@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -113,6 +114,31 @@ TEST(StatSocket, EachEngineHasItsName) {
   EXPECT_EQ(Ours().size(), 1u);
   Serving again([] { return "again"; });
   EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
+}
+
+// A process that took the names of later processes kept them from listening.
+TEST(StatSocket, ListensIfOthersHaveTakenTheNames) {
+  std::vector<int> taken;
+  for (int i = 0; i < 64; ++i) {
+    const std::string name = Prefix(::getpid()) + std::to_string(i);
+    taken.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    ASSERT_EQ(::bind(taken.back(), reinterpret_cast<sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                            1 + name.size())),
+              0);
+  }
+  Serving serving([] { return "report"; });
+  int answered = 0;
+  for (const auto& reply : AskForReports(Ours(), std::chrono::seconds(20))) {
+    if (!reply.ok()) continue;
+    EXPECT_EQ(reply->text, "report");
+    ++answered;
+  }
+  EXPECT_EQ(answered, 1);
+  for (const int fd : taken) ::close(fd);
 }
 
 TEST(StatSocket, WithoutAListener) {
@@ -374,7 +400,8 @@ TEST(StatSocket, AStoppedProcessIsSkipped) {
 // A fake server cannot make the tool wait, or read without end.
 class FakeServer {
  public:
-  explicit FakeServer(int file) {
+  // Answers with `files`.
+  explicit FakeServer(const std::vector<int>& files) {
     const std::string name = Name();
     listener_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
@@ -385,11 +412,9 @@ class FakeServer {
                                             1 + name.size())),
               0);
     EXPECT_EQ(::listen(listener_, 1), 0);
-    thread_ = std::thread([this, file] {
+    thread_ = std::thread([this, files] {
       const int client = ::accept(listener_, nullptr, nullptr);
       const uint8_t byte = 0;
-      std::vector<int> files;
-      if (file >= 0) files.push_back(file);
       EXPECT_TRUE(SendWithDescriptors(client, {&byte, 1}, files));
       ::close(client);
     });
@@ -410,13 +435,131 @@ TEST(StatSocket, OnlyMemoryFilesAreRead) {
   ASSERT_EQ(::pipe(pipe_ends), 0);
   const int huge = ::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(::ftruncate(huge, 1 << 30), 0);
-  for (const int file : {pipe_ends[0], huge, -1}) {
-    FakeServer server(file);
-    EXPECT_FALSE(AskForReport(FakeServer::Name()).ok()) << file;
+  for (const std::vector<int>& files :
+       {std::vector<int>{pipe_ends[0]}, {huge}, {}}) {
+    FakeServer server(files);
+    EXPECT_FALSE(AskForReport(FakeServer::Name()).ok());
   }
   ::close(huge);
   ::close(pipe_ends[0]);
   ::close(pipe_ends[1]);
+}
+
+// They stayed open in the client.
+TEST(StatSocket, ClosesExtraDescriptors) {
+  const int report = ::memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const size_t before = OpenFiles();
+  for (const size_t count : {2, 3, 253}) {
+    FakeServer server(std::vector<int>(count, report));
+    EXPECT_FALSE(AskForReport(FakeServer::Name()).ok()) << count;
+  }
+  EXPECT_EQ(OpenFiles(), before);
+  ::close(report);
+}
+
+// A child process of another user that listens on names of its own. It answers
+// each client with a descriptor that `make` opens, and keeps no copy.
+class ForeignServer {
+ public:
+  ForeignServer(uid_t uid, size_t names, const std::function<int()>& make) {
+    for (size_t i = 0; i < names; ++i) {
+      names_.push_back(Prefix(1) + std::to_string(uid) + std::to_string(i));
+    }
+    int said[2];
+    EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      if (::setresuid(uid, uid, uid) != 0) ::_exit(90);
+      Serve(make, said[1]);
+    }
+    ::close(said[1]);
+    char ok = 0;
+    EXPECT_EQ(::read(said[0], &ok, 1), 1);
+    ::close(said[0]);
+  }
+  ~ForeignServer() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  [[noreturn]] void Serve(const std::function<int()>& make, int said) {
+    std::vector<pollfd> listeners;
+    for (const std::string& name : names_) {
+      const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path + 1, name.data(), name.size());
+      const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                               1 + name.size());
+      if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+          ::listen(fd, 8) != 0) {
+        ::_exit(91);
+      }
+      listeners.push_back({fd, POLLIN, 0});
+    }
+    (void)!::write(said, "1", 1);
+    const uint8_t byte = 0;
+    while (::poll(listeners.data(), listeners.size(), -1) > 0) {
+      for (const pollfd& listener : listeners) {
+        if (listener.revents == 0) continue;
+        const int client = ::accept(listener.fd, nullptr, nullptr);
+        const int file = make();
+        (void)SendWithDescriptors(client, {&byte, 1}, {file});
+        ::close(file);
+      }
+    }
+    ::_exit(92);
+  }
+
+  std::vector<std::string> names_;
+  pid_t child_;
+};
+
+// A sparse memory file, which takes no memory.
+int MemoryFile(size_t bytes) {
+  const int fd = ::memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? fd : -1;
+}
+
+// Any user can have many names: with 24 of one user, root's tool took 9 GB.
+TEST(StatSocket, LimitsTheTextOfOtherUsers) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  constexpr size_t kMegabyte = 1 << 20;
+  ForeignServer greedy(12345, 24, [] { return MemoryFile(12 * kMegabyte); });
+  ForeignServer modest(12346, 1, [] { return MemoryFile(4 * kMegabyte); });
+  Serving serving([] { return std::string(5 * kMegabyte, 'x'); });
+  std::vector<std::string> names = greedy.names();
+  names.push_back(modest.names()[0]);
+  names.push_back(Ours()[0]);
+  const auto replies = AskForReports(names, std::chrono::seconds(20));
+  size_t of_greedy = 0;
+  for (size_t i = 0; i < 24; ++i) {
+    if (replies[i].ok()) {
+      of_greedy += replies[i]->text.size();
+    } else {
+      EXPECT_EQ(replies[i].status().code(),
+                absl::StatusCode::kResourceExhausted);
+    }
+  }
+  EXPECT_EQ(of_greedy, 24 * kMegabyte);
+  ASSERT_TRUE(replies[24].ok()) << replies[24].status();
+  ASSERT_TRUE(replies[25].ok()) << replies[25].status();
+}
+
+// The client waited ten minutes for the seventeenth.
+TEST(StatSocket, SlowDescriptorsOfOtherUsersDoNotDelayTheClient) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  ForeignServer slow(12345, 20, [] { return SlowToClose().Release(); });
+  const size_t before = OpenFiles();
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& reply :
+         AskForReports(slow.names(), std::chrono::seconds(20))) {
+      EXPECT_FALSE(reply.ok());
+    }
+    EXPECT_LE(OpenFiles(), before + slow.names().size());
+  }
 }
 
 // Any process can create any name.

@@ -2,17 +2,23 @@
 #include "rxe_user/ports/port.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/net_namespace.h"
@@ -303,6 +309,83 @@ TEST_P(PortTest, ChoosesSourcePorts) {
   for (uint32_t i = 0; i < 1000; ++i) {
     ASSERT_TRUE(port_->SourcePort(local_, i).ok());
   }
+}
+
+// A child process that binds free UDP ports of 127.0.0.1, from `first` on, as
+// many as it has descriptors for. It ends with this object.
+class PortHolder {
+ public:
+  static constexpr uint32_t kMost = 0x4000;
+
+  explicit PortHolder(uint32_t first) {
+    int pipe_ends[2];
+    EXPECT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ == 0) Hold(first, pipe_ends[1]);
+    ::close(pipe_ends[1]);
+    EXPECT_EQ(::read(pipe_ends[0], &held_, sizeof(held_)),
+              ssize_t{sizeof(held_)});
+    ::close(pipe_ends[0]);
+  }
+  ~PortHolder() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  uint32_t held() const { return held_; }
+
+ private:
+  [[noreturn]] static void Hold(uint32_t first, int output) {
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < kMost && first + i <= 0xffff; ++i) {
+      SocketAddress address;
+      const socklen_t length =
+          ToSocketAddress(*wire::IpAddress::Parse("127.0.0.1"),
+                          static_cast<uint16_t>(first + i), 0, &address);
+      const int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+      if (fd < 0) break;
+      held += ::bind(fd, &address.any, length) == 0;
+    }
+    (void)!::write(output, &held, sizeof(held));
+    for (;;) ::pause();
+  }
+
+  pid_t child_;
+  uint32_t held_ = 0;
+};
+
+// When another user's program had bound all source ports that RoCEv2
+// recommends, no queue pair could enter RTR.
+TEST(SourcePortTest, UsesLowerPortsIfTheRecommendedOnesAreTaken) {
+  if (!EnterFreshNetNamespace()) GTEST_SKIP() << "not allowed to";
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < PortHolder::kMost + 100) {
+    GTEST_SKIP() << "too few descriptors";
+  }
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
+  LocalAddress local;
+  local.address = *wire::IpAddress::Parse("127.0.0.1");
+  const PortHolder recommended(0xc000);
+  ASSERT_EQ(recommended.held(), 0x4000u);
+  uint16_t port = 0;
+  {
+    const absl::StatusOr<int> fd = OpenSender(local, &port);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    const UniqueFd sender(*fd);
+    EXPECT_GE(port, 1024);
+    EXPECT_LT(port, 0xc000);
+    EXPECT_NE(port, wire::kRoceUdpPort);
+  }
+  // The error says what to do.
+  const PortHolder low(1024), middle(1024 + PortHolder::kMost),
+      high(0xc000 - PortHolder::kMost);
+  ASSERT_EQ(low.held() + middle.held() + high.held(), 0xc000u - 1024);
+  const absl::StatusOr<int> none = OpenSender(local, &port);
+  EXPECT_EQ(none.status().message(),
+            "no UDP source port of 127.0.0.1: other programs hold all from "
+            "1024 on; `ss -uanp`, as root, shows which: end them, or give this "
+            "program an address that they have not bound");
 }
 
 // Closed sockets free their entries; blocked sends are still sent.

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
@@ -27,8 +28,15 @@ namespace {
 
 constexpr int kReceiveBuffer = 8 << 20;  // bytes, if allowed
 constexpr int kSendBuffer = 4 << 20;
-constexpr uint16_t kFirstSourcePort = 0xc000;
-constexpr uint32_t kSourcePorts = 0x4000;
+// Source ports. Receivers accept any. RoCEv2 recommends the upper quarter,
+// where switches find the entropy of a flow (annex A17).
+struct PortRange {
+  uint32_t first;
+  uint32_t count;  // coprime to kPortStep
+};
+constexpr PortRange kSourcePorts = {0xc000, 0x4000};
+constexpr PortRange kOtherPorts = {1024, 0xc000 - 1024};
+constexpr uint32_t kPortStep = 0x9e5;
 
 bool SetOption(int fd, int level, int option, int value) {
   return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
@@ -56,6 +64,24 @@ void SetBuffer(int fd, int force_option, int option, int bytes) {
     SetOption(fd, SOL_SOCKET, option, bytes);
   }
   ::close(trial);
+}
+
+// Binds `fd` to a free port of the range, tried in an unpredictable order.
+// Returns 0, with `*port`, or an errno value: EADDRINUSE if none is free.
+int BindToAny(int fd, const LocalAddress& local, const PortRange& range,
+              uint16_t* port) {
+  const uint32_t start = SecureRandom32() % range.count;
+  int error = EADDRINUSE;
+  for (uint32_t i = 0; i < range.count && error == EADDRINUSE; ++i) {
+    *port = static_cast<uint16_t>(range.first +
+                                  (start + i * kPortStep) % range.count);
+    if (*port == wire::kRoceUdpPort) continue;
+    SocketAddress address;
+    const socklen_t length = ToSocketAddress(BoundAddress(local.address), *port,
+                                             local.scope_id, &address);
+    error = ::bind(fd, &address.any, length) == 0 ? 0 : errno;
+  }
+  return error;
 }
 
 uint8_t HopLimitOf(const transport::AddressVector& av) {
@@ -192,20 +218,18 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
                      sizeof(program));
 
-  const uint32_t start = SecureRandom32() % kSourcePorts;
-  int error = EADDRINUSE;
-  for (uint32_t i = 0; i < kSourcePorts && error == EADDRINUSE; ++i) {
-    *port = static_cast<uint16_t>(kFirstSourcePort +
-                                  (start + i * 0x9e5) % kSourcePorts);
-    SocketAddress address;
-    const socklen_t length = ToSocketAddress(BoundAddress(local.address), *port,
-                                             local.scope_id, &address);
-    if (::bind(fd, &address.any, length) == 0) return fd;
-    error = errno;
-  }
+  int error = BindToAny(fd, local, kSourcePorts, port);
+  // Another user may hold all of those.
+  if (error == EADDRINUSE) error = BindToAny(fd, local, kOtherPorts, port);
+  if (error == 0) return fd;
   ::close(fd);
-  return ErrnoStatus(
-      error, absl::StrCat("no source port of ", local.address.ToString()));
+  const std::string what =
+      absl::StrCat("no UDP source port of ", local.address.ToString());
+  if (error != EADDRINUSE) return ErrnoStatus(error, what);
+  return absl::UnavailableError(absl::StrCat(
+      what, ": other programs hold all from ", kOtherPorts.first,
+      " on; `ss -uanp`, as root, shows which: end them, or give this program "
+      "an address that they have not bound"));
 }
 
 absl::StatusOr<int> SendFromReceiver(int receiver, bool v6) {

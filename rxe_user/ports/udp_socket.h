@@ -39,10 +39,11 @@ absl::Status PrepareReceiver(int fd, bool v6);
 // The size of its receive buffer as the kernel counts it; 0 if unknown.
 uint64_t ReceiveBufferOf(int fd);
 
-// A sending socket of `local` with a free port in 0xC000..0xFFFF. It sends to
-// multicast groups on the interface of that address. Unconnected, non-blocking,
-// close-on-exec; received datagrams are dropped. Fragmentation is off, so the
-// IP ID that the ICRC covers is known.
+// A sending socket of `local` with a free port in 0xC000..0xFFFF, or in
+// 1024..0xBFFF if all of those are taken. It sends to multicast groups on the
+// interface of that address. Unconnected, non-blocking, close-on-exec; received
+// datagrams are dropped. Fragmentation is off, so the IP ID that the ICRC
+// covers is known. kUnavailable (EADDRINUSE): no port is free.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
 // A copy of `receiver`, a socket of port 4791, set up for sending as in

@@ -1,10 +1,14 @@
 // rsocket(7): datagrams.
 #include <net/if.h>
+#include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 
 #include "tests/conformance/rsocket_fixture.h"
+#include "verbs_api/rsockets/datagram_protocol.h"
 
 namespace conformance {
 namespace {
@@ -127,6 +131,121 @@ TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
     EXPECT_EQ(Receive(third, fds_[0]), "to the third");
   }
   EXPECT_EQ(rclose(third), 0);
+}
+
+// A queue pair that sends datagrams with any header to rsockets.
+class Forger {
+ public:
+  explicit Forger(int family) {
+    events_ = rdma_create_event_channel();
+    EXPECT_EQ(rdma_create_id(events_, &id_, nullptr, RDMA_PS_UDP), 0);
+    LoopbackAddress own(family);
+    EXPECT_EQ(rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&own.storage)),
+              0);
+    ibv_qp_init_attr attr = {};
+    attr.qp_type = IBV_QPT_UD;
+    attr.cap = {8, 8, 1, 1, 128};
+    attr.sq_sig_all = 1;
+    EXPECT_EQ(rdma_create_qp(id_, nullptr, &attr), 0) << std::strerror(errno);
+    ibv_ah_attr path = {};
+    path.is_global = 1;
+    path.port_num = id_->port_num;
+    path.grh.hop_limit = 64;
+    const auto gid = rsockets::DatagramAddress::Of(own.get()).Gid();
+    std::memcpy(path.grh.dgid.raw, gid.data(), gid.size());
+    for (ibv_gid found; ibv_query_gid(id_->verbs, id_->port_num,
+                                      path.grh.sgid_index, &found) == 0 &&
+                        std::memcmp(found.raw, gid.data(), gid.size()) != 0;) {
+      ++path.grh.sgid_index;
+    }
+    path_ = ibv_create_ah(id_->qp->pd, &path);
+    EXPECT_NE(path_, nullptr);
+    udp_ = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(udp_, own.get(), own.length), 0);
+  }
+  ~Forger() {
+    close(udp_);
+    EXPECT_EQ(ibv_destroy_ah(path_), 0);
+    rdma_destroy_qp(id_);
+    rdma_destroy_id(id_);
+    rdma_destroy_event_channel(events_);
+  }
+
+  // Asks the rsocket for its queue pair number.
+  void Learn(int rsocket, int family) {
+    rsockets::UdpHeader hello = {rsockets::UdpOp::kData, 0x123456, {}};
+    hello.address =
+        rsockets::DatagramAddress::Of(LoopbackAddress(family).get());
+    const rsockets::HeaderBytes bytes = rsockets::Encode(hello);
+    const LoopbackAddress to(family, PortOf(rsocket));
+    ASSERT_EQ(
+        sendto(udp_, bytes.bytes.data(), bytes.length, 0, to.get(), to.length),
+        static_cast<ssize_t>(bytes.length));
+    ASSERT_EQ(Events(rsocket, POLLIN, kSoon), POLLIN);
+    char none;
+    ASSERT_EQ(rrecv(rsocket, &none, 1, 0), 0);
+    uint8_t answer[64];
+    const ssize_t n = recv(udp_, answer, sizeof(answer), 0);
+    ASSERT_GT(n, 0);
+    size_t length;
+    const auto header =
+        rsockets::ParseUdpHeader({answer, static_cast<size_t>(n)}, &length);
+    ASSERT_TRUE(header.has_value());
+    qpn_ = header->qpn;
+  }
+
+  // Sends `text` as if it came from `source`.
+  void Say(const rsockets::DatagramAddress& source, const std::string& text) {
+    const rsockets::HeaderBytes header = rsockets::EncodeSource(source);
+    std::string bytes(reinterpret_cast<const char*>(header.bytes.data()),
+                      header.length);
+    bytes += text;
+    ibv_sge sge = {reinterpret_cast<uintptr_t>(bytes.data()),
+                   static_cast<uint32_t>(bytes.size()), 0};
+    ibv_send_wr wr = {}, *bad;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE;
+    wr.wr.ud = {path_, qpn_, RDMA_UDP_QKEY};
+    ASSERT_EQ(ibv_post_send(id_->qp, &wr, &bad), 0);
+    ibv_wc wc;
+    while (ibv_poll_cq(id_->send_cq, 1, &wc) == 0) {
+    }
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+  }
+
+ private:
+  rdma_event_channel* events_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+  ibv_ah* path_ = nullptr;
+  int udp_ = -1;
+  uint32_t qpn_ = 0;
+};
+
+// rrecvfrom returned any address that the sender put into the header.
+TEST_P(DatagramTest, ASenderCannotNameAnotherHost) {
+  Forger forger(GetParam());
+  ASSERT_NO_FATAL_FAILURE(forger.Learn(fds_[1], GetParam()));
+  for (const char* text : {"192.0.2.99", "127.0.0.2"}) {
+    sockaddr_in v4 = {};
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(5555);
+    ASSERT_EQ(inet_pton(AF_INET, text, &v4.sin_addr), 1);
+    forger.Say(rsockets::DatagramAddress::Of(reinterpret_cast<sockaddr*>(&v4)),
+               "forged");
+  }
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(5555);
+  ASSERT_EQ(inet_pton(AF_INET6, "2001:db8::99", &v6.sin6_addr), 1);
+  forger.Say(rsockets::DatagramAddress::Of(reinterpret_cast<sockaddr*>(&v6)),
+             "forged");
+  // The last one has the true address.
+  forger.Say(rsockets::DatagramAddress::Of(
+                 LoopbackAddress(GetParam(), PortOf(fds_[0])).get()),
+             "genuine");
+  EXPECT_EQ(Receive(fds_[1], fds_[0]), "genuine");
 }
 
 TEST_P(DatagramTest, PollingWithoutWaitingFindsDatagrams) {

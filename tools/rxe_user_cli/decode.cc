@@ -82,6 +82,19 @@ bool WriteLine(std::FILE* out, const std::string& line) {
   return std::fputs((line + "\n").c_str(), out) >= 0;
 }
 
+// The pcap file is opened for nanoseconds, so tv_usec holds nanoseconds. In a
+// malformed file it may be more than a second, or negative.
+timespec TimeOf(const pcap_pkthdr& header) {
+  constexpr long kSecond = 1'000'000'000;
+  timespec time = {.tv_sec = header.ts.tv_sec + header.ts.tv_usec / kSecond,
+                   .tv_nsec = header.ts.tv_usec % kSecond};
+  if (time.tv_nsec < 0) {
+    time.tv_nsec += kSecond;
+    --time.tv_sec;
+  }
+  return time;
+}
+
 // Formats with strftime(3), followed by `digits` digits of the fraction.
 std::string TimeText(const timespec& time, const char* format, int digits) {
   tm parts;
@@ -498,9 +511,7 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   const u_char* data;
   int result;
   while ((result = libpcap->next_ex(pcap.get(), &header, &data)) == 1) {
-    // Opened for nanoseconds, so tv_usec holds nanoseconds.
-    const timespec time = {.tv_sec = header->ts.tv_sec,
-                           .tv_nsec = header->ts.tv_usec % 1'000'000'000};
+    const timespec time = TimeOf(*header);
     if (!decoder.OnFrame(time, {data, header->caplen}) ||
         (live && std::fflush(out) != 0)) {
       return OutputFailed(err, errno);

@@ -143,6 +143,27 @@ TEST(DecodeTest, ALinePerPacketAndACount) {
             "0 RoCEv1 frames, 1 other frames\n");
 }
 
+// It printed ".-00000005".
+TEST(DecodeTest, InvalidFractionsOfATime) {
+  struct {
+    uint32_t fraction;
+    std::string seconds;
+  } const cases[] = {{static_cast<uint32_t>(-5), "09.999999"},
+                     {1'000'000'007, "11.000000"}};
+  for (const auto& c : cases) {
+    Capture capture("time.pcap");
+    std::vector<uint8_t> frame = SendFrame();
+    auto header = wire::PcapRecordHeader(10'000'000'000, frame.size());
+    std::memcpy(header.data() + 4, &c.fraction, sizeof(c.fraction));
+    capture.AddBytes({header.begin(), header.end()});
+    capture.AddBytes({frame.begin(), frame.end()});
+    const Result result = Decode({.path = capture.path()});
+    ASSERT_FALSE(result.lines().empty()) << result.err;
+    EXPECT_NE(result.lines()[0].find(c.seconds), std::string::npos)
+        << result.lines()[0];
+  }
+}
+
 TEST(DecodeTest, JsonLines) {
   Capture capture("json.pcap");
   capture.Add(SendFrame());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "rxe_user/observe/stat_socket.h"
 
@@ -92,7 +93,7 @@ Stat AskAll(pid_t only, std::chrono::milliseconds patience) {
   auto replies = rxe_user::AskForReports(*names, patience);
   for (size_t i = 0; i < names->size(); ++i) {
     const std::string& name = (*names)[i];
-    const auto& reply = replies[i];
+    auto& reply = replies[i];
     const auto complain = [&](std::string_view why) {
       stat.missing = "process " + std::to_string(PidIn(name)) + ": ";
       stat.missing += why;
@@ -111,7 +112,8 @@ Stat AskAll(pid_t only, std::chrono::milliseconds patience) {
     }
     const pid_t pid = reply->pid != 0 ? reply->pid : PidIn(name);
     if (only != 0 && pid != only) continue;
-    std::optional<StatProcess> process = ReadReport(pid, reply->text);
+    std::optional<StatProcess> process =
+        ReadReport(pid, std::exchange(reply->text, {}));
     if (!process) {
       complain("its library is of another version");
       continue;

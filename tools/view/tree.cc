@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/random.h"
 #include "tools/view/index.h"
 #include "tools/view/index_format.h"
 
@@ -31,8 +32,10 @@ namespace fs = std::filesystem;
 using rxe_user::ErrnoStatus;
 using rxe_user::UniqueFd;
 
-// The number of names to try if others have taken the first ones.
-constexpr int kMostNames = 64;
+// The number of names to try if others have taken the first ones, before the
+// names are random.
+constexpr int kMostNames = 8;
+constexpr int kMostRandomNames = 8;
 // In bytes. The index of a thousand devices takes 4 MiB.
 constexpr uint64_t kMemoryLeft = 16 << 20;
 
@@ -218,7 +221,34 @@ absl::StatusOr<Tree> Tree::Open(const std::string& base,
     // Its last user has just removed it: try again.
     if (errno != ENOENT) ++i;
   }
-  return ErrnoStatus(EPERM, name);
+  return OpenRandom(base, name + "-");
+}
+
+absl::StatusOr<Tree> Tree::OpenRandom(const std::string& base,
+                                      const std::string& prefix) {
+  const auto open = [](const std::string& root) -> std::optional<Tree> {
+    UniqueFd lock = Lock(root, LOCK_EX);
+    if (!lock.valid()) return std::nullopt;
+    return Tree(root, std::move(lock));
+  };
+  // Another process may have created one.
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(base, error)) {
+    if (!item.path().string().starts_with(prefix)) continue;
+    if (std::optional<Tree> tree = open(item.path())) return *std::move(tree);
+  }
+  int failed = EPERM;
+  for (int i = 0; i < kMostRandomNames; ++i) {
+    const std::string root =
+        absl::StrCat(prefix, absl::Hex(rxe_user::SecureRandom32()));
+    if (mkdir(root.c_str(), 0700) != 0) {
+      failed = errno;
+    } else if (std::optional<Tree> tree = open(root)) {
+      tree->made_ = true;
+      return *std::move(tree);
+    }
+  }
+  return ErrnoStatus(failed, prefix);
 }
 
 absl::Status Tree::Join(pid_t pid) {

@@ -40,7 +40,8 @@ std::string TreeKey(const char* rxe_user_devices);
 // Holds the lock until it is destroyed. Errors: errno_status.h.
 class Tree {
  public:
-  // Creates the folder if needed, and waits for its lock.
+  // Creates the folder if needed, and waits for its lock. The folder gets a
+  // random name if others have taken the names that are tried first.
   static absl::StatusOr<Tree> Open(const std::string& base,
                                    const std::string& key);
 
@@ -70,6 +71,10 @@ class Tree {
   static void RemoveUnused(const std::string& base);
 
  private:
+  // The first folder of this user whose name begins with `prefix`, a path in
+  // `base`; else a new one.
+  static absl::StatusOr<Tree> OpenRandom(const std::string& base,
+                                         const std::string& prefix);
   Tree(std::string root, rxe_user::UniqueFd lock)
       : root_(std::move(root)), lock_(std::move(lock)) {}
   // Whether a process uses it. Removes entries of processes that have ended.

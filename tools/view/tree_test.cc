@@ -124,6 +124,22 @@ TEST_F(TreeTest, TakesNothingThatOthersPrepared) {
   EXPECT_EQ(Open().root(), third);
 }
 
+// With 64 folders of another user there was no view.
+TEST_F(TreeTest, UsesARandomNameIfOthersHaveTakenTheFirstOnes) {
+  const std::string first = Open().root();
+  for (int i = 0; i < 100; ++i) {
+    const std::string taken = i == 0 ? first : first + "-" + std::to_string(i);
+    fs::remove_all(taken);
+    ASSERT_EQ(symlink("/", taken.c_str()), 0);
+  }
+  const std::string root = Open().root();
+  ASSERT_FALSE(fs::is_symlink(root));
+  EXPECT_TRUE(root.starts_with(first + "-")) << root;
+  EXPECT_TRUE(fs::is_directory(root));
+  // The next call finds it.
+  EXPECT_EQ(Open().root(), root);
+}
+
 TEST_F(TreeTest, NothingThatIsAnotherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const std::string root = Open().root();

@@ -74,7 +74,7 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
   if (c->xrc) rep.local_eecn = std::exchange(rep.local_qpn, 0);
   Enter(*c, State::kRepSent);
   Send(*c, {.id = c->transaction_id, .attribute_modifier = ece_options}, rep);
-  StartRetries(*c, now);
+  AwaitRtu(*c, now);
   return Result::kOk;
 }
 

@@ -156,24 +156,23 @@ bool ConnectionManager::HasRoom(Listener& listener,
     return false;
   }
   const auto peer = peers_.find(remote);
-  if (peer != peers_.end() &&
-      peer->second.half_open >= config_.max_half_open_for_peer) {
-    ++counters_.half_open_full;
-    return false;
-  }
-  if (half_open_ < config_.max_half_open) return true;
-  if (silent_.empty()) {
+  const bool peer_is_full =
+      peer != peers_.end() &&
+      peer->second.half_open >= config_.max_half_open_for_peer;
+  if (!peer_is_full && half_open_ < config_.max_half_open) return true;
+  Connection* const oldest =
+      peer_is_full ? OldestYielding(remote, now) : OldestYielding(now);
+  if (oldest == nullptr) {
     ++counters_.half_open_full;
     return false;
   }
   ++counters_.half_open_given_up;
-  Connection& oldest = *Find(silent_.begin()->second);
-  KeepTimeoutRej(oldest);
-  if (MayRetransmit(oldest.remote, now)) {
-    Queue(oldest.local, oldest.remote, oldest.via, oldest.sent);
+  KeepTimeoutRej(*oldest);
+  if (MayRetransmit(oldest->remote, now)) {
+    Queue(oldest->local, oldest->remote, oldest->via, oldest->sent);
   }
-  Emit(EventKind::kUnreachable, oldest, nullptr);
-  End(oldest);
+  Emit(EventKind::kUnreachable, *oldest, nullptr);
+  End(*oldest);
   return true;
 }
 
@@ -221,17 +220,19 @@ void ConnectionManager::OnMra(const IncomingMad& in, const wire::CmView& mad,
   Connection* const c = FindFor(in, mad);
   if (c == nullptr) return;
   const wire::CmMra mra = mad.mra();
+  const Time service = std::min(wire::CmTimeNanos(mra.service_timeout),
+                                config_.longest_service_wait);
   // Once per try, so the number of tries limits the total wait.
   if (c->state == State::kReqSent && mra.answered == CmAnswered::kReq) {
     Enter(*c, State::kRepWait);
   } else if (c->state == State::kRepSent && mra.answered == CmAnswered::kRep) {
     Enter(*c, State::kRtuWait);
+    SetYielding(*c, std::min(now + service + c->round_trip,
+                             c->replied + config_.longest_yield));
   } else {
     ++counters_.wrong_state;
     return;
   }
-  const Time service = std::min(wire::CmTimeNanos(mra.service_timeout),
-                                config_.longest_service_wait);
   SetDeadline(*c, now + std::max(service + c->round_trip, c->wait));
 }
 

@@ -100,6 +100,17 @@ void ConnectionManager::StartRetries(Connection& c, Time now) {
   SetDeadline(c, now + c.wait);
 }
 
+void ConnectionManager::AwaitRtu(Connection& c, Time now) {
+  StartRetries(c, now);
+  c.replied = now;
+  SetYielding(c, now + 2 * std::min(c.wait, config_.reminder));
+  if (c.wait <= config_.reminder) return;
+  // A reminder does not count as a try, and does not move the deadline of the
+  // first one.
+  c.regular_deadline = c.deadline;
+  SetDeadline(c, now + config_.reminder);
+}
+
 bool ConnectionManager::MayAnswer(const wire::IpAddress& remote, Time now) {
   if (answers_.Allow(remote, now)) return true;
   ++counters_.answers_limited;

@@ -41,22 +41,16 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
     return End(c);
   }
   if (c.regular_deadline != kNever) {
-    ++counters_.undelivered;
-    Retransmit(c);
+    const bool is_reminder = c.state == State::kRepSent;
+    if (!is_reminder) ++counters_.undelivered;
+    if (!is_reminder || MayRetransmit(c.remote, now)) Retransmit(c);
     return SetDeadline(c, std::exchange(c.regular_deadline, kNever));
   }
   if (c.retries_left == 0) return GiveUp(c, now);
   --c.retries_left;
   if (c.state == State::kRepWait) Enter(c, State::kReqSent);
   if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
-  bool may = true;
-  if (c.state == State::kRepSent) {
-    if (!c.by_silence.in_index()) {
-      silent_.Enter(c.by_silence, {c.started, c.id}, c.id);
-    }
-    may = MayRetransmit(c.remote, now);
-  }
-  if (may) Retransmit(c);
+  if (c.state != State::kRepSent || MayRetransmit(c.remote, now)) Retransmit(c);
   SetDeadline(c, now + c.wait);
 }
 

@@ -74,8 +74,12 @@ struct Connection {
   uint8_t retries_left = 0;
   uint8_t service_timeout = 0;  // in the MRA that was sent
   Time deadline = kNever;
+  Time replied = kNever;  // when the first REP was sent
+  // From this time on a newer request may replace it; kNever: not replaceable.
+  Time yields_at = kNever;
   uint8_t undelivered = 0;  // how often the request was reported as undelivered
-  Time regular_deadline = kNever;  // original deadline during such a retry
+  // Original deadline during such a retry, or a reminder (cm_send.cc).
+  Time regular_deadline = kNever;
   // Start of its time in the peer's quota; kNever: not counted.
   Time unanswered_since = kNever;
   bool held_back = false;  // waits until the peer has answered other requests
@@ -88,7 +92,8 @@ struct Connection {
   Mad sent{};
 
   TimeIndex::Entry by_deadline;
-  TimeIndex::Entry by_silence;
+  TimeIndex::Entry by_yielding;
+  TurnIndex::Entry by_yielding_of_peer;
   TimeIndex::Entry by_destroyed;
   TurnIndex::Entry by_turn;  // unanswered, or held back
   RemoteIndex::Entry by_remote_id;

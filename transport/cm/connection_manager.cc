@@ -125,10 +125,8 @@ void ConnectionManager::Remove(Connection& c) {
 }
 
 void ConnectionManager::Enter(Connection& c, State state) {
-  if (c.state == State::kRepSent || c.state == State::kRtuWait) {
-    if (state != State::kRepSent && state != State::kRtuWait) {
-      silent_.Leave(c.by_silence, {c.started, c.id});
-    }
+  if (state != State::kRepSent && state != State::kRtuWait) {
+    SetYielding(c, kNever);
   }
   if (!AwaitsAnswer(state)) {
     LeaveTurn(c);
@@ -167,6 +165,31 @@ void ConnectionManager::SetDeadline(Connection& c, Time deadline) {
   if (deadline != kNever) {
     deadlines_.Enter(c.by_deadline, {deadline, c.id}, c.id);
   }
+}
+
+void ConnectionManager::SetYielding(Connection& c, Time at) {
+  yielding_.Leave(c.by_yielding, {c.yields_at, c.id});
+  yielding_of_peer_.Leave(c.by_yielding_of_peer, {c.remote, c.yields_at, c.id});
+  c.yields_at = at;
+  if (at == kNever) return;
+  yielding_.Enter(c.by_yielding, {at, c.id}, c.id);
+  yielding_of_peer_.Enter(c.by_yielding_of_peer, {c.remote, at, c.id}, c.id);
+}
+
+Connection* ConnectionManager::OldestYielding(Time now) const {
+  const auto first = yielding_.begin();
+  if (first == yielding_.end() || first->first.first > now) return nullptr;
+  return Find(first->second);
+}
+
+Connection* ConnectionManager::OldestYielding(const wire::IpAddress& peer,
+                                              Time now) const {
+  const auto first = yielding_of_peer_.From({peer, 0, 0});
+  if (first == yielding_of_peer_.end() || std::get<0>(first->first) != peer ||
+      std::get<1>(first->first) > now) {
+    return nullptr;
+  }
+  return Find(first->second);
 }
 
 Time ConnectionManager::NextTimeout() const {

@@ -133,6 +133,12 @@ class ConnectionManager {
   // Changes the state and the counts that depend on it.
   void Enter(Connection& c, State state);
   void SetDeadline(Connection& c, Time deadline);
+  // From `at` on a newer request may replace `c`; kNever: none may.
+  void SetYielding(Connection& c, Time at);
+  // The connection that yields for the longest time, of all or of a peer; null
+  // if none yields.
+  Connection* OldestYielding(Time now) const;
+  Connection* OldestYielding(const wire::IpAddress& peer, Time now) const;
   void SetHalfOpen(Connection& c, bool half_open);
   void SetRemembered(Connection& c, bool remembered);
   // Enter the connection into an index. False if another one has that key.
@@ -186,6 +192,8 @@ class ConnectionManager {
   void SendDreq(Connection& c, std::span<const uint8_t> private_data, Time now);
   // Starts the retransmission timer of a message that needs an answer.
   void StartRetries(Connection& c, Time now);
+  // Starts the timers of the first REP: when to remind, and when to yield.
+  void AwaitRtu(Connection& c, Time now);
   // Rate limit of answers without a connection.
   bool MayAnswer(const wire::IpAddress& remote, Time now);
   // Rate limit of retransmissions to a peer that has been silent since its
@@ -265,8 +273,9 @@ class ConnectionManager {
   LocalQpnIndex by_local_qpn_;
   SidrIndex by_sidr_;
   TimeIndex deadlines_;
-  // Connections with a retransmitted REP, oldest first.
-  TimeIndex silent_;
+  // Connections whose REP was sent, by yields_at: all, and those of each peer.
+  TimeIndex yielding_;
+  TurnIndex yielding_of_peer_;
   // Connections that the application destroyed, oldest first.
   TimeIndex destroyed_;
   size_t destroyed_count_ = 0;

@@ -271,15 +271,20 @@ TEST_F(ConnectionManagerTest, WaitsRequestedByAPeerAreBounded) {
   c->Connect(options, 0, &id);
   c.SendTo(b_, 0);
   b_.Accept(b_.NextEvent()->id, 0x32, 0);
+  // The reminder before that does not count as a try.
+  const Time reminder = Config{}.reminder;
+  EXPECT_EQ(b_->NextTimeout(), reminder);
+  b_->OnTimer(reminder);
+  EXPECT_EQ(b_.Drop(), "CM_REP CM_REP ");
   EXPECT_EQ(b_->NextTimeout(), Config{}.longest_wait);
   TestHost d(4);
   options = d.OptionsFor(b_, 0x41);
   options.req.local_cm_response_timeout = 0;
   options.req.primary.local_ack_timeout = 0;
-  d->Connect(options, 0, &id);
-  d.SendTo(b_, 0);
-  b_.Accept(b_.NextEvent()->id, 0x42, 0);
-  EXPECT_EQ(b_->NextTimeout(), Config{}.shortest_wait);
+  d->Connect(options, reminder, &id);
+  d.SendTo(b_, reminder);
+  b_.Accept(b_.NextEvent()->id, 0x42, reminder);
+  EXPECT_EQ(b_->NextTimeout(), reminder + Config{}.shortest_wait);
 }
 
 // --- Crossing messages.

@@ -100,12 +100,121 @@ TEST(CapsTest, TheOldestSilentRequestIsDroppedForANewOne) {
   b->OnTimer(10 + kRepWait);
   EXPECT_EQ(b.Drop(), "CM_REP CM_REP CM_REP ");
   b.Receive(req, 10 + kRepWait);
+  EXPECT_EQ(b->counters().half_open_full, 2u);
+  b.Receive(req, 10 + 2 * kRepWait);
   const auto gone = b.NextEvent();
   ASSERT_TRUE(gone);
   EXPECT_EQ(gone->kind, EventKind::kUnreachable);
   EXPECT_EQ(gone->id, ids[0]);
   EXPECT_EQ(b.Events(), Kinds{EventKind::kRequest});
   EXPECT_EQ(b->half_open(), 3u);
+}
+
+// Sends a request of `from` with the longest time-outs.
+CmId ConnectWithLongTimeouts(TestHost& from, TestHost& to, uint32_t qpn,
+                             Time now) {
+  ConnectOptions options = from.OptionsFor(to, qpn);
+  options.req.local_cm_response_timeout = 31;
+  options.req.primary.local_ack_timeout = 31;
+  CmId id = 0;
+  from->Connect(options, now, &id);
+  from.SendTo(to, now);
+  return id;
+}
+
+// One user of a host sent as many requests as its address may have half open,
+// and answered no REP: for 16 minutes no process at that address could connect.
+TEST(CapsTest, NewRequestsReplaceSilentOnesOfTheSameAddress) {
+  TestHost a(1);
+  TestHost b(2, {.max_half_open_for_peer = 3});
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 3; ++qpn) {
+    ConnectWithLongTimeouts(a, b, qpn, 0);
+    ASSERT_EQ(b.Accept(b.NextEvent()->id, 0x20 + qpn, 0), Result::kOk);
+  }
+  EXPECT_EQ(b.Drop(), "CM_REP CM_REP CM_REP ");
+  ASSERT_EQ(b->NextTimeout(), kSecond);
+  b->OnTimer(kSecond);
+  EXPECT_EQ(b.Drop(), "CM_REP CM_REP CM_REP ");
+  ConnectWithLongTimeouts(a, b, 4, 2 * kSecond - 1);
+  EXPECT_EQ(b.Events(), Kinds{});
+  const CmId honest = ConnectWithLongTimeouts(a, b, 5, 2 * kSecond);
+  EXPECT_EQ(b.NextEvent()->kind, EventKind::kUnreachable);
+  const auto request = b.NextEvent();
+  ASSERT_TRUE(request);
+  ASSERT_EQ(request->kind, EventKind::kRequest);
+  EXPECT_EQ(b.Drop(), "CM_REJ ");
+  b.Accept(request->id, 0x30, 2 * kSecond);
+  b.SendTo(a, 2 * kSecond);
+  a->Establish(honest, {}, 2 * kSecond);
+  a.SendTo(b, 2 * kSecond);
+  EXPECT_EQ(b.Events(), Kinds{EventKind::kEstablished});
+  EXPECT_EQ(b->half_open(), 2u);
+  // The others still get the number of tries that they asked for.
+  EXPECT_EQ(b->NextTimeout(), 60 * kSecond);
+}
+
+// A slow peer that answers the reminder with an MRA is replaced later.
+TEST(CapsTest, AnMraDelaysYielding) {
+  TestHost a(1);
+  TestHost b(2, {.max_half_open_for_peer = 1});
+  b.Listen();
+  ConnectWithLongTimeouts(a, b, 1, 0);
+  b.Accept(b.NextEvent()->id, 0x20, 0);
+  b.SendTo(a, 0);
+  EXPECT_EQ(a.Events(), Kinds{EventKind::kReply});
+  b->OnTimer(kSecond);
+  EXPECT_EQ(b.SendTo(a, kSecond), "CM_REP ");
+  EXPECT_EQ(a.SendTo(b, kSecond), "CM_MRA ");
+  for (const Time now : {2 * kSecond, 5 * kSecond}) {
+    ConnectWithLongTimeouts(a, b, static_cast<uint32_t>(now / kSecond), now);
+    EXPECT_EQ(b.Events(), Kinds{});
+  }
+  EXPECT_EQ(b->counters().half_open_full, 2u);
+  ConnectWithLongTimeouts(a, b, 9, 6 * kSecond);
+  EXPECT_EQ(b.Events(), (Kinds{EventKind::kUnreachable, EventKind::kRequest}));
+}
+
+// In a large burst, no request replaces one that had no time to answer.
+TEST(CapsTest, NoRequestYieldsBeforeItCouldAnswer) {
+  TestHost a(1, {.max_unanswered = 1000});
+  TestHost b(2, {.max_half_open_for_peer = 100});
+  b.Listen();
+  for (uint32_t qpn = 1; qpn <= 200; ++qpn) {
+    ConnectWithLongTimeouts(a, b, qpn, qpn * kMillisecond);
+    while (const auto event = b.NextEvent()) {
+      ASSERT_EQ(event->kind, EventKind::kRequest);
+      b.Accept(event->id, 0x1000 + qpn, qpn * kMillisecond);
+    }
+  }
+  EXPECT_EQ(b->counters().half_open_given_up, 0u);
+  EXPECT_EQ(b->half_open(), 100u);
+}
+
+// During a flood, a request from the same address still arrives at once.
+TEST(CapsTest, AFloodOfSilentRequestsDoesNotStopOthers) {
+  constexpr int kPerSecond = 400;
+  TestHost attacker(1, {.max_unanswered = 1 << 20});
+  TestHost b(2);
+  b.Listen();
+  uint32_t qpn = 0;
+  for (Time now = 0; now < 20 * kSecond; now += kSecond / kPerSecond) {
+    b->OnTimer(now);
+    const bool honest = qpn % kPerSecond == 0;
+    ConnectWithLongTimeouts(attacker, b, ++qpn, now);
+    bool heard = false;
+    while (const auto event = b.NextEvent()) {
+      if (event->kind != EventKind::kRequest) continue;
+      heard = true;
+      b.Accept(event->id, 0x100000 + qpn, now);
+    }
+    if (honest) {
+      EXPECT_TRUE(heard) << now;
+    }
+    b.Drop();
+  }
+  EXPECT_GT(b->counters().half_open_given_up, 5000u);
+  EXPECT_EQ(b->counters().half_open_full, 0u);
 }
 
 TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {

@@ -183,9 +183,17 @@ struct Config {
   // Limits of half-open entries, in total and per peer. Half open are: passive
   // connections before they are established, resolutions before they are
   // answered, and withdrawn requests that the application has seen but not
-  // answered. Further requests are dropped.
+  // answered. A further request replaces the oldest one that yields (see
+  // `reminder`), of that peer or of all, or is dropped if there is none.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
+  // Independent of the time-outs that a peer asks for, a REP is retransmitted
+  // after `reminder`; after twice `reminder` without an answer the connection
+  // yields. A live peer has sent an RTU or MRA by then. After an MRA the
+  // connection yields when the MRA expires, but no later than `longest_yield`
+  // after the first REP.
+  Time reminder = kSecond;
+  Time longest_yield = 6 * kSecond;
   // Limit of destroyed connections that have not finished: in timewait, or with
   // an unanswered DREQ. Beyond it the oldest one ends.
   size_t max_destroyed = 16384;

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/grh.h"
+
 namespace rsockets {
 namespace {
 
@@ -165,6 +167,12 @@ int DatagramQp::PostReceive(uint32_t slot) {
 
 const uint8_t* DatagramQp::Message(uint32_t slot) const {
   return receive_memory_.data() + slot * kReceiveSlot + kGrhOffset + kGrh;
+}
+
+bool DatagramQp::CameFrom(uint32_t slot, const DatagramAddress& address) const {
+  wire::Grh grh;
+  return wire::ParseGrh(Message(slot) - wire::kGrhSize, &grh) &&
+         grh.source.bytes == address.Gid();
 }
 
 bool DatagramQp::Poll(std::vector<Received>* received) {

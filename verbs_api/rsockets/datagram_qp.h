@@ -50,6 +50,8 @@ class DatagramQp {
   };
   bool Poll(std::vector<Received>* received);
   const uint8_t* Message(uint32_t slot) const;
+  // Whether the message was sent by the host `address`, according to its GRH.
+  bool CameFrom(uint32_t slot, const DatagramAddress& address) const;
   // Posts the slot for receiving again.
   int PostReceive(uint32_t slot);
 

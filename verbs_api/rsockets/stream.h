@@ -4,6 +4,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <array>
 #include <deque>
 #include <list>
 #include <map>
@@ -88,6 +89,8 @@ class Stream final : public Socket {
     std::shared_ptr<Stream> stream;
     Clock::time_point since;
     ConnectionThread::Watch watch;
+    std::array<uint8_t, 16> source;  // the peer's GID
+    bool overdue = false;            // its slot is free for others
   };
   // A connection that can be accepted, or a negative errno value for accept(2)
   // to return: why this end could not create one.
@@ -97,9 +100,11 @@ class Stream final : public Socket {
   };
   // The connections of a listener that are not accepted yet.
   struct Backlog {
-    size_t size() const { return answered.size() + waiting.size(); }
+    // The number of slots in use.
+    size_t size() const { return answered.size() - overdue + waiting.size(); }
 
     std::map<const Stream*, Answered> answered;
+    size_t overdue = 0;  // of `answered`
     std::deque<Waiting> waiting;
   };
   // Memory of this host that the peer may write (index >= 0), or memory that
@@ -122,7 +127,11 @@ class Stream final : public Socket {
   void ServeRequests();
   // On the connection thread: processes an answered request.
   void ServeAnswered(const Stream* stream);
+  // Whether the backlog has a slot for one more request, or an overdue peer
+  // whose slot can be taken. If not, sets the timer for the next slot that
+  // becomes overdue.
   bool HasBacklogSlot(Backlog* dropped);
+  void DropOverdue(Backlog* dropped);
   // `error`: the result of Answer.
   void Admit(std::shared_ptr<Stream> stream, int error, Backlog* dropped);
   void UpdateAnswered(const Stream* stream, Backlog* dropped);
@@ -221,6 +230,10 @@ class Stream final : public Socket {
   std::deque<Request> requests_;  // received and not answered yet
   Backlog backlog_;
   size_t backlog_capacity_ = 0;
+  size_t max_overdue_ = 0;  // limit of Backlog::overdue
+  // Set while requests wait for a slot: when the next slot becomes overdue.
+  rxe_user::UniqueFd overdue_timer_;
+  ConnectionThread::Watch overdue_watch_;
   std::list<Mapping> mappings_;
   bool mappings_pending_ = false;
   rxe_user::UniqueFd keepalive_timer_;

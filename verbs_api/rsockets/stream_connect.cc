@@ -98,6 +98,7 @@ Stream::~Stream() {
     return;
   }
   watch_.End();
+  overdue_watch_.End();
   backlog_ = {};
   for (const Request& request : requests_) rdma_destroy_id(request.id);
   for (Mapping& mapping : mappings_) ibv_dereg_mr(mapping.mr);

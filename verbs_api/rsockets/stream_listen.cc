@@ -1,20 +1,26 @@
 // Listening: the connection thread answers requests. Connections then wait in
 // the backlog to be accepted.
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <tuple>
 
+#include "verbs_api/rsockets/datagram_protocol.h"
 #include "verbs_api/rsockets/stream.h"
 
 namespace rsockets {
 namespace {
 
-// A peer that has not confirmed within this time loses its place in the
-// backlog.
-constexpr auto kConfirmTimeout = std::chrono::seconds(10);
+// A peer that has not confirmed an answered request within this time is
+// overdue. It is less while others are overdue (ConfirmTimeout).
+constexpr Clock::duration kConfirmTimeout = std::chrono::seconds(1);
+constexpr Clock::duration kMinConfirmTimeout = std::chrono::milliseconds(10);
+constexpr size_t kMaxOverdue = 64;
 // The least number of requests that the connection manager queues.
 constexpr size_t kMinQueuedRequests = 128;
 
@@ -24,20 +30,46 @@ size_t MostOfSystem() {
   return most;
 }
 
+// `most`, limited so that connections take at most 1/`part` of the program's
+// descriptors: a connection takes three, and the program needs some.
+size_t Limited(size_t most, size_t part) {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return most;
+  return std::min<size_t>(most, limit.rlim_cur / (3 * part) + 1);
+}
+
 // The size of the backlog of listen(2): one more than `backlog`, as in Linux; a
 // negative number is a large one.
 size_t BacklogCapacity(int backlog) {
   constexpr size_t kMost = 1024;  // the limit of rdma_listen(3)
-  size_t places = std::min({size_t{static_cast<unsigned>(backlog)},
-                            MostOfSystem(), kMost}) +
-                  1;
-  // A connection takes three descriptors. Limits the backlog to a third of all
-  // descriptors, since the program needs some.
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    places = std::min<size_t>(places, limit.rlim_cur / 9 + 1);
-  }
-  return places;
+  return Limited(std::min({size_t{static_cast<unsigned>(backlog)},
+                           MostOfSystem(), kMost}) +
+                     1,
+                 3);
+}
+
+// Shorter with each overdue peer, so that a flood of requests that are never
+// confirmed is answered faster than it arrives.
+Clock::duration ConfirmTimeout(size_t overdue) {
+  const size_t divisor = (1 + overdue) * (1 + overdue);
+  return std::max<Clock::duration>(kConfirmTimeout / divisor,
+                                   kMinConfirmTimeout);
+}
+
+bool IsReadable(int fd) {
+  pollfd readable = {fd, POLLIN, 0};
+  return poll(&readable, 1, 0) == 1;
+}
+
+void SetTimer(int timer, Clock::time_point at) {
+  const auto since_epoch = at.time_since_epoch();
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
+  itimerspec when = {};
+  when.it_value.tv_sec = seconds.count();
+  when.it_value.tv_nsec =
+      std::chrono::nanoseconds(since_epoch - seconds).count();
+  static_cast<void>(timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, nullptr));
 }
 
 }  // namespace
@@ -46,6 +78,7 @@ int Stream::Listen(int backlog) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (state_ > StreamState::kListening) return -EINVAL;
   backlog_capacity_ = BacklogCapacity(backlog);
+  max_overdue_ = Limited(kMaxOverdue, 12);
   if (state_ == StreamState::kListening) {
     watch_.Renew();  // more may have arrived
     return 0;
@@ -61,6 +94,14 @@ int Stream::Listen(int backlog) {
     watch_.End();
     return error;
   }
+  // Without a timer, only the next request causes the check.
+  overdue_timer_.Reset(
+      timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (overdue_timer_.valid()) {
+    static_cast<void>(ConnectionThread::Get().Begin(
+        overdue_timer_.get(), ConnectionThread::When::kOnNews, weak_from_this(),
+        [this] { ServeRequests(); }, &overdue_watch_));
+  }
   Unwatch(channel_->fd);
   state_ = StreamState::kListening;
   return 0;
@@ -73,6 +114,8 @@ int Stream::StopListening(std::unique_lock<std::mutex>& lock) {
   sockaddr_storage address;
   std::memcpy(&address, rdma_get_local_addr(id_), sizeof(address));
   watch_.End();
+  overdue_watch_.End();
+  overdue_timer_.Reset();
   rdma_destroy_id(std::exchange(id_, id));
   // Another program may have taken the port meanwhile.
   state_ =
@@ -96,17 +139,41 @@ void Stream::DropBacklog(std::unique_lock<std::mutex>& lock) {
 
 bool Stream::HasBacklogSlot(Backlog* dropped) {
   if (backlog_.size() < backlog_capacity_) return true;
+  if (requests_.empty() && !IsReadable(channel_->fd)) return false;
   auto& answered = backlog_.answered;
-  const auto oldest = std::min_element(answered.begin(), answered.end(),
-                                       [](const auto& a, const auto& b) {
-                                         return a.second.since < b.second.since;
-                                       });
-  if (oldest == answered.end() ||
-      Clock::now() - oldest->second.since < kConfirmTimeout) {
+  const auto oldest = std::min_element(
+      answered.begin(), answered.end(), [](const auto& a, const auto& b) {
+        return std::tuple(a.second.overdue, a.second.since) <
+               std::tuple(b.second.overdue, b.second.since);
+      });
+  if (oldest == answered.end() || oldest->second.overdue) return false;
+  const Clock::time_point due =
+      oldest->second.since + ConfirmTimeout(backlog_.overdue);
+  if (due > Clock::now()) {
+    SetTimer(overdue_timer_.get(), due);
     return false;
   }
-  dropped->answered.insert(answered.extract(oldest));
+  // It may still confirm.
+  oldest->second.overdue = true;
+  if (++backlog_.overdue > max_overdue_) DropOverdue(dropped);
   return true;
+}
+
+// Drops the oldest overdue connection of the address that has the most.
+void Stream::DropOverdue(Backlog* dropped) {
+  auto& answered = backlog_.answered;
+  std::map<std::array<uint8_t, 16>, size_t> count;
+  for (const auto& [key, one] : answered) count[one.source] += one.overdue;
+  const auto before = [&](const auto& a, const auto& b) {
+    const auto rank = [&](const Answered& one) {
+      return std::tuple(!one.overdue, max_overdue_ - count[one.source] + 1,
+                        one.since);
+    };
+    return rank(a.second) < rank(b.second);
+  };
+  const auto last = std::min_element(answered.begin(), answered.end(), before);
+  dropped->answered.insert(answered.extract(last));
+  --backlog_.overdue;
 }
 
 void Stream::ServeRequests() {
@@ -141,12 +208,14 @@ void Stream::Admit(std::shared_ptr<Stream> stream, int error,
     Answered& answered = backlog_.answered[key];
     answered.stream = stream;
     answered.since = Clock::now();
+    answered.source =
+        DatagramAddress::Of(rdma_get_peer_addr(stream->id_)).Gid();
     error = ConnectionThread::Get().Begin(
         stream->fd(), ConnectionThread::When::kReadable, weak_from_this(),
         [this, key] { ServeAnswered(key); }, &answered.watch);
     // The peer may already have confirmed.
     if (error == 0) return UpdateAnswered(key, dropped);
-    backlog_.answered.erase(key);
+    backlog_.answered.erase(key);  // it is not overdue yet
   }
   dropped->waiting.push_back({std::move(stream), 0});
   if (error == -ECONNABORTED) return;
@@ -173,6 +242,7 @@ void Stream::UpdateAnswered(const Stream* key, Backlog* dropped) {
     dropped->waiting.push_back({stream, 0});
     watch_.Renew();  // its place is free
   }
+  if (found->second.overdue) --backlog_.overdue;
   backlog_.answered.erase(found);
 }
 
