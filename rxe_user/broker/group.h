@@ -124,8 +124,8 @@ class Group {
   struct Locating {
     int round = 0;
     std::vector<uint16_t> candidate;  // to verify
-    std::optional<Prober::Search>
-        search;  // of this round; present if it failed
+    // Present if the candidate of this round failed.
+    std::optional<Prober::Search> search;
   };
   std::optional<Locating> locating_;
 };
