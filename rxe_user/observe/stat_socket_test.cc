@@ -543,7 +543,9 @@ TEST(StatSocket, LimitsTheTextOfOtherUsers) {
                 absl::StatusCode::kResourceExhausted);
     }
   }
-  EXPECT_EQ(of_greedy, 24 * kMegabyte);
+  // Its second report is read only if it arrives before the modest user's.
+  EXPECT_GE(of_greedy, 12 * kMegabyte);
+  EXPECT_LE(of_greedy, 24 * kMegabyte);
   ASSERT_TRUE(replies[24].ok()) << replies[24].status();
   ASSERT_TRUE(replies[25].ok()) << replies[25].status();
 }
