@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <netlink/errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -15,8 +16,10 @@
 #include <set>
 #include <string>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/devices/link_monitor.h"
+#include "rxe_user/devices/netlink.h"
 #include "rxe_user/testing/net_namespace.h"
 
 namespace rxe_user {
@@ -26,6 +29,14 @@ using ::testing::ElementsAre;
 
 bool Shell(const std::string& commands) {
   return ::system(("(" + commands + ") >/dev/null 2>&1").c_str()) == 0;
+}
+
+// The callers retry after ENOMEM. After any other error an interface counts as
+// absent.
+TEST(Netlink, AnErrorOfLibnlIsEnomemIfMemoryIsMissing) {
+  EXPECT_EQ(ErrnoOf(netlink::ErrorStatus(-NLE_NOMEM, "x")), ENOMEM);
+  EXPECT_EQ(ErrnoOf(netlink::ErrorStatus(-NLE_PERM, "x")), 0);
+  EXPECT_FALSE(netlink::ErrorStatus(-NLE_PERM, "x").ok());
 }
 
 // A pair of interfaces. Existing ones, which the test may not change, are left

@@ -26,6 +26,7 @@ struct LibraryLock {
 ForkSafeMutex& Lock() { return OnlyOne<LibraryLock>().mutex; }
 
 absl::Status ErrorStatus(int error, absl::string_view what) {
+  if (error == -NLE_NOMEM) return ErrnoStatus(ENOMEM, what);
   return absl::InternalError(absl::StrCat(what, ": ", nl_geterror(error)));
 }
 

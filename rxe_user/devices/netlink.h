@@ -49,8 +49,8 @@ inline constexpr int kValidNeighbor = NUD_PERMANENT | NUD_NOARP |
 // (errno_status.h). The lock is held.
 absl::StatusOr<Socket> Connect(absl::string_view what);
 
-// The status of a failed call. From errno, since libnl's error numbers say
-// less.
+// The status of a failed call, with libnl's text. It has an errno value
+// (errno_status.h) only if there was no memory: ENOMEM.
 absl::Status ErrorStatus(int error, absl::string_view what);
 
 // Absent unless IPv4 or IPv6.
