@@ -65,7 +65,7 @@ int64_t RnrTimerNanos(uint8_t code);
 uint32_t CreditCount(uint8_t code);
 
 // The local ACK timeout of ibv_modify_qp(3) in ns: 4.096 us x 2^timeout. A
-// requester waits at least this long (transport::kAckPatience). 0 means no
+// requester waits at least this long (transport::kAckTimeoutFactor). 0 means no
 // timeout and gives 0. Uses the low five bits.
 constexpr int64_t AckTimeoutNanos(uint8_t timeout) {
   return (timeout & 0x1f) == 0 ? 0 : int64_t{4096} << (timeout & 0x1f);
