@@ -74,7 +74,7 @@ class FlightAccount {
   void Leave(Path* path);
 
  private:
-  // Several packets that are sent again, and their answers, may be lost: a
+  // Several packets that are retransmitted, and their answers, may be lost: a
   // share of one packet would take a probe for each.
   static constexpr uint64_t kLeastWhenRetransmitting = Path::kLeastWindow;
 

@@ -141,7 +141,7 @@ class Path {
   void Join() { ++users_; }               // a queue pair
   bool Leave() { return --users_ == 0; }  // whether it was the last
   void OnSent(uint64_t bytes) { flight_.OnSent(bytes); }
-  // `bytes` left the network: acknowledged, given up or to be sent again.
+  // `bytes` left the network: acknowledged, given up or to be retransmitted.
   void OnGone(uint64_t bytes) { flight_.OnGone(bytes); }
   // The same for a queue pair whose peer does not answer.
   void OnSentUnanswered(uint64_t bytes) { flight_.OnSentUnanswered(bytes); }
@@ -155,7 +155,7 @@ class Path {
   // It is answered: what it has in flight counts in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
-  // The same for what is never sent again (UC): the window grows up to
+  // The same for what is never retransmitted (UC): the window grows up to
   // `greatest`, which the receive buffer holds, and not until there is a loss.
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }

@@ -27,7 +27,7 @@ class AckRequests {
   // The next packet asks, whatever follows.
   bool forced() const { return forced_; }
   bool any_unasked() const { return packets_ > 0; }
-  // From so many bytes on that nothing asked for, the next packet asks.
+  // After this many bytes without AckReq, the next packet asks.
   static uint64_t MostBytes(const Path& path) { return path.window() / 4; }
   bool BytesAskNow(const Path& path) const { return bytes_ >= MostBytes(path); }
   // How many packets of `mtu` bytes may be sent until one asks.
@@ -52,7 +52,7 @@ class AckRequests {
     bytes_ += bytes;
   }
   void OnAsked() { *this = {}; }
-  // Everything is sent again: the first packet asks.
+  // Everything is retransmitted: the first packet asks.
   void OnRewind() {
     *this = {};
     forced_ = true;

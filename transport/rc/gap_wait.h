@@ -2,17 +2,17 @@
 // be late.
 //
 // - No wait at first: on a network that keeps the order a gap is a loss.
-// - What was sent again for a NAK, and was not lost, arrives twice. That
+// - What was retransmitted for a NAK, and was not lost, arrives twice. That
 //   teaches how late packets may be; the next gap is given that time
 //   (ReplayTest.EarlyNaksMakeTheNextOneWait). Without it, where one packet in
 //   twenty is late, WRITE sent 4 % twice and kept 0.18 of its goodput
 //   (docs/reliability.md).
-// - Not every second copy teaches: the first one may have been sent again as
+// - Not every second copy teaches: the first one may have been retransmitted as
 //   well, when its ACK was lost. Only a first copy that did not ask for an ACK
-//   was certainly not sent again. Without this rule lost ACKs make the wait
+//   was certainly not retransmitted. Without this rule lost ACKs make the wait
 //   longer and longer (sim/loss_test, LostPacketsAreNotTakenForReordered).
 // - While a gap fills by late packets, one at a time, the next gap waits for
-//   kFillingWait at least. Without it each packet that was overtaken is
+//   kFillingWait at least. Without it each reordered packet is
 //   reported, until the first has come twice (sim/loss_test,
 //   PacketsReorderedByARoundTripAreRarelyRetransmitted).
 #ifndef TRANSPORT_RC_GAP_WAIT_H_
@@ -55,7 +55,7 @@ class GapWait {
     return (static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_;
   }
   // The request that was reported has arrived, the first time since. What a
-  // requester like ours sends again for a NAK asks for an ACK; what it sends
+  // requester like ours retransmits for a NAK asks for an ACK; what it sends
   // first mostly does not. READs and atomics always ask, but are seldom sent
   // twice: of what is lost of their answers, a part is asked for.
   void OnFilled(const wire::PacketView& packet, Time now) {
@@ -101,7 +101,7 @@ class GapWait {
   uint16_t reported_at_ = 0;
   // From a NAK to what fills the gap: the longest of the last ones.
   uint16_t round_trip_ = 0;
-  bool filled_by_first_ = false;  // reported_, not by what was sent again
+  bool filled_by_first_ = false;  // reported_, not by what was retransmitted
   bool filling_ = false;          // by late packets, one at a time
 };
 

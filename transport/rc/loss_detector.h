@@ -84,7 +84,7 @@ class LossDetector {
   bool GapIsKnown(uint64_t una) const { return gap_seq_ == una; }
   // A report that comes within a round trip of the last one is of the same
   // loss: what was on its way when the first one came tells the same. Without
-  // this each of many reports has everything sent again
+  // this each of many reports has everything retransmitted
   // (RequesterNakTest.RepeatedNaksOfOneRoundTripAreOne).
   bool JustHandled(const Path& path, Time now) const;
   // The peer reports a gap at `una`. True if that costs a retry: the same gap
@@ -93,7 +93,7 @@ class LossDetector {
   // to last for retry_cnt timeouts
   // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). A long answer that
   // has lost its beginning shows the gap again and again, too, until what was
-  // asked for again arrives: reports that are less than one probe's time apart
+  // requested again arrives: reports that are less than one probe's time apart
   // may be of one answer (RequesterLossTest.ALongAnswerIsNotManyGaps).
   bool OnGap(const Path& path, uint64_t una, bool has_ack_timeout, Time now);
   // Something of [una, max) was lost. False if it belongs to a flight that has
@@ -126,7 +126,7 @@ class LossDetector {
   Time ProbeDeadline(const Path& path, const Conditions& conditions) const {
     if (probe_base_ == kNever) return kNever;
     Time interval = path.ProbeTimeout() << probes_;
-    // Queue pairs that fell silent together do not send again together: they
+    // Queue pairs that fell silent together do not retransmit together: they
     // would be lost together again.
     if (probes_ >= kSpreadProbes) {
       const uint32_t part = conditions.qpn * 0x9e3779b1u >> 26;  // of 128

@@ -114,7 +114,7 @@ class MissingResponses {
 
   uint64_t known_to_ = 0;
   uint64_t least_marker_ = kNone;  // of all that are kAsked
-  // A number that was asked for again lately, until it has arrived twice; and
+  // A number that was requested again lately, until it has arrived twice; and
   // when it was asked for.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;

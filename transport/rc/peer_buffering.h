@@ -7,11 +7,11 @@
 // with a peer that drops, a timeout for each packet behind the gap.
 //
 // - Until it is known, a retransmission after a NAK stops after kTrialPackets
-//   and waits for an answer: if all were sent again at once, no answer could
+//   and waits for an answer: if all were retransmitted at once, no answer could
 //   tell (RequesterLossTest.AReplayTriesWhatThePeerBuffers).
-// - Proof of buffering: an acknowledgement of something that was not sent again
-//   since the NAK.
-// - That proof is false where packets overtake others: a peer that drops also
+// - Proof of buffering: an acknowledgement of a packet that was not
+//   retransmitted since the NAK.
+// - That proof is false if packets are reordered: a peer that drops also
 //   acknowledges what was late and arrived in order. When a probe disproves it
 //   (OnGapFilledAlone), only an acknowledgement of everything sent by the time
 //   of the NAK counts from then on
@@ -46,7 +46,7 @@ class PeerBuffering {
   }
 
   // --- Inputs.
-  // After a NAK of `una` everything up to `max` is about to be sent again.
+  // After a NAK of `una` everything up to `max` is about to be retransmitted.
   void OnNak(uint64_t una, uint64_t max) {
     if (verdict_ == Verdict::kDrops && ++naks_ % kNaksUntilTrial == 0) {
       verdict_ = Verdict::kUnknown;
@@ -57,7 +57,7 @@ class PeerBuffering {
       resent_to_ = una;
     }
   }
-  // Everything before `to` has been sent, or sent again.
+  // Everything before `to` has been sent, or retransmitted.
   void OnSent(uint64_t to) { resent_to_ = std::max(resent_to_, to); }
   // The peer acknowledges everything before `until`.
   void OnAcknowledged(uint64_t until) {

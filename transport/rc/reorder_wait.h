@@ -1,5 +1,5 @@
 // How long to wait for a missing packet that may only be late, before it is
-// asked for again.
+// requested again.
 //
 // - Zero at first. It grows each time that something was asked for too early,
 //   up to a round trip: a late packet is hardly later than that.
@@ -33,7 +33,7 @@ class ReorderWait {
     wait_ = std::max(
         wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, least, most)));
   }
-  // Something is asked for again.
+  // Something is requested again.
   void OnAsked() {
     wait_ -= wait_ / (wait_ > kMost ? kLongDecay : kDecay);
     if (wait_ < kLeast / 2) wait_ = 0;

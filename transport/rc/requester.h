@@ -7,7 +7,7 @@
 //   MissingResponses  which of those responses are missing
 //   LossDetector      when something is taken for lost
 //   PeerBuffering     whether the peer buffers what is behind a gap
-//   RetransmitPlan    what is sent again
+//   RetransmitPlan    what is retransmitted
 //   RetryBudget       how often
 //   FlightAccount     what is in flight, and how much may be
 //   MessageCredits    end-to-end flow control
@@ -133,7 +133,7 @@ class Requester {
   };
   // For TakeInterests.
   struct TurnHints {
-    // What is sent again does not wait for the window.
+    // What is retransmitted does not wait for the window.
     bool past_window : 1 = false;
     bool end_turn : 1 = false;  // others come first
   };
@@ -164,7 +164,7 @@ class Requester {
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
   bool NewIsDue() const;  // if it is queued
-  // Costs of the next packet never sent, and of the next item sent again.
+  // Costs of the next packet never sent, and of the next item retransmitted.
   uint64_t NewCost() const;
   uint64_t ReplayCost() const;
   // Finds the item that comes next, and whether the window permits it.
@@ -237,7 +237,7 @@ class Requester {
   void AskForDue(Time now);
   // The next range to ask for; null: none.
   const MissingResponses::Range* DueRange() const;
-  // How many more packets may be asked for again now.
+  // How many more packets may be requested again now.
   uint64_t MissingRoom() const;
   // `seq` belongs to `read` and is missing: one past the last that is missing
   // with it.
@@ -259,7 +259,7 @@ class Requester {
   bool CountGap(Time now);
   bool CountRetry(Time now);
   void NoteLoss(Time now);  // LossDetector::IsNewFlight
-  // Everything from una on is sent again.
+  // Everything from una on is retransmitted.
   void Rewind();
   // Out of turn: what is missing at una, and not what the peer buffers beyond.
   void ResendGap();
@@ -311,8 +311,8 @@ class Requester {
   Path* path() const { return core_.path; }
   SendQueue& queue() const { return core_.send_queue; }
   uint64_t IndexOf(uint64_t seq) const { return snd_.IndexOf(queue(), seq); }
-  // Whether what is sent now is sent again after a silence. If that is always
-  // lost, there is too much of it: then it is one packet at a time.
+  // Whether what is sent now is retransmitted after a silence. If that is
+  // always lost, there is too much of it: then it is one packet at a time.
   bool RetransmitsAfterSilence() const {
     constexpr uint8_t kProbesOfMany = 3;
     return (loss_.probes() > 0 && loss_.probes() <= kProbesOfMany) ||

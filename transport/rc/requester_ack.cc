@@ -44,7 +44,7 @@ bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
   const bool explicit_ack = operation == wire::Operation::kAcknowledge;
   if (seq < static_cast<int64_t>(snd_.una)) {  // stale
     ++core_.counters.stale_responses;
-    // The last ACK may be sent again with more credits.
+    // The last ACK may be retransmitted with more credits.
     if (explicit_ack && seq + 1 == static_cast<int64_t>(snd_.una) && seq >= 0) {
       credits_.OnAeth(static_cast<uint64_t>(seq), packet.aeth());
     }
@@ -163,7 +163,7 @@ void Requester::Proceed(Time now) {
 
 void Requester::AdvanceTo(uint64_t to, Time now) {
   if (loss_.timed_out) {
-    // Packets that were not sent again have arrived: the peer was slow, and
+    // Packets that were not retransmitted have arrived: the peer was slow, and
     // nothing was lost. Responses beyond a gap do not show that.
     if (to > snd_.nxt && !HasMissing()) path()->UndoTimeout();
     loss_.timed_out = false;

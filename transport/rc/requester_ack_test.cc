@@ -99,7 +99,7 @@ TEST(RequesterAckTest, CreditsHoldBackMessagesThatTakeReceives) {
   peer.Ack(105, /*credit_code=*/0, /*msn=*/6);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 106 A [1]");
   peer.Ack(106, /*credit_code=*/0, /*msn=*/7);
-  // The last ACK is sent again with more credits.
+  // The last ACK is retransmitted with more credits.
   peer.Ack(106, /*credit_code=*/2, /*msn=*/7);
   peer.Send(8, 1);
   peer.Send(9, 1);

@@ -76,7 +76,7 @@ TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
   peer.Send(2, 1, 0);
   peer.Post({.wr_id = 3}, {{peer.kVa, 1, 0xbad}});  // not even signaled
   peer.Send(4, 1);
-  // The last good one is sent again with AckReq: its packet expected another
+  // The last good one is retransmitted with AckReq: its packet expected another
   // one to follow.
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 100 [1]; SEND_ONLY 101 [1]; SEND_ONLY 101 A [1]");

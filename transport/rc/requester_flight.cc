@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-// Added to what leaves the network in a round trip, one part in so many: the
-// measured rate is rather too small.
+// One part in this many is added to what leaves the network in a round trip,
+// since the measured rate is rather too low.
 constexpr uint64_t kRoundTripMargin = 8;
 // Headers, pad and ICRC of a request with payload.
 constexpr size_t kMostPacketOverhead = 128;

@@ -1,4 +1,4 @@
-// Gaps that the peer reports, and what is sent again for them (IBA vol. 1,
+// Gaps that the peer reports, and what is retransmitted for them (IBA vol. 1,
 // 9.7.5.1.3; docs/design/loss-and-congestion.md).
 #include <algorithm>
 
@@ -51,7 +51,7 @@ bool Requester::CountGap(Time now) {
 }
 
 void Requester::OnGap(Time now) {
-  if (!snd_.outstanding()) return;  // about to be sent again
+  if (!snd_.outstanding()) return;  // about to be retransmitted
   if (loss_.JustHandled(*path(), now)) return;
   if (!CountGap(now)) return;
   NoteLoss(now);

@@ -212,7 +212,7 @@ TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   EXPECT_EQ(peer.qp->counters().probes, 3u);
 }
 
-// Without a timeout each report of a gap that was sent again spends a retry:
+// Without a timeout each report of a gap that was retransmitted spends a retry:
 // otherwise there is no end.
 TEST(RequesterLossTest, NaksWithoutProgressAreCounted) {
   for (const uint8_t retry_cnt : {0, 1, 7}) {
@@ -440,7 +440,7 @@ TEST(RequesterLossTest, AReplayTriesWhatThePeerBuffers) {
   EXPECT_EQ(peer.qp->counters().retransmitted, 16u);
   peer.Ack(139);
   EXPECT_EQ(peer.Transmit(), "");
-  // From now on only the gap is sent again.
+  // From now on only the gap is retransmitted.
   peer.At(kSecond);
   for (int i = 41; i <= 60; ++i) peer.Send(i, 1);
   peer.Transmit();
@@ -470,7 +470,7 @@ TEST(RequesterLossTest, APeerThatDropsGetsTheRest) {
 }
 
 // Sends 40 packets from `*psn` on. The first is lost; all arrive in the end.
-// Returns how many are sent again for the NAK, before an answer.
+// Returns how many are retransmitted for the NAK, before an answer.
 uint64_t LoseTheFirst(RequesterPeer* peer, uint32_t* psn) {
   constexpr int kPackets = 40;
   peer->now += kSecond;

@@ -1,9 +1,9 @@
 // Responses to READs and atomics that arrive ahead of one that is missing, and
-// what is asked for again (missing_responses.h).
+// what is requested again (missing_responses.h).
 //
 // What arrives ahead is placed in memory at once. If it arrives twice with
 // different contents, one of the two is not the peer's: neither counts, and it
-// is asked for again. The same happens when the peer's memory has changed
+// is requested again. The same happens when the peer's memory has changed
 // meanwhile, and does no harm.
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@ constexpr size_t kGreatestMtu = 4096;  // bytes
 bool Requester::NoteMissing(uint64_t until, Time now) {
   if (missing_ == nullptr) {
     missing_.reset(new (std::nothrow) MissingResponses);
-    // Without memory for it, everything is asked for again.
+    // Without memory for it, everything is requested again.
     if (missing_ == nullptr) {
       OnGap(now);
       return false;

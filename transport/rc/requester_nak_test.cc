@@ -252,7 +252,7 @@ TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
 }
 
-// It takes what is sent again and is silent: it has dropped what is behind.
+// It takes what is retransmitted and is silent: it has dropped what is behind.
 TEST(RequesterNakTest, APeerThatStopsBufferingIsNoticedByTheProbe) {
   RequesterPeer::Options options;
   options.max_segments = 1;
@@ -300,9 +300,8 @@ TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 141 A [1]");
 }
 
-// A go-back-N peer accepts packets that were only late, as if it had buffered
-// packets that it was not sent again. That counts as proof until it is
-// disproved.
+// A go-back-N peer accepts late packets that were not retransmitted, as if it
+// had buffered them. That counts as proof until it is disproved.
 TEST(RequesterNakTest, LatePacketsLookBufferedOnce) {
   RequesterPeer::Options options;
   options.max_segments = 1;

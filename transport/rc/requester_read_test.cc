@@ -240,7 +240,7 @@ TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   peer.Transmit();
   peer.ReadResponse(kMiddle, 101, 256);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 256");
-  peer.ReadResponse(kFirst, 100, 256);  // it had been overtaken,
+  peer.ReadResponse(kFirst, 100, 256);  // it was reordered,
   peer.ReadResponse(kOnly, 100, 256);   // and comes twice
   peer.ReadResponse(kMiddle, 103, 256);
   EXPECT_EQ(peer.Transmit(), "");
@@ -357,7 +357,7 @@ TEST(RequesterReadTest, AckBeyondAReadMeansThatItsResponseWasLost) {
   peer.Transmit();
   peer.Ack(103);
   EXPECT_EQ(peer.Completions(), "1 ok");
-  // What is not known to be missing is not sent again.
+  // What is not known to be missing is not retransmitted.
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 0 len 300");
   peer.ReadResponse(kFirst, 101, 256);
   peer.ReadResponse(kLast, 102, 44);

@@ -1,5 +1,5 @@
 // Storms of responses, from a peer or from an attacker who knows its port and
-// the PSNs in flight. However many arrive, what is sent again for them is
+// the PSNs in flight. However many arrive, what is retransmitted for them is
 // bounded by what they acknowledge, and by time.
 #include <string>
 

@@ -1,5 +1,5 @@
-// The timers of what is outstanding (LossDetector), and what is sent again when
-// they expire (IBA vol. 1, 9.9.2.1).
+// The timers of what is outstanding (LossDetector), and what is retransmitted
+// when they expire (IBA vol. 1, 9.9.2.1).
 #include <algorithm>
 
 #include "transport/rc/requester.h"

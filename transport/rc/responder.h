@@ -5,7 +5,7 @@
 //   OutOfOrderPackets   packets that are buffered beyond a gap
 //   GapReport           what has been said of the gap that is open
 //   GapWait             how long a gap is left unreported
-//   ResponderResources  READs and atomics that may be asked for again
+//   ResponderResources  READs and atomics that may be requested again
 //   OwedAcks            ACKs and NAKs that are to be sent
 //
 // Its methods are in one file for each kind of event: responder.cc (life and

@@ -176,7 +176,7 @@ TEST_F(ReplayTest, DuplicateRestartsAStreamAndDoesNotDoubleIt) {
             "READ_LAST 103 msn 1 [256]");
 }
 
-// A part that is asked for again is sent first, then the rest of the response.
+// A part that is requested again is sent first, then the rest of the response.
 TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
   peer.Deliver(peer.Read(100, 0, 256 * 20));
   peer.TransmitOne();
@@ -371,8 +371,8 @@ TEST_F(ReplayTest, LostNakIsSentAgainWhenAsked) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
 }
 
-// What was sent again for a NAK arrived twice: it had only been late. The next
-// gap is given some time, and fills before it is reported.
+// What was retransmitted for a NAK arrived twice: it had only been late. The
+// next gap is given some time, and fills before it is reported.
 TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -436,7 +436,7 @@ TEST_F(ReplayTest, GapThatFillsBeforeTheNakIsSent) {
   EXPECT_EQ(counters().sequence_naks_sent, 0u);
 }
 
-// Gaps at 100 and 102; 101 and 103 are buffered, and 100 is sent again.
+// Gaps at 100 and 102; 101 and 103 are buffered, and 100 is retransmitted.
 class TwoGapsTest : public ReplayTest {
  protected:
   // How long packets are buffered while nothing happens.
@@ -454,7 +454,7 @@ class TwoGapsTest : public ReplayTest {
 };
 
 TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
-  // Everything is sent again; no NAK is needed.
+  // Everything is retransmitted; no NAK is needed.
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 0));
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
@@ -580,7 +580,7 @@ TEST_F(ReplayTest, NoReceiveForABufferedSend) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
 }
 
-// What is sent again behind a request that found no receive is buffered
+// What is retransmitted behind a request that found no receive is buffered
 // already. Its last packet asks for an ACK, but the peer has got its answer:
 // RNR.
 TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
@@ -657,7 +657,7 @@ TEST_F(ReplayTest, BufferedSendTooLongForItsReceive) {
 }
 
 TEST_F(ReplayTest, MoreThanCanBeBuffered) {
-  // 512 packets at most; the rest is dropped and sent again.
+  // 512 packets at most; the rest is dropped and retransmitted.
   for (uint32_t psn = 101; psn < 101 + 600; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4), 4);
   }

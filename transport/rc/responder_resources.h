@@ -13,7 +13,7 @@
 namespace transport {
 
 // A READ, an atomic, an ATOMIC WRITE or a FLUSH, from its execution on for as
-// long as it may be asked for again.
+// long as it may be requested again.
 struct Resource {
   wire::Operation operation = wire::Operation::kReadRequest;
   // The response that is to be sent: none, the first, or one of a replay.

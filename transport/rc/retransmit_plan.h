@@ -1,4 +1,4 @@
-// What a requester sends again out of turn, and how much it may send again in
+// What a requester retransmits out of turn, and how much it may retransmit in
 // turn.
 //
 // In turn means from una on, up to max (SendSequence): a replay, which moves
@@ -17,11 +17,12 @@ namespace transport {
 // In sequence numbers of the requester.
 class RetransmitPlan {
  public:
-  // Packets that are sent again take credit, and each acknowledged PSN gives
+  // Packets that are retransmitted take credit, and each acknowledged PSN gives
   // some. Without credit each of many NAKs, of PSNs one behind the other, has
-  // the whole window sent again: a small packet of an attacker costs a window.
-  // A peer that goes back N, and loses one packet in twenty, has each packet
-  // sent again once in the mean (RequesterStormTest.NaksOfSuccessivePsns).
+  // the whole window retransmitted: a small packet of an attacker costs a
+  // window. A peer that goes back N, and loses one packet in twenty, has each
+  // packet retransmitted once in the mean
+  // (RequesterStormTest.NaksOfSuccessivePsns).
   static constexpr uint64_t kCreditPerPsn = 4;
   // At first, and at most: a window of packets of 1 KiB.
   static constexpr uint16_t kMostCredit = 1024;
@@ -37,7 +38,8 @@ class RetransmitPlan {
   bool out_of_turn() const { return next_ != kNoSequence; }
   uint64_t next() const { return next_; }
   uint64_t end() const { return end_; }
-  // The last run filled a gap at `una`, and nothing behind that was sent again.
+  // The last run filled a gap at `una`, and nothing behind that was
+  // retransmitted.
   bool FilledGapAlone(uint64_t una) const { return gap_alone_ && una == end_; }
   // How many packets to send of a gap at `una`, at most `limit` and at least
   // one.
@@ -65,7 +67,7 @@ class RetransmitPlan {
     next_ = next < end_ && !is_read ? next : kNoSequence;
   }
   void Cancel() { next_ = kNoSequence; }
-  // Everything from una on is sent again in turn.
+  // Everything from una on is retransmitted in turn.
   void OnRewind() {
     Cancel();
     gap_alone_ = false;

@@ -40,7 +40,7 @@ struct SendSequence {
   uint64_t next_cost = 0;  // of everything that has been begun
 
   // Something is sent and not acknowledged. False after a rewind, until the
-  // first packet is sent again.
+  // first packet is retransmitted.
   bool outstanding() const { return una < nxt; }
 
   uint32_t PsnOf(uint64_t seq) const {
