@@ -31,7 +31,7 @@ TEST_P(NoSteeringTest, TheFirstProcessAtAnAddressOwnsThePort) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(first.slot()));
 
-  // A process that is refused, and one that is not: each error says what to do.
+  // Each process gets an error that says what to do, refused or not.
   for (const std::function<void()>& before :
        {Refusing(GetParam()), std::function<void()>()}) {
     Peer second({}, before);

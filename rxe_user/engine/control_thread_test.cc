@@ -105,7 +105,7 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
                       ran.release();
                     }});
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(ran.try_acquire_for(20s));
-  // Set by another thread, to an earlier time than the one that is awaited.
+  // Another thread sets an earlier time than the pending one.
   time = Clock::now() + 1h;
   control->Refresh();
   time = Clock::now();
