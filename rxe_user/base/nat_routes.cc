@@ -19,24 +19,49 @@ constexpr size_t kMostOfEach = 4096;
 // All of them are tried for each datagram.
 constexpr size_t kMostPeers = 64;
 
+// The newest kMostOfEach to 2 * kMostOfEach entries.
+template <typename Key, typename Value>
+class Recent {
+ public:
+  void Set(const Key& key, const Value& value) {
+    if (recent_.size() >= kMostOfEach) {
+      older_ = std::move(recent_);
+      recent_.clear();
+    }
+    recent_[key] = value;
+  }
+  std::optional<Value> Find(const Key& key) const {
+    for (const auto* map : {&recent_, &older_}) {
+      const auto found = map->find(key);
+      if (found != map->end()) return found->second;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::map<Key, Value> recent_;
+  std::map<Key, Value> older_;
+};
+
 class Routes {
  public:
   void Learn(const wire::IpAddress& peer, uint32_t qpn,
              const transport::Via& via) {
     const std::lock_guard lock(mutex_);
-    if (recent_.size() >= kMostOfEach) {
-      older_ = std::move(recent_);
-      recent_.clear();
-    }
-    recent_[{peer, qpn}] = via;
+    routes_.Set({peer, qpn}, via);
   }
   transport::Via Find(const wire::IpAddress& peer, uint32_t qpn) {
     const std::lock_guard lock(mutex_);
-    for (const Map* map : {&recent_, &older_}) {
-      const auto found = map->find({peer, qpn});
-      if (found != map->end()) return found->second;
-    }
-    return {};
+    return routes_.Find({peer, qpn}).value_or(transport::Via{});
+  }
+
+  void LearnSender(const transport::Via& seen, const wire::IpAddress& sender) {
+    const std::lock_guard lock(mutex_);
+    senders_.Set({seen.address, seen.port}, sender);
+  }
+  std::optional<wire::IpAddress> SenderAt(const transport::Via& seen) {
+    const std::lock_guard lock(mutex_);
+    return senders_.Find({seen.address, seen.port});
   }
 
   void Note(const wire::IpAddress& peer) {
@@ -53,10 +78,9 @@ class Routes {
   }
 
  private:
-  using Map = std::map<std::pair<wire::IpAddress, uint32_t>, transport::Via>;
   ForkSafeMutex mutex_;
-  Map recent_;
-  Map older_;
+  Recent<std::pair<wire::IpAddress, uint32_t>, transport::Via> routes_;
+  Recent<std::pair<wire::IpAddress, uint16_t>, wire::IpAddress> senders_;
   std::vector<wire::IpAddress> peers_;  // newest first
 };
 
@@ -91,12 +115,36 @@ transport::Via FindRoute(const wire::IpAddress& peer, uint32_t qpn) {
   return NatMode() ? OnlyOne<Routes>().Find(peer, qpn) : transport::Via{};
 }
 
+void LearnSender(const transport::Via& seen, const wire::IpAddress& sender) {
+  try {
+    OnlyOne<Routes>().LearnSender(seen, sender);
+  } catch (const std::bad_alloc&) {
+    // Learned from the next packet.
+  }
+}
+
+std::optional<wire::IpAddress> SenderAt(const transport::Via& seen) {
+  return OnlyOne<Routes>().SenderAt(seen);
+}
+
 void NotePeer(const wire::IpAddress& peer) {
   if (!NatMode() || peer.is_v4()) return;
   OnlyOne<Routes>().Note(peer);
 }
 
-std::vector<wire::IpAddress> NotedPeers() { return OnlyOne<Routes>().Noted(); }
+std::vector<wire::IpAddress> PossibleSenders(const transport::Via& seen) {
+  Routes& routes = OnlyOne<Routes>();
+  try {
+    std::vector<wire::IpAddress> senders;
+    if (!seen.address.is_v4()) senders = routes.Noted();
+    if (const auto sender = routes.SenderAt(seen)) {
+      senders.insert(senders.begin(), *sender);
+    }
+    return senders;
+  } catch (const std::bad_alloc&) {
+    return {};  // the datagram is dropped
+  }
+}
 
 void WarnOfTranslation(const wire::IpAddress& peer, uint16_t port,
                        const transport::Via& seen) {

@@ -5,6 +5,7 @@
 #define RXE_USER_BASE_NAT_ROUTES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +27,19 @@ void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
 // Empty (port 0) if unknown, and without NatMode. Thread: any.
 transport::Via FindRoute(const wire::IpAddress& peer, uint32_t qpn);
 
+// The packets that arrive from `seen` are of `sender` (its own address). The
+// oldest are dropped when there are many. Thread: any.
+void LearnSender(const transport::Via& seen, const wire::IpAddress& sender);
+// Absent if unknown. Thread: any.
+std::optional<wire::IpAddress> SenderAt(const transport::Via& seen);
+
 // The program has an address handle of `peer` or a connection with it. For
 // IPv6, the sender of a datagram is searched among these; the newest are kept.
 // Does nothing without NatMode. Thread: any.
 void NotePeer(const wire::IpAddress& peer);
-// The IPv6 peers.
-std::vector<wire::IpAddress> NotedPeers();
+// Addresses that the sender of a datagram from `seen` may have: that of
+// SenderAt and, over IPv6, the noted peers. Thread: any.
+std::vector<wire::IpAddress> PossibleSenders(const transport::Via& seen);
 
 // Prints once for each peer: packets of `peer`, which arrive from `seen`, are
 // dropped, and what to do.

@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/cm/cm_service_impl.h"
+#include "rxe_user/cm/translated_mads.h"
 
 namespace rxe_user {
 
@@ -79,7 +80,15 @@ std::optional<transport::cm::IncomingMad> CmServiceImpl::Verify(
     case transport::cm::MadPacketError::kOk:
       return in;
     case transport::cm::MadPacketError::kBadIcrc:
-      if (translated_.FindSender(flow, bytes, &in)) return in;
+      if (FindTranslatedSender(
+              flow, bytes,
+              [this](transport::cm::CmId id) {
+                const std::lock_guard lock(mutex_);
+                return manager_->PeerOf(id);
+              },
+              &in)) {
+        return in;
+      }
       return std::nullopt;
     default:
       return std::nullopt;

@@ -25,7 +25,6 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/cm_service.h"
 #include "rxe_user/cm/cm_sockets.h"
-#include "rxe_user/cm/translated_mads.h"
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
@@ -199,7 +198,6 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
 
-  TranslatedMads translated_;  // control thread only
   // Control thread only: changes that on_link_ must still get, and when to
   // retry after a lack of memory.
   std::vector<LinkWatch::Change> changes_;

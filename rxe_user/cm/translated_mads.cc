@@ -1,7 +1,5 @@
 #include "rxe_user/cm/translated_mads.h"
 
-#include <new>
-
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/warn_once.h"
 #include "wire/bytes.h"
@@ -14,8 +12,6 @@ namespace rxe_user {
 namespace {
 
 using transport::cm::MadFlow;
-
-constexpr size_t kMostOfEach = 4096;
 
 // The addresses in a request.
 struct Named {
@@ -72,28 +68,50 @@ uint16_t AnyPortOf(const MadFlow& flow, const wire::IpAddress& sender,
   return port.has_value() && *port >= kFirstSourcePort ? *port : 0;
 }
 
-}  // namespace
-
-void TranslatedMads::Remember(const Seen& seen, const wire::IpAddress& sender) {
-  try {
-    if (recent_.size() >= kMostOfEach) {
-      older_ = std::move(recent_);
-      recent_.clear();
-    }
-    recent_[seen] = sender;
-  } catch (const std::bad_alloc&) {
-    // Its next request is recorded.
-  }
+// Our communication ID in a message that is not a request.
+transport::cm::CmId OurIdIn(std::span<const uint8_t> mad) {
+  wire::CmView view;
+  if (wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk) return 0;
+  return view.attribute() == wire::CmAttribute::kSidrRep
+             ? view.local_comm_id()  // the request ID
+             : view.remote_comm_id();
 }
 
-bool TranslatedMads::FindSender(const MadFlow& flow,
-                                std::span<const uint8_t> packet,
-                                transport::cm::IncomingMad* in) {
-  const Seen seen = {flow.source, flow.source_port};
+// The connection first: anyone can send requests from other ports until the
+// sender that was seen here is forgotten.
+std::optional<wire::IpAddress> SenderOfAnswer(const MadFlow& flow,
+                                              std::span<const uint8_t> packet,
+                                              std::span<const uint8_t> mad,
+                                              const transport::Via& via,
+                                              const PeerOfId& peer_of) {
+  const std::optional<wire::IpAddress> peer = peer_of(OurIdIn(mad));
+  if (peer.has_value() && PortOf(flow, *peer, packet) != 0) return peer;
+  const std::optional<wire::IpAddress> earlier = SenderAt(via);
+  if (earlier.has_value() && PortOf(flow, *earlier, packet) != 0) {
+    return earlier;
+  }
+  return std::nullopt;
+}
+
+void WarnOfReceiver(const MadFlow& flow, const wire::IpAddress& named) {
+  WarnOnceAbout(
+      "translated " + named.ToString(),
+      "a connection request for " + named.ToString() + " has arrived at " +
+          flow.destination.ToString() +
+          ": an address translator (NAT) makes its ICRC wrong, so it is "
+          "dropped. Configure the device's public address: "
+          "RXE_USER_DEVICES=INTERFACE/public=" +
+          named.ToString() + " (docs/nat.md)");
+}
+
+}  // namespace
+
+bool FindTranslatedSender(const MadFlow& flow, std::span<const uint8_t> packet,
+                          const PeerOfId& peer_of,
+                          transport::cm::IncomingMad* in) {
   const transport::Via via = {.address = flow.source, .port = flow.source_port};
   std::optional<wire::IpAddress> sender;
-  const std::optional<Named> named = NamedIn(in->bytes);
-  if (named.has_value()) {
+  if (const std::optional<Named> named = NamedIn(in->bytes)) {
     const uint16_t port = NatMode() ? PortOf(flow, named->sender, packet)
                                     : AnyPortOf(flow, named->sender, packet);
     if (port != 0) {
@@ -102,28 +120,16 @@ bool TranslatedMads::FindSender(const MadFlow& flow,
         return false;
       }
       sender = named->sender;
-      Remember(seen, *sender);
+      LearnSender(via, *sender);
     } else if (named->receiver != flow.destination) {
       MadFlow meant = flow;
       meant.destination = named->receiver;
       if (AnyPortOf(meant, named->sender, packet) != 0) {
-        WarnOnceAbout(
-            "translated " + named->receiver.ToString(),
-            "a connection request for " + named->receiver.ToString() +
-                " has arrived at " + flow.destination.ToString() +
-                ": an address translator (NAT) makes its ICRC wrong, so it is "
-                "dropped. Configure the device's public address: "
-                "RXE_USER_DEVICES=INTERFACE/public=" +
-                named->receiver.ToString() + " (docs/nat.md)");
+        WarnOfReceiver(flow, named->receiver);
       }
     }
   } else if (NatMode()) {
-    for (const auto* senders : {&recent_, &older_}) {
-      const auto known = senders->find(seen);
-      if (known == senders->end()) continue;
-      if (PortOf(flow, known->second, packet) != 0) sender = known->second;
-      break;
-    }
+    sender = SenderOfAnswer(flow, packet, in->bytes, via, peer_of);
   }
   // Only the port was translated.
   if (!sender.has_value() && NatMode() &&

@@ -20,11 +20,13 @@ void TranslationLog::OnTranslation(const transport::Translation& seen) {
     WarnOfTranslation(seen.peer, seen.source_port, seen.seen);
   } else if (seen.peer_qpn != 0) {
     LearnRoute(seen.peer, seen.peer_qpn, seen.seen);
+    LearnSender(seen.seen, seen.peer);
   }
 }
 
-std::vector<wire::IpAddress> TranslationLog::KnownPeers() {
-  return NotedPeers();
+std::vector<wire::IpAddress> TranslationLog::KnownPeers(
+    const transport::Via& seen) {
+  return PossibleSenders(seen);
 }
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,

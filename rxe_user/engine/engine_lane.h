@@ -29,7 +29,7 @@ namespace rxe_user {
 class TranslationLog final : public transport::TranslationSink {
  public:
   void OnTranslation(const transport::Translation& seen) override;
-  std::vector<wire::IpAddress> KnownPeers() override;
+  std::vector<wire::IpAddress> KnownPeers(const transport::Via& seen) override;
 };
 
 // Thread: lane() any; the others under the engine's mutex, unless noted.

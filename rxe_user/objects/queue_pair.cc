@@ -205,9 +205,6 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     lane_.Transmit(now);
   }
   const int error = transport_->Modify(attributes, mask, now);
-  if (error == 0 && (mask & transport::kQpAv) != 0 && NatMode()) {
-    transport_->SetVia(FindRoute(attributes.av.destination, remote));
-  }
   // Leaving SQD, or a probe of the new path, may have something to send.
   if (error == 0) lane_.Transmit(now);
   if (error == 0 && (mask & transport::kQpState) != 0 &&

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -486,6 +487,39 @@ TEST_F(BacklogTest, UnconfirmedConnectionsDoNotDelayOthers) {
   EXPECT_EQ(Receive(server_, 1), "a");
   // At most 64 of them are kept, with three descriptors each.
   EXPECT_LE(CountDescriptors(), descriptors + 3 * 64 + 10);
+}
+
+// The listener answers requests for as long as they arrive. Meanwhile the
+// connections of overdue peers are closed, and confirmed ones accepted.
+TEST_F(BacklogTest, AFloodTakesLimitedDescriptors) {
+  constexpr int kClients = 500;
+  constexpr int kPlaces = 101;
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4096);
+  if (limit.rlim_cur < 4096) GTEST_SKIP() << "too few descriptors";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ListenWith(kPlaces - 1);
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < kClients; ++i) {
+    silent.push_back(std::make_unique<RawClient>(port_));
+  }
+  const int before = CountDescriptors();
+  std::atomic<bool> done = false;
+  int most = 0;
+  std::thread counts([&] {
+    while (!done) most = std::max(most, CountDescriptors());
+  });
+  for (const auto& client : silent) client->Connect(true);
+  const int client = BeginAnother();
+  EXPECT_EQ(Events(client, POLLOUT, 3 * kSoon), POLLOUT);
+  done = true;
+  counts.join();
+  Accept();
+  SendAll(client, "a");
+  EXPECT_EQ(Receive(server_, 1), "a");
+  // Each place and each of at most 64 overdue peers takes three.
+  EXPECT_LE(most, before + 3 * (kPlaces + 64) + 20);
 }
 
 // A peer that confirms late is accepted if few peers are late.

@@ -139,7 +139,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
       return Retransmit(c);
     case State::kTimeWait:
       if (c.has_sent && c.sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) Retransmit(c);
+        if (MayAnswer(in, now)) Retransmit(c);
         return;
       }
       return AnswerRej(in, mad, CmAnswered::kReq,
@@ -168,7 +168,7 @@ bool ConnectionManager::HasRoom(Listener& listener,
   }
   ++counters_.half_open_given_up;
   KeepTimeoutRej(*oldest);
-  if (MayRetransmit(oldest->remote, now)) {
+  if (MayRetransmit(*oldest, now)) {
     Queue(oldest->local, oldest->remote, oldest->via, oldest->sent);
   }
   Emit(EventKind::kUnreachable, *oldest, nullptr);
@@ -338,7 +338,7 @@ void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
       if (!c->active) break;
       CountDuplicate(mad);
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) Retransmit(*c);
+        if (MayAnswer(in, now)) Retransmit(*c);
         return;
       }
       return AnswerRej(in, mad, CmAnswered::kRep,
@@ -386,7 +386,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
     case State::kTimeWait:
       // This side has given up: tells the peer.
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in.remote, now)) Retransmit(*c);
+        if (MayAnswer(in, now)) Retransmit(*c);
         return;
       }
       break;

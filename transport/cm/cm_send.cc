@@ -5,6 +5,13 @@
 #include "wire/bytes.h"
 
 namespace transport::cm {
+namespace {
+
+const wire::IpAddress& GoesTo(const wire::IpAddress& remote, const Via& via) {
+  return via.port != 0 ? via.address : remote;
+}
+
+}  // namespace
 
 void ConnectionManager::Queue(const wire::IpAddress& local,
                               const wire::IpAddress& remote, const Via& via,
@@ -111,14 +118,14 @@ void ConnectionManager::AwaitRtu(Connection& c, Time now) {
   SetDeadline(c, now + config_.reminder);
 }
 
-bool ConnectionManager::MayAnswer(const wire::IpAddress& remote, Time now) {
-  if (answers_.Allow(remote, now)) return true;
+bool ConnectionManager::MayAnswer(const IncomingMad& in, Time now) {
+  if (answers_.Allow(GoesTo(in.remote, in.via), now)) return true;
   ++counters_.answers_limited;
   return false;
 }
 
-bool ConnectionManager::MayRetransmit(const wire::IpAddress& remote, Time now) {
-  if (retransmissions_.Allow(remote, now)) return true;
+bool ConnectionManager::MayRetransmit(const Connection& c, Time now) {
+  if (retransmissions_.Allow(GoesTo(c.remote, c.via), now)) return true;
   ++counters_.answers_limited;
   return false;
 }
@@ -127,7 +134,7 @@ void ConnectionManager::AnswerRej(const IncomingMad& in,
                                   const wire::CmView& mad,
                                   wire::CmAnswered answered,
                                   wire::CmRejectReason reason, Time now) {
-  if (!MayAnswer(in.remote, now)) return;
+  if (!MayAnswer(in, now)) return;
   // Our ID as the peer named it; a REQ names none.
   const bool is_req = mad.attribute() == wire::CmAttribute::kReq;
   Mad out;
@@ -142,7 +149,7 @@ void ConnectionManager::AnswerRej(const IncomingMad& in,
 
 void ConnectionManager::AnswerDrep(const IncomingMad& in,
                                    const wire::CmView& mad, Time now) {
-  if (!MayAnswer(in.remote, now)) return;
+  if (!MayAnswer(in, now)) return;
   Mad out;
   wire::EmitCm({.id = mad.transaction_id()},
                wire::CmDrep{.local_comm_id = mad.remote_comm_id(),

@@ -45,7 +45,7 @@ void ConnectionManager::AnswerSidr(const IncomingMad& in,
                                    const wire::CmSidrReq& req,
                                    uint64_t transaction_id,
                                    wire::CmSidrStatus status, Time now) {
-  if (!MayAnswer(in.remote, now)) return;
+  if (!MayAnswer(in, now)) return;
   Mad out;
   wire::EmitCm({.id = transaction_id},
                wire::CmSidrRep{.request_id = req.request_id,
@@ -62,7 +62,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
           by_sidr_.Find({in.remote, req.request_id, req.service_id})) {
     Connection& c = *Find(known);
     CountDuplicate(mad);
-    if (c.state == State::kTimeWait && MayAnswer(in.remote, now)) Retransmit(c);
+    if (c.state == State::kTimeWait && MayAnswer(in, now)) Retransmit(c);
     return;
   }
   Listener* const listener = listeners_.Match(req.service_id, in.local);

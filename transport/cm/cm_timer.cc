@@ -43,14 +43,14 @@ void ConnectionManager::OnDeadline(Connection& c, Time now) {
   if (c.regular_deadline != kNever) {
     const bool is_reminder = c.state == State::kRepSent;
     if (!is_reminder) ++counters_.undelivered;
-    if (!is_reminder || MayRetransmit(c.remote, now)) Retransmit(c);
+    if (!is_reminder || MayRetransmit(c, now)) Retransmit(c);
     return SetDeadline(c, std::exchange(c.regular_deadline, kNever));
   }
   if (c.retries_left == 0) return GiveUp(c, now);
   --c.retries_left;
   if (c.state == State::kRepWait) Enter(c, State::kReqSent);
   if (c.state == State::kRtuWait) Enter(c, State::kRepSent);
-  if (c.state != State::kRepSent || MayRetransmit(c.remote, now)) Retransmit(c);
+  if (c.state != State::kRepSent || MayRetransmit(c, now)) Retransmit(c);
   SetDeadline(c, now + c.wait);
 }
 
@@ -64,7 +64,7 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
     case State::kRepSent:
     case State::kRtuWait:
       KeepTimeoutRej(c);
-      if (MayRetransmit(c.remote, now)) Queue(c.local, c.remote, c.via, c.sent);
+      if (MayRetransmit(c, now)) Queue(c.local, c.remote, c.via, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);
     case State::kDreqSent:

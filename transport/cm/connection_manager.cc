@@ -72,6 +72,11 @@ std::optional<ConnectedPeer> ConnectionManager::Connected(CmId id) const {
                        .remote_qpn = c->remote_qpn};
 }
 
+std::optional<wire::IpAddress> ConnectionManager::PeerOf(CmId id) const {
+  const Connection* const c = Find(id);
+  return c == nullptr ? std::nullopt : std::optional(c->remote);
+}
+
 bool ConnectionManager::Uses(const wire::IpAddress& local) const {
   return std::any_of(connections_.begin(), connections_.end(),
                      [&](const auto& c) { return c.second->local == local; });

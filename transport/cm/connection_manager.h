@@ -117,6 +117,8 @@ class ConnectionManager {
   std::vector<ConnectedPeer> Connected() const;
   // Absent if `id` is not one of them.
   std::optional<ConnectedPeer> Connected(CmId id) const;
+  // The peer's address of any connection in size(); absent for another ID.
+  std::optional<wire::IpAddress> PeerOf(CmId id) const;
   // Whether size() counts any connection with this local address.
   bool Uses(const wire::IpAddress& local) const;
   const Counters& counters() const { return counters_; }
@@ -194,11 +196,12 @@ class ConnectionManager {
   void StartRetries(Connection& c, Time now);
   // Starts the timers of the first REP: when to remind, and when to yield.
   void AwaitRtu(Connection& c, Time now);
-  // Rate limit of answers without a connection.
-  bool MayAnswer(const wire::IpAddress& remote, Time now);
+  // Rate limit of answers without a connection. For the address that they go
+  // to: a translated request may name any other sender.
+  bool MayAnswer(const IncomingMad& in, Time now);
   // Rate limit of retransmissions to a peer that has been silent since its
-  // request.
-  bool MayRetransmit(const wire::IpAddress& remote, Time now);
+  // request. The same.
+  bool MayRetransmit(const Connection& c, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
                  Time now);

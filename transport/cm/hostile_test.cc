@@ -231,6 +231,26 @@ TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {
   EXPECT_EQ(b->counters().answers_limited, 9'995u);
 }
 
+// A translated request names its sender, and is answered where it came from: at
+// the victim, whatever it names.
+TEST(CapsTest, TheLimitIsOfTheAddressThatIsAnswered) {
+  TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
+  const Via victim = {.address = *wire::IpAddress::Parse("192.0.2.7"),
+                      .port = 1024};
+  for (int named = 10; named < 250; ++named) {
+    TestHost a(named);
+    a.Connect(b, 1, 0);
+    const OutgoingMad req = *a.Sent();
+    b->OnMad({.local = req.remote,
+              .remote = req.local,
+              .bytes = req.bytes,
+              .via = victim},
+             0);
+  }
+  EXPECT_EQ(b->counters().sent, 5u);
+  EXPECT_EQ(b->counters().answers_limited, 235u);
+}
+
 // An application that accepts forged REQs sends one REP per REQ to the victim,
 // and few retransmissions.
 TEST(CapsTest, AcceptedForgedRequestsAreNotAmplified) {

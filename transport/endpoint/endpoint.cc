@@ -180,20 +180,27 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
 [[gnu::noinline]] Disposition Endpoint::TakeTranslated(
     EndpointQp* qp, const wire::PacketView& packet, const Datagram& datagram,
     Time now, StraySink* strays) {
-  if (datagram.destination.is_multicast() || !translations_.MayCheck(now)) {
-    return Drop(Disposition::kBadIcrc);
-  }
-  const bool take = translations_.take();
+  if (datagram.destination.is_multicast()) return Drop(Disposition::kBadIcrc);
   if (qp == nullptr) {
     // The owner of the queue pair verifies it again.
-    if (!take || strays == nullptr) return Drop(Disposition::kBadIcrc);
+    if (strays == nullptr || !translations_.MayPassOn(now)) {
+      return Drop(Disposition::kBadIcrc);
+    }
     strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
   }
+  // The cheap checks first: a flood of what no queue pair would take must not
+  // use up the quota.
   const bool from_anybody = packet.transport() == wire::Transport::kUd;
+  const bool fits = from_anybody ? qp->TakesDatagram(packet)
+                                 : FitsConnection(*qp, packet, datagram);
+  if (!fits || !translations_.MayCheck(now)) {
+    return Drop(Disposition::kBadIcrc);
+  }
+  const bool take = translations_.take();
   const std::optional<TrueSource> source =
-      from_anybody ? TrueSourceOfDatagram(*qp, packet, datagram)
-                   : TrueSourceOfPeer(*qp, packet, datagram);
+      from_anybody ? TrueSourceOfDatagram(datagram)
+                   : Translations::Match(datagram, qp->peer_address(), !take);
   if (!source) return Drop(Disposition::kBadIcrc);
   Translation translation = {
       .local = datagram.destination,
@@ -232,30 +239,23 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
   return Disposition::kDelivered;
 }
 
-std::optional<TrueSource> Endpoint::TrueSourceOfPeer(
-    EndpointQp& qp, const wire::PacketView& packet, const Datagram& datagram) {
+bool Endpoint::FitsConnection(EndpointQp& qp, const wire::PacketView& packet,
+                              const Datagram& datagram) {
   const Flow* const flow = qp.link().flow;
-  if (flow == nullptr || qp.link().path == nullptr ||
-      datagram.destination != flow->av.source || !qp.WouldTake(packet)) {
-    return std::nullopt;
-  }
-  return Translations::Match(datagram, qp.peer_address(),
-                             !translations_.take());
+  return flow != nullptr && qp.link().path != nullptr &&
+         datagram.destination == flow->av.source && qp.WouldTake(packet);
 }
 
 std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
-    const EndpointQp& qp, const wire::PacketView& packet,
     const Datagram& datagram) {
-  if (!qp.TakesDatagram(packet)) return std::nullopt;
-  if (datagram.destination.is_v4()) {
-    // Perhaps only its port is translated.
-    auto found = Translations::Match(datagram, datagram.source, false);
-    return found ? found : Translations::SolveSource(datagram);
-  }
-  for (const wire::IpAddress& peer : translations_.sink()->KnownPeers()) {
+  const Via seen = {.address = datagram.source, .port = datagram.source_port};
+  for (const wire::IpAddress& peer : translations_.sink()->KnownPeers(seen)) {
     if (auto found = Translations::Match(datagram, peer, false)) return found;
   }
-  return std::nullopt;
+  if (!datagram.destination.is_v4()) return std::nullopt;
+  // Perhaps only its port is translated.
+  auto found = Translations::Match(datagram, datagram.source, false);
+  return found ? found : Translations::SolveSource(datagram);
 }
 
 Disposition Endpoint::TakeMulticast(const Received& received, Time now) {

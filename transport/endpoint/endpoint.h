@@ -135,14 +135,11 @@ class Endpoint {
   Disposition TakeTranslated(EndpointQp* qp, const wire::PacketView& packet,
                              const Datagram& datagram, Time now,
                              StraySink* strays);
-  // The sender's own address, if the packet belongs to the connected peer or is
-  // a UD packet that the queue pair accepts.
-  std::optional<TrueSource> TrueSourceOfPeer(EndpointQp& qp,
-                                             const wire::PacketView& packet,
-                                             const Datagram& datagram);
-  std::optional<TrueSource> TrueSourceOfDatagram(const EndpointQp& qp,
-                                                 const wire::PacketView& packet,
-                                                 const Datagram& datagram);
+  // Whether the packet may be one of the connected peer. Without its ICRC.
+  static bool FitsConnection(EndpointQp& qp, const wire::PacketView& packet,
+                             const Datagram& datagram);
+  // The own address of the sender of a UD packet.
+  std::optional<TrueSource> TrueSourceOfDatagram(const Datagram& datagram);
   // Returns the result of OnPacket.
   bool Give(EndpointQp* qp, const Received& received, Time now);
   Disposition Drop(Disposition why);

@@ -14,14 +14,15 @@ wire::IcrcFlow FlowFrom(const wire::IpAddress& source, uint16_t port,
   return wire::IcrcFlow(source, datagram.destination, port, wire::kRoceUdpPort);
 }
 
-// The IP IDs of our devices: the index in the burst, or 0.
+// Linux's UDP_MAX_SEGMENTS: the packets of a burst of our devices have the IP
+// IDs below this.
+constexpr uint16_t kOurIds = 128;
+
 std::optional<uint16_t> FindOurId(const wire::IcrcFlow& flow,
                                   const Datagram& datagram) {
-  if (flow.Verify(datagram.bytes, datagram.segment_index)) {
-    return datagram.segment_index;
-  }
-  if (datagram.segment_index != 0 && flow.Verify(datagram.bytes, 0)) return 0;
-  return std::nullopt;
+  const std::optional<uint16_t> id = wire::VerifyAnyId(
+      flow, datagram.bytes, datagram.segment_index, std::nullopt);
+  return id.has_value() && *id < kOurIds ? id : std::nullopt;
 }
 
 std::optional<TrueSource> MatchPort(const Datagram& datagram,
@@ -42,17 +43,6 @@ uint32_t ReceivedIcrc(const Datagram& datagram) {
 }
 
 }  // namespace
-
-bool Translations::MayCheck(Time now) {
-  if (sink_ == nullptr) return false;
-  if (now - checks_since_ >= kMillisecond || now < checks_since_) {
-    checks_since_ = now;
-    checks_ = 0;
-  }
-  if (checks_ >= (take_ ? kChecks : kChecksToReport)) return false;
-  ++checks_;
-  return true;
-}
 
 std::optional<TrueSource> Translations::Match(const Datagram& datagram,
                                               const wire::IpAddress& peer,

@@ -4,8 +4,9 @@
 // The ICRC covers the sender's IP addresses and UDP ports, and a translator
 // does not correct it. So a translated packet has a wrong ICRC, which is right
 // for the addresses by which the two queue pairs know each other. Only packets
-// with a wrong ICRC are checked this way. The number of fruitless checks per
-// millisecond is limited, so garbage costs little.
+// with a wrong ICRC are checked this way, and only if the queue pair would take
+// them: PSN or Q_Key fit. The number of fruitless checks per millisecond is
+// limited, so garbage costs little.
 //
 // With RXE_USER_NAT such packets are accepted. All devices then send from UDP
 // port 4791, so the port in the ICRC is known too, and the check is as strong
@@ -13,7 +14,12 @@
 // pair accepts it as its peer's and its PSN is within the window. A UD packet
 // needs a good Q_Key instead. Over IPv4 a UD sender's own address may be
 // unknown: it is solved for, and accepted only if it is in a translated range
-// (private, shared, link-local), since nothing else confirms it.
+// (private, shared, link-local), since nothing else confirms it. The later
+// packets from there are checked for that address.
+//
+// The ICRC also covers the IP identification. Our devices send bursts whose
+// packets have identifications from 0 on. A receiver sees part of a burst, or
+// each packet alone, so any of them may come first.
 #ifndef TRANSPORT_ENDPOINT_TRANSLATION_H_
 #define TRANSPORT_ENDPOINT_TRANSLATION_H_
 
@@ -42,8 +48,8 @@ class TranslationSink {
   // A packet of `translation.peer` arrived. Called once per change; for dropped
   // packets and UD packets, once per checked packet.
   virtual void OnTranslation(const Translation& translation) = 0;
-  // IPv6 addresses to try as the sender of a UD packet.
-  virtual std::vector<wire::IpAddress> KnownPeers() = 0;
+  // Addresses to try as the sender of a UD packet that came from `seen`.
+  virtual std::vector<wire::IpAddress> KnownPeers(const Via& seen) = 0;
 
  protected:
   ~TranslationSink() = default;
@@ -69,8 +75,16 @@ class Translations {
 
   // Whether another packet with a wrong ICRC may be checked. CheckWasUseful
   // returns the quota of a check that found something.
-  bool MayCheck(Time now);
-  void CheckWasUseful() { --checks_; }
+  bool MayCheck(Time now) {
+    return sink_ != nullptr &&
+           checks_.Take(take_ ? kChecks : kChecksToReport, now);
+  }
+  void CheckWasUseful() { checks_.Return(); }
+  // Whether another one may be passed on to the owner of its queue pair. Apart,
+  // so that packets to queue pairs that do not exist use up no checks.
+  bool MayPassOn(Time now) {
+    return sink_ != nullptr && take_ && passed_on_.Take(kChecks, now);
+  }
 
   // Matches the ICRC for a packet that `peer` sent from port 4791, as our
   // devices do, or from the port that it came from. `any_port`: or from any
@@ -86,10 +100,28 @@ class Translations {
   static constexpr int kChecks = 64;
   static constexpr int kChecksToReport = 1;
 
+  class Quota {
+   public:
+    bool Take(int most, Time now) {
+      if (now - since_ >= kMillisecond || now < since_) {
+        since_ = now;
+        taken_ = 0;
+      }
+      if (taken_ >= most) return false;
+      ++taken_;
+      return true;
+    }
+    void Return() { --taken_; }
+
+   private:
+    Time since_ = 0;
+    int taken_ = 0;
+  };
+
   TranslationSink* sink_ = nullptr;
   bool take_ = false;
-  Time checks_since_ = 0;
-  int checks_ = 0;
+  Quota checks_;
+  Quota passed_on_;
 };
 
 // IPv4 ranges that are translated at the Internet's edge: 10/8, 172.16/12,

@@ -28,7 +28,7 @@ struct Log final : TranslationSink {
                     std::to_string(t.seen.port) +
                     (t.taken ? " taken" : " dropped"));
   }
-  std::vector<wire::IpAddress> KnownPeers() override { return peers; }
+  std::vector<wire::IpAddress> KnownPeers(const Via&) override { return peers; }
   std::vector<std::string> lines;
   std::vector<wire::IpAddress> peers;
 };
@@ -214,6 +214,37 @@ TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
             Disposition::kDelivered);
 }
 
+// What no queue pair would take uses up no checks: who knows neither a PSN nor
+// a Q_Key cannot keep translated peers out.
+TEST_F(TranslationTest, AFloodOfWhatNobodyTakesUsesUpNoChecks) {
+  Start(true);
+  struct : StraySink {
+    void OnStray(const Datagram&, uint32_t) override { ++count; }
+    int count = 0;
+  } strays;
+  Bytes outside = peer.Build(peer.Write(kWriteOnly, 100 + 0x100000, 0, 4), 4);
+  wire::Headers other = peer.Write(kWriteOnly, 100, 0, 4);
+  other.bth.dest_qpn = 0x99;
+  Bytes unknown = peer.Build(other, 4);
+  for (Bytes* const bad : {&outside, &unknown}) {
+    bad->back() ^= 1;
+    GroBatch batch;
+    batch.source = Address("192.0.2.66");
+    batch.destination = peer.datagram.destination;
+    batch.source_port = kOurPort;
+    batch.bytes = *bad;
+    batch.segment_size = bad->size();
+    for (int i = 0; i < 100; ++i) {
+      peer.endpoint.OnGroBatch(batch, peer.now, &strays);
+    }
+  }
+  EXPECT_EQ(strays.count, 64);
+  EXPECT_EQ(DeliverFrom(peer.Write(kWriteOnly, 100, 0, 4), "192.0.2.7", 1024,
+                        kOurPort, 4),
+            Disposition::kDelivered);
+  EXPECT_EQ(GoesTo(), "192.0.2.7:1024");
+}
+
 TEST_F(TranslationTest, TheAddressMayBeKnownInAdvance) {
   Start(true);
   peer.qp->SetVia({.address = Address("192.0.2.7"), .port = 1024});
@@ -271,8 +302,11 @@ class TranslatedDatagramTest : public ::testing::Test {
     ASSERT_EQ(qp_->PostReceive({1, {&sge, 1}}, now_), 0);
   }
   // A packet that `sender` sent from port 4791.
+  // `ip_id` is 0 for one that was not sent in a burst; `index` is its position
+  // in the batch that it was received in.
   Disposition DeliverFrom(const char* sender, const char* seen,
-                          uint16_t seen_port, uint32_t qkey = kQkey) {
+                          uint16_t seen_port, uint32_t qkey = kQkey,
+                          uint16_t ip_id = 0, uint16_t index = 0) {
     wire::Headers headers;
     headers.bth.opcode = wire::MakeOpcode(wire::Transport::kUd, kSendOnly);
     headers.bth.dest_qpn = kQpn;
@@ -282,9 +316,10 @@ class TranslatedDatagramTest : public ::testing::Test {
     packet.resize(packet.size() + 8 + wire::kIcrcSize);
     wire::IcrcFlow(Address(sender), here_, wire::kRoceUdpPort,
                    wire::kRoceUdpPort)
-        .Store(packet, 0);
+        .Store(packet, ip_id);
     Datagram datagram;
     datagram.bytes = packet;
+    datagram.segment_index = index;
     datagram.source = Address(seen);
     datagram.destination = here_;
     datagram.source_port = seen_port;
@@ -308,6 +343,28 @@ TEST_F(TranslatedDatagramTest, ItsOwnAddressIsSolvedFor) {
             Disposition::kDelivered);
   EXPECT_EQ(log.lines,
             std::vector<std::string>{"10.1.2.3:4791 at 192.0.2.7:1024 taken"});
+}
+
+// A receiver whose kernel or network card merges no packets, or merges others
+// than were sent together, gets the packets of a burst at other positions.
+TEST_F(TranslatedDatagramTest, EachPacketOfABurstIsAccepted) {
+  Start(true, "203.0.113.9");
+  EXPECT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024),
+            Disposition::kDelivered);
+  log.peers = {Address("10.1.2.3")};
+  for (uint16_t id = 1; id < 128; ++id) {
+    ASSERT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024, kQkey, id),
+              Disposition::kDelivered)
+        << id;
+    ASSERT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024, kQkey, id, 3),
+              Disposition::kDelivered)
+        << id;
+  }
+  EXPECT_EQ(DeliverFrom("10.1.2.3", "192.0.2.7", 1024, kQkey, 128),
+            Disposition::kBadIcrc);
+  // Only the port is translated.
+  EXPECT_EQ(DeliverFrom("192.0.2.7", "192.0.2.7", 1025, kQkey, 5),
+            Disposition::kDelivered);
 }
 
 TEST_F(TranslatedDatagramTest, OnlyItsPortMayBeTranslated) {

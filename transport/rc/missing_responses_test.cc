@@ -176,7 +176,7 @@ TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   ComeTwice(seq++, kRoundTrip, 5 * kRoundTrip);
   EXPECT_LT(missing.reorder_wait(), before);
   // However long that is.
-  for (; seq < 120; ++seq) ComeTwice(seq, kSecond, 0);
+  for (; seq < 120; ++seq) ComeTwice(seq, 60 * kSecond, 0);
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 

@@ -28,8 +28,8 @@ class ReorderWait {
   // What was asked for has arrived twice: it was not lost. `round_trip` 0: it
   // may have been, and the second copy has another reason.
   void OnTooEarly(Time round_trip) {
-    const Time least = std::max(kLeast, round_trip / kSteps);
     const Time most = std::clamp(round_trip, kMost, kLongest);
+    const Time least = std::clamp(round_trip / kSteps, kLeast, most);
     wait_ = std::max(
         wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, least, most)));
   }

@@ -123,7 +123,8 @@ class Stream final : public Socket {
 
   // --- Listening: stream_listen.cc. `dropped` receives streams for the caller
   // to destroy without the lock.
-  // On the connection thread: answers requests while the backlog has space.
+  // On the connection thread: answers a request if the backlog has space, and
+  // has itself called again for the next one.
   void ServeRequests();
   // On the connection thread: processes an answered request.
   void ServeAnswered(const Stream* stream);

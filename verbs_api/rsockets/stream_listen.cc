@@ -194,6 +194,10 @@ void Stream::ServeRequests() {
     const int error = stream->Answer(request);
     lock.lock();
     Admit(std::move(stream), error, &dropped);
+    // One for each call: in a flood there is always another, and meanwhile
+    // nothing dropped would be freed, and nobody else be served.
+    watch_.Renew();
+    return;
   }
 }
 
