@@ -74,8 +74,11 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     completion.imm_be_or_rkey = packet.imm_be();
   } else if (info.Has(wire::kIeth)) {
     const uint32_t rkey = packet.invalidate_rkey();
-    if (core_.config.memory->Invalidate(
-            rkey, core_.config.pd, core_.config.qpn) != MemoryStatus::kOk) {
+    if (core_.config.memory->Invalidate({.rkey = rkey,
+                                         .pd = core_.config.pd,
+                                         .qpn = core_.config.qpn,
+                                         .remote = true}) !=
+        MemoryStatus::kOk) {
       return kNotInvalidated;
     }
     completion.flags = kWcWithInvalidate;
@@ -146,7 +149,9 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
     return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
   }
   if (immediate && !TakeReceive()) return kNoReceive;
-  if (!CopyIn(spans, payload, !info.ends_message)) {
+  const bool more = !info.ends_message;
+  const size_t left = CopyIn(spans, payload, more);
+  if (left != 0 && !CopyRest(access, payload, left, more)) {
     return immediate ? kAccessFailed : kAccessDenied;
   }
   target_ = reth;
@@ -202,9 +207,13 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                    .va = sge.addr + progress_.sge_offset,
                                    .length = bytes};
       SpanList spans;
-      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
-          !CopyIn(spans, payload.first(bytes),
-                  !ends && bytes < sge.length - progress_.sge_offset)) {
+      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
+        return kReceiveNotWritable;
+      }
+      const std::span<const uint8_t> part = payload.first(bytes);
+      const bool more = !ends && bytes < sge.length - progress_.sge_offset;
+      const size_t left = CopyIn(spans, part, more);
+      if (left != 0 && !CopyRest(access, part, left, more)) {
         return kReceiveNotWritable;
       }
       payload = payload.subspan(bytes);
@@ -218,18 +227,34 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
   return kPlaced;
 }
 
-bool MessageReceiver::CopyIn(const SpanList& spans,
-                             std::span<const uint8_t> payload, bool more) {
+size_t MessageReceiver::CopyIn(const SpanList& spans,
+                               std::span<const uint8_t> payload, bool more) {
   for (const Span& span : spans) {
     if (payload.empty()) break;
     const size_t bytes = std::min(span.length, payload.size());
     if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
                                      more && span.cold)) {
-      return false;
+      return kFault;
     }
     payload = payload.subspan(bytes);
   }
-  return payload.empty();
+  return payload.size();
+}
+
+bool MessageReceiver::CopyRest(const MemoryAccess& access,
+                               std::span<const uint8_t> payload, size_t left,
+                               bool more) {
+  MemoryAccess rest = access;
+  while (left != 0 && left != kFault) {
+    rest.va = access.va + (payload.size() - left);
+    rest.length = left;
+    SpanList spans;
+    if (core_.config.memory->Translate(rest, &spans) != MemoryStatus::kOk) {
+      return false;
+    }
+    left = CopyIn(spans, payload.last(left), more);
+  }
+  return left == 0;
 }
 
 ReceiveOutcome MessageReceiver::Complete(const Completion& completion,

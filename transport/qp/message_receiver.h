@@ -92,10 +92,18 @@ class MessageReceiver {
   bool TakeReceive();
   // Places `payload` in the receive; `ends`: end of the message.
   ReceiveOutcome PlaceInReceive(std::span<const uint8_t> payload, bool ends);
-  // `more`: the next packet continues right after it. `spans` may be larger
-  // than the payload.
-  bool CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
-              bool more);
+  // CopyIn: the memory is gone.
+  static constexpr size_t kFault = ~size_t{0};
+  // Copies to `spans`, which may be larger or smaller than the payload
+  // (Memory::Translate). Returns the number of bytes that are left, or kFault.
+  // `more`: the next packet continues right after it.
+  size_t CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
+                bool more);
+  // Copies what CopyIn has left of the payload; it may have been kFault.
+  // `access` is that of the whole payload. False: the memory is gone, or
+  // refused.
+  bool CopyRest(const MemoryAccess& access, std::span<const uint8_t> payload,
+                size_t left, bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
   // Completes the current receive. False: the completion queue has overrun.
