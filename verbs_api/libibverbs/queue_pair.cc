@@ -35,8 +35,9 @@ uint32_t CreateFlags(const transport::QpTypeTraits& traits) {
 
 // Returns 0 for a supported type, or an errno value.
 int CheckType(const ibv_qp_type& type) {
-  if (transport::FindTraits(static_cast<uint32_t>(Raw(type))) != nullptr)
+  if (transport::FindVerbsTraits(static_cast<uint32_t>(Raw(type))) != nullptr) {
     return 0;
+  }
   return Raw(type) == IBV_QPT_DRIVER ? EOPNOTSUPP : EINVAL;
 }
 
