@@ -33,6 +33,7 @@
 #include "rxe_user/objects/work_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/raw/flow_table.h"
+#include "verbs_api/libibverbs/mlx5_interface.h"
 
 // verbs.h defines macros with the names of these functions.
 #undef ibv_query_port
@@ -74,11 +75,14 @@ struct Context : verbs_context {
   std::mutex mutex;
   std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex
+  // mlx5dv_reserved_qpn_alloc(3); guarded by mutex
+  std::unordered_set<uint32_t> reserved_qpns;
   bool closed = false;              // guarded by mutex
   int objects = 0;                  // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
   uint64_t guid = 0;           // of the device when it was opened
+  bool mlx5 = false;           // the same
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();
@@ -312,6 +316,8 @@ struct ExtendedQp final : Qp {
 
   const uint64_t send_ops;
   WorkBuilder builder;
+  // Of libmlx5; null: none. Guarded by the mutex of the context.
+  std::unique_ptr<Mlx5Extension> extension;
   Part part = {};
 };
 
@@ -408,6 +414,9 @@ int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
+// The same with the attributes of mlx5dv_create_qp(3).
+ibv_qp* CreateMlx5Qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
+                     const Mlx5QpAttributes& mlx5);
 ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
 // Creates a handle of `region`. Returns null and ENOMEM if there are too many.
 ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region);
