@@ -27,6 +27,9 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
       return std::make_unique<XrcInitiator>(endpoint, config);
     case QpType::kXrcTarget:
       return std::make_unique<XrcTarget>(endpoint, config);
+    case QpType::kDci:
+    case QpType::kDct:
+      return nullptr;
   }
   return nullptr;
 }

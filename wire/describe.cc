@@ -90,8 +90,21 @@ void VisitFeth(const Feth& feth, const Visitor& visit) {
   visit(Decimal("selectivity", feth.selectivity));
 }
 
+void VisitDc(const PacketView& packet, const Visitor& visit) {
+  const DcEth dc = packet.dceth();
+  visit(Flag("initiator", dc.from_initiator));
+  visit(Hex("src_qp", dc.src_qpn, 6));
+  visit(Hex("initiator_session", dc.initiator_session, 6));
+  visit(Hex("responder_session", dc.responder_session, 6));
+  visit(Hex("dct", dc.dct, 6));
+  if (packet.info().Has(kDccEth)) {
+    visit(Hex("dc_key", packet.dcceth().access_key, 16));
+  }
+}
+
 void VisitExtended(const PacketView& packet, const Visitor& visit) {
   const OpcodeInfo& info = packet.info();
+  if (info.Has(kDcEth)) VisitDc(packet, visit);
   if (info.Has(kXrcEth)) visit(Hex("xrc_srq", packet.xrc_srqn(), 6));
   if (info.Has(kDeth)) {
     visit(Hex("qkey", packet.deth().qkey, 8));

@@ -256,14 +256,19 @@ std::vector<uint8_t> BuildPacket(Headers headers,
                                  const IcrcFlow& flow, uint16_t ip_id,
                                  bool df) {
   headers.bth.pad_count = PadCount(payload.size());
-  std::vector<uint8_t> packet(kMaxHeaderSize + payload.size() +
-                              headers.bth.pad_count + kIcrcSize);
-  const size_t header_size = EmitHeaders(headers, packet.data());
-  if (!payload.empty()) {
-    std::memcpy(packet.data() + header_size, payload.data(), payload.size());
-  }
-  packet.resize(header_size + payload.size() + headers.bth.pad_count +
-                kIcrcSize);
+  std::array<uint8_t, kMaxHeaderSize> bytes;
+  const size_t size = EmitHeaders(headers, bytes.data());
+  return BuildPacket(std::span<const uint8_t>(bytes).first(size), payload, flow,
+                     ip_id, df);
+}
+
+std::vector<uint8_t> BuildPacket(std::span<const uint8_t> headers,
+                                 std::span<const uint8_t> payload,
+                                 const IcrcFlow& flow, uint16_t ip_id,
+                                 bool df) {
+  std::vector<uint8_t> packet(headers.begin(), headers.end());
+  packet.insert(packet.end(), payload.begin(), payload.end());
+  packet.resize(packet.size() + PadCount(payload.size()) + kIcrcSize);
   flow.Store(packet, ip_id, df);
   return packet;
 }

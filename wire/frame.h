@@ -107,6 +107,11 @@ std::vector<uint8_t> BuildPacket(Headers headers,
                                  std::span<const uint8_t> payload,
                                  const IcrcFlow& flow, uint16_t ip_id,
                                  bool df = true);
+// The same for the bytes of headers, whose pad count is right.
+std::vector<uint8_t> BuildPacket(std::span<const uint8_t> headers,
+                                 std::span<const uint8_t> payload,
+                                 const IcrcFlow& flow, uint16_t ip_id,
+                                 bool df = true);
 
 // Finds the packet size in a frame of several packets. A capture on loopback or
 // with segmentation offload shows everything sent by one UDP_SEGMENT call as

@@ -89,6 +89,30 @@ inline constexpr uint8_t kPlacementPersistence = 2;
 inline constexpr uint8_t kSelectivityRange = 0;
 inline constexpr uint8_t kSelectivityWholeMr = 1;
 
+// Header of every DC packet, of both directions (dc.h).
+struct DcEth {
+  uint8_t version = 1;  // 4 bits; the only known one
+  bool from_initiator = false;
+  // The DCI; in responses the number of the target's connection.
+  uint32_t src_qpn = 0;
+  uint32_t initiator_session = 0;
+  uint32_t responder_session = 0;  // kNoDcSession until the target names it
+  uint32_t dct = 0;                // number of the target
+
+  bool operator==(const DcEth&) const = default;
+};
+inline constexpr uint32_t kNoDcSession = 0xffffff;
+// Destination of packets that name only the target.
+inline constexpr uint32_t kNoDcQpn = 0xffffff;
+
+// Header of a DC connect.
+struct DccEth {
+  uint8_t flags = 0x20;  // as captured; of unknown meaning
+  uint64_t access_key = 0;
+
+  bool operator==(const DccEth&) const = default;
+};
+
 // Whether two partition keys may communicate (10.9.1.2): the same partition,
 // and at least one full member.
 constexpr bool PkeysMatch(uint16_t a, uint16_t b) {

@@ -89,8 +89,12 @@ constexpr bool Supports(Transport transport, Operation operation) {
     case Transport::kUd:
       return operation == Operation::kSendOnly ||
              operation == Operation::kSendOnlyImm;
-    case Transport::kRd:
+    case Transport::kDc:  // and kConnect
+      return operation <= Operation::kFetchAdd ||
+             operation == Operation::kSendLastInvalidate ||
+             operation == Operation::kSendOnlyInvalidate;
     case Transport::kCnp:
+    case Transport::kNone:
       return false;
   }
   return false;
@@ -120,6 +124,8 @@ constexpr void LayOut(OpcodeInfo* info) {
     size_t size;
   };
   constexpr Part kWireOrder[] = {
+      {kDcEth, &OpcodeInfo::dceth_offset, kDcEthSize},
+      {kDccEth, &OpcodeInfo::dcceth_offset, kDccEthSize},
       {kXrcEth, &OpcodeInfo::xrceth_offset, kXrcEthSize},
       {kDeth, &OpcodeInfo::deth_offset, kDethSize},
       {kFeth, &OpcodeInfo::feth_offset, kFethSize},
@@ -145,6 +151,7 @@ constexpr OpcodeInfo MakeInfo(Transport transport, const OperationSpec& spec) {
   info.known = !info.reserved;
   info.extended = spec.extended;
   if (transport == Transport::kUd) info.extended |= kDeth;
+  if (transport == Transport::kDc) info.extended |= kDcEth;
   if (transport == Transport::kXrc && (spec.flags & kRequest) != 0 &&
       !info.reserved) {
     info.extended |= kXrcEth;
@@ -159,16 +166,17 @@ constexpr OpcodeInfo MakeInfo(Transport transport, const OperationSpec& spec) {
   return info;
 }
 
+constexpr OperationSpec kDcConnect = {Operation::kConnect, "CONNECT", kDccEth,
+                                      kRequest | kOnly};
+
 constexpr Tables MakeTables() {
   struct Family {
     Transport transport;
     const char* name;
   };
   constexpr Family kFamilies[] = {
-      {Transport::kRc, "RC"},
-      {Transport::kUc, "UC"},
-      {Transport::kUd, "UD"},
-      {Transport::kXrc, "XRC"},
+      {Transport::kRc, "RC"}, {Transport::kUc, "UC"},   {Transport::kDc, "DC"},
+      {Transport::kUd, "UD"}, {Transport::kXrc, "XRC"},
   };
   Tables tables;
   for (const Family& family : kFamilies) {
@@ -179,6 +187,9 @@ constexpr Tables MakeTables() {
       tables.infos[opcode] = MakeInfo(family.transport, spec);
     }
   }
+  constexpr uint8_t kConnect = MakeOpcode(Transport::kDc, Operation::kConnect);
+  tables.names[kConnect] = Join("DC", kDcConnect.name);
+  tables.infos[kConnect] = MakeInfo(Transport::kDc, kDcConnect);
   OpcodeInfo& cnp = tables.infos[kOpcodeCnp];
   cnp.name = "CNP";
   cnp.known = true;
@@ -199,10 +210,19 @@ constexpr std::array<OpcodeInfo, 256> NamedInfos() {
   return infos;
 }
 
+constexpr OpcodeInfo MakeDcAnswer() {
+  OpcodeInfo info =
+      kTables.infos[MakeOpcode(Transport::kDc, Operation::kAcknowledge)];
+  info.name = "DC_CONNECT_ANSWER";
+  info.header_length += kDcAnswerSize;
+  return info;
+}
+
 }  // namespace
 
 namespace internal {
 constinit const std::array<OpcodeInfo, 256> kOpcodeTable = NamedInfos();
+constinit const OpcodeInfo kDcAnswer = MakeDcAnswer();
 }  // namespace internal
 
 }  // namespace wire

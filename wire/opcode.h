@@ -1,5 +1,6 @@
 // BTH opcodes, and one table of their properties (InfiniBand specification 9.2
-// and 9.3, annexes A14 XRC, A17 RoCEv2 and A19 memory placement extensions).
+// and 9.3, annexes A14 XRC, A17 RoCEv2 and A19 memory placement extensions; DC
+// follows captures, see dc.h).
 
 #ifndef WIRE_OPCODE_H_
 #define WIRE_OPCODE_H_
@@ -10,14 +11,18 @@
 
 namespace wire {
 
-// Bits 7..5 of an opcode. 6 and 7 are manufacturer-specific.
+// Bits 7..5 of an opcode. 6 and 7 are manufacturer-specific; no opcode of
+// theirs is known.
 enum class Transport : uint8_t {
-  kRc = 0,   // reliable connection
-  kUc = 1,   // unreliable connection
-  kRd = 2,   // reliable datagram; not part of RoCEv2, no opcode is known
-  kUd = 3,   // unreliable datagram
-  kCnp = 4,  // congestion notification (A17)
-  kXrc = 5,  // extended reliable connection
+  kRc = 0,  // reliable connection
+  kUc = 1,  // unreliable connection
+  // Dynamically connected (ConnectX cards). The specification has reliable
+  // datagrams here, which are not part of RoCEv2.
+  kDc = 2,
+  kUd = 3,    // unreliable datagram
+  kCnp = 4,   // congestion notification (A17)
+  kXrc = 5,   // extended reliable connection
+  kNone = 7,  // no packet has it
 };
 
 // Bits 4..0 of an opcode.
@@ -43,7 +48,8 @@ enum class Operation : uint8_t {
   kAtomicAcknowledge = 0x12,
   kCompareSwap = 0x13,
   kFetchAdd = 0x14,
-  kReserved15 = 0x15,
+  kReserved15 = 0x15,  // in DC: kConnect
+  kConnect = 0x15,
   kSendLastInvalidate = 0x16,
   kSendOnlyInvalidate = 0x17,
   kReserved18 = 0x18,
@@ -81,15 +87,17 @@ constexpr Operation OperationOf(uint8_t opcode) {
 // The extended headers as a bit set. On the wire they follow BTH in the order
 // of the bits, lowest first.
 enum ExtendedHeader : uint16_t {
-  kXrcEth = 1 << 0,
-  kDeth = 1 << 1,
-  kFeth = 1 << 2,
-  kReth = 1 << 3,
-  kAtomicEth = 1 << 4,
-  kAeth = 1 << 5,
-  kAtomicAckEth = 1 << 6,
-  kImmDt = 1 << 7,
-  kIeth = 1 << 8,
+  kDcEth = 1 << 0,
+  kDccEth = 1 << 1,
+  kXrcEth = 1 << 2,
+  kDeth = 1 << 3,
+  kFeth = 1 << 4,
+  kReth = 1 << 5,
+  kAtomicEth = 1 << 6,
+  kAeth = 1 << 7,
+  kAtomicAckEth = 1 << 8,
+  kImmDt = 1 << 9,
+  kIeth = 1 << 10,
 };
 
 // Sizes in bytes.
@@ -98,6 +106,8 @@ inline constexpr size_t kBthDestQpnOffset = 5;
 inline constexpr size_t kBthAckReqOffset = 8;
 inline constexpr size_t kBthPsnOffset = 9;  // the last field of BTH
 inline constexpr size_t kIcrcSize = 4;
+inline constexpr size_t kDcEthSize = 20;
+inline constexpr size_t kDccEthSize = 16;
 inline constexpr size_t kXrcEthSize = 4;
 inline constexpr size_t kDethSize = 8;
 inline constexpr size_t kFethSize = 4;
@@ -109,9 +119,10 @@ inline constexpr size_t kImmDtSize = 4;
 inline constexpr size_t kIethSize = 4;
 // An ACK or NAK packet; it has no payload.
 inline constexpr size_t kAcknowledgeSize = kBthSize + kAethSize + kIcrcSize;
-// The longest of all: BTH, XRCETH, AtomicETH.
-inline constexpr size_t kMaxHeaderSize =
-    kBthSize + kXrcEthSize + kAtomicEthSize;
+// Bytes behind the AETH of the answer to a connect (DC).
+inline constexpr size_t kDcAnswerSize = 8;
+// The longest of all: BTH, DCETH, AtomicETH.
+inline constexpr size_t kMaxHeaderSize = kBthSize + kDcEthSize + kAtomicEthSize;
 // Bytes of zeros after the BTH of a CNP.
 inline constexpr size_t kCnpPayloadSize = 16;
 
@@ -142,6 +153,8 @@ struct OpcodeInfo {
   // First or middle: payload must be exactly one path MTU.
   bool full_mtu_payload = false;
   // Offset of each header, in bytes from BTH; 0 if absent.
+  uint8_t dceth_offset = 0;
+  uint8_t dcceth_offset = 0;
   uint8_t xrceth_offset = 0;
   uint8_t deth_offset = 0;
   uint8_t feth_offset = 0;
@@ -159,11 +172,16 @@ struct OpcodeInfo {
 
 namespace internal {
 extern const std::array<OpcodeInfo, 256> kOpcodeTable;
+extern const OpcodeInfo kDcAnswer;
 }  // namespace internal
 
 inline const OpcodeInfo& GetOpcodeInfo(uint8_t opcode) {
   return internal::kOpcodeTable[opcode];
 }
+
+// Of the answer to a connect (DC): its opcode is that of an ACKNOWLEDGE, and
+// kDcAnswerSize bytes behind AETH are headers as well.
+inline const OpcodeInfo& GetDcAnswerInfo() { return internal::kDcAnswer; }
 
 }  // namespace wire
 

@@ -33,6 +33,9 @@ TEST(OpcodeTest, KnowsExactlyTheOpcodesOfRoceV2) {
     expected.insert(0x20 | operation);
   }
   expected.insert({0x31, 0x36, 0x37});
+  for (int operation = 0; operation <= 0x17; ++operation) {
+    expected.insert(0x40 | operation);  // DC
+  }
 
   for (int opcode = 0; opcode < 256; ++opcode) {
     const OpcodeInfo& info = GetOpcodeInfo(static_cast<uint8_t>(opcode));
@@ -103,8 +106,15 @@ TEST(OpcodeTest, HeaderLengths) {
       {0xab, kXrcEth | kReth | kImmDt, 36},
       {0xae, 0, 12},
       {0xb1, kAeth, 16},
-      {0xb3, kXrcEth | kAtomicEth, kMaxHeaderSize},
+      {0xb3, kXrcEth | kAtomicEth, 44},
       {0xbc, kXrcEth | kFeth | kReth, 36},
+      {0x46, kDcEth | kReth, 48},
+      {0x47, kDcEth, 32},
+      {0x4e, kDcEth, 32},
+      {0x51, kDcEth | kAeth, 36},
+      {0x53, kDcEth | kAtomicEth, kMaxHeaderSize},
+      {0x55, kDcEth | kDccEth, 48},
+      {0x57, kDcEth | kIeth, 36},
       {kOpcodeCnp, 0, 12},
   };
   for (const Case& c : cases) {

@@ -1,6 +1,7 @@
 #include "wire/packet.h"
 
 #include "wire/aeth.h"
+#include "wire/dc.h"
 
 namespace wire {
 namespace {
@@ -26,6 +27,13 @@ bool IsDefined(uint8_t opcode, uint8_t syndrome) {
   return AethKindOf(syndrome) == AethKind::kAck ||
          (OperationOf(opcode) == Operation::kAcknowledge &&
           !IsReserved(syndrome));
+}
+
+// An ACKNOWLEDGE of DC with `after` bytes behind its headers.
+bool IsDcAnswer(const OpcodeInfo& info, const uint8_t* data, size_t after) {
+  return info.Has(kDcEth) && info.Has(kAeth) && after == kDcAnswerSize &&
+         OperationOf(data[0]) == Operation::kAcknowledge &&
+         data[info.aeth_offset] == kDcAnswerSyndrome;
 }
 
 }  // namespace
@@ -110,13 +118,16 @@ ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
   const uint8_t* const data = udp_payload.data();
   const size_t size = udp_payload.size();
   if (size < kBthSize + kIcrcSize) return ParseError::kTooShort;
-  const OpcodeInfo& info = GetOpcodeInfo(data[0]);
+  const OpcodeInfo* shape = &GetOpcodeInfo(data[0]);
+  const OpcodeInfo& info = *shape;
   if (info.header_length == 0) return ParseError::kUnknownOpcode;
   if (size < info.header_length + kIcrcSize) return ParseError::kTooShort;
-  const size_t after_headers = size - info.header_length - kIcrcSize;
-  if (size % 4 != 0 ||
-      (after_headers != 0 && info.is_response && !info.carries_payload)) {
-    return ParseError::kBadLength;
+  size_t after_headers = size - info.header_length - kIcrcSize;
+  if (size % 4 != 0) return ParseError::kBadLength;
+  if (after_headers != 0 && info.is_response && !info.carries_payload) {
+    if (!IsDcAnswer(info, data, after_headers)) return ParseError::kBadLength;
+    shape = &GetDcAnswerInfo();
+    after_headers = 0;
   }
   if ((data[1] & 0xf) != 0) return ParseError::kBadVersion;
   const size_t pad = data[1] >> 4 & 3;
@@ -126,7 +137,7 @@ ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
   }
 
   out->data_ = data;
-  out->info_ = &info;
+  out->info_ = shape;
   out->payload_size_ = after_headers - pad;
   out->bth_ = LoadBth(data);
   return ParseError::kOk;

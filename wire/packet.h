@@ -43,6 +43,7 @@ void EmitBth(const Bth& bth, uint8_t* out);
 // Writes BTH and the opcode's extended headers in wire order. Returns their
 // size in bytes (GetOpcodeInfo(opcode).header_length). `out` holds
 // kMaxHeaderSize. Reserved fields become zero. An unknown opcode gets BTH only.
+// DCETH and DCCETH are left out, but not their space: see dc.h.
 size_t EmitHeaders(const Headers& headers, uint8_t* out);
 
 // The pad that completes a payload to a multiple of four bytes.
@@ -96,6 +97,8 @@ class PacketView {
   Transport transport() const { return TransportOf(bth_.opcode); }
   Operation operation() const { return OperationOf(bth_.opcode); }
   const OpcodeInfo& info() const { return *info_; }
+  // The answer to a DC connect, an ACKNOWLEDGE by its opcode.
+  bool is_dc_answer() const { return info_ == &GetDcAnswerInfo(); }
 
   // Whether a UC packet requests a report (kUcReportRequest).
   bool requests_uc_report() const {
@@ -103,6 +106,19 @@ class PacketView {
   }
 
   // Decodes an extended header at each call. Requires info().Has() of it.
+  DcEth dceth() const {
+    const uint8_t* p = data_ + info_->dceth_offset;
+    return {.version = static_cast<uint8_t>(p[0] >> 4),
+            .from_initiator = (p[0] & 1) != 0,
+            .src_qpn = LoadBe24(p + 1),
+            .initiator_session = LoadBe24(p + 5),
+            .responder_session = LoadBe24(p + 9),
+            .dct = LoadBe24(p + 13)};
+  }
+  DccEth dcceth() const {
+    const uint8_t* p = data_ + info_->dcceth_offset;
+    return {.flags = p[0], .access_key = LoadBe64(p + 8)};
+  }
   Deth deth() const {
     const uint8_t* p = data_ + info_->deth_offset;
     return {.qkey = LoadBe32(p), .src_qpn = LoadBe24(p + 5)};
@@ -142,7 +158,8 @@ class PacketView {
     return {.placement_type = static_cast<uint8_t>(b & 0xf),
             .selectivity = static_cast<uint8_t>(b >> 4 & 3)};
   }
-  // All headers; those that the opcode does not have are zero.
+  // All headers but DCETH and DCCETH; those that the opcode does not have are
+  // zero.
   Headers headers() const;
 
   // The bytes between headers and pad. A CNP's 16 zero bytes count as payload.

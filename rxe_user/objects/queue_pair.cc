@@ -141,7 +141,9 @@ QueuePair::~QueuePair() {
 }
 
 int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
-  if (transport::FindTraits(static_cast<uint32_t>(config.type)) == nullptr) {
+  if (transport::FindTraits(config.type) == nullptr ||
+      config.type == transport::QpType::kDci ||
+      config.type == transport::QpType::kDct) {
     return EOPNOTSUPP;
   }
   const transport::QpCapacity& capacity = config.capacity;

@@ -40,6 +40,8 @@ class QueuePair final : public transport::EventSink {
     CompletionQueue* recv_cq = nullptr;  // the same
     SharedReceiveQueue* srq = nullptr;   // may be null
     XrcDomain* xrc = nullptr;            // XRC target only
+    // kDct only: connects must name it.
+    uint64_t dct_access_key = 0;
     // Raw packet queue pairs that receive into work queues. The work queues
     // outlive it; it has no completion queues then.
     std::shared_ptr<const transport::RxHash> rx_hash;
@@ -52,9 +54,14 @@ class QueuePair final : public transport::EventSink {
     EventAccount* account = nullptr;  // of events; outlives the queue pair
   };
 
-  // Everything that Config points to outlives the queue pair. 0; EINVAL
-  // (capacity beyond limits.h); EOPNOTSUPP (type); ENOMEM; AllocateQpn's error,
-  // which a line on stderr explains.
+  // Everything that Config points to outlives the queue pair. A DCI (kDci) has
+  // no receives, so `recv_cq` may be null and `srq` is ignored; a DCT (kDct)
+  // has no sends, so `send_cq` may be null. Its number is valid from creation
+  // on.
+  //
+  // 0; EINVAL (capacity beyond limits.h; a DCI with receives, a DCT without SRQ
+  // or receive completion queue); EOPNOTSUPP (type); ENOMEM; AllocateQpn's
+  // error, which a line on stderr explains.
   static int Create(const Config& config, std::shared_ptr<QueuePair>* out);
   // Ends all traffic. Nothing completes any more, and completions that were not
   // polled are dropped, as by most hardware.

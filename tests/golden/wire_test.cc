@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/golden/golden_files.h"
+#include "wire/dc.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
@@ -35,8 +36,24 @@ struct RoceFrame {
   IcrcFlow flow;
 };
 
-// Opcodes of the dynamically connected transport, which wire/ does not support.
-bool IsDynamicallyConnected(uint8_t opcode) { return opcode >> 5 == 2; }
+// The headers of a packet, built from its fields.
+std::vector<uint8_t> Rebuild(const PacketView& packet) {
+  std::array<uint8_t, wire::kMaxHeaderSize> bytes;
+  uint8_t* const out = bytes.data();
+  const wire::OpcodeInfo& info = packet.info();
+  size_t size;
+  if (!info.Has(wire::kDcEth)) {
+    size = wire::EmitHeaders(packet.headers(), out);
+  } else if (packet.is_dc_answer()) {
+    size = wire::EmitDcAnswer(packet.bth(), packet.dceth(), out);
+  } else if (info.Has(wire::kDccEth)) {
+    size =
+        wire::EmitDcConnect(packet.bth(), packet.dceth(), packet.dcceth(), out);
+  } else {
+    size = wire::EmitDcHeaders(packet.headers(), packet.dceth(), out);
+  }
+  return {out, out + size};
+}
 
 // The flow of a frame. Some capturing devices overwrite the UDP source port by
 // 4791. The ICRC covers the original port, which is then searched for.
@@ -76,7 +93,6 @@ class CaptureTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     FlowFinder flows;
-    bool dynamically_connected = false;
     for (CapturedFrame& captured : ReadCapture(GetParam())) {
       Frame frame;
       const wire::FrameKind kind =
@@ -86,18 +102,10 @@ class CaptureTest : public testing::TestWithParam<std::string> {
       PacketView packet;
       const wire::ParseError error =
           PacketView::Parse(frame.udp_payload, &packet);
-      if (error == wire::ParseError::kUnknownOpcode &&
-          IsDynamicallyConnected(frame.udp_payload[0])) {
-        dynamically_connected = true;
-        continue;
-      }
       ASSERT_EQ(error, wire::ParseError::kOk) << "frame " << captured.number;
       const IcrcFlow flow = flows.Find(frame.headers, packet);
       // Moving the vector does not move its bytes, to which `frame` points.
       frames_.push_back({std::move(captured), frame, packet, flow});
-    }
-    if (frames_.empty() && dynamically_connected) {
-      GTEST_SKIP() << "dynamically connected transport alone";
     }
     ASSERT_FALSE(frames_.empty()) << "no RoCEv2 frame";
   }
@@ -122,15 +130,15 @@ TEST_P(CaptureTest, IcrcIsGood) {
 // Including reserved bits, which no device here sets.
 TEST_P(CaptureTest, HeadersAndFramesAreRebuiltToTheSameBytes) {
   for (const RoceFrame& f : frames_) {
-    std::array<uint8_t, wire::kMaxHeaderSize> emitted;
-    const size_t size = wire::EmitHeaders(f.packet.headers(), emitted.data());
-    const std::span<const uint8_t> sent = f.packet.udp_payload().first(size);
-    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), emitted.begin()))
+    const std::vector<uint8_t> headers = Rebuild(f.packet);
+    const std::span<const uint8_t> sent =
+        f.packet.udp_payload().first(headers.size());
+    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), headers.begin()))
         << Name(f);
 
     const wire::FrameHeaders& h = f.frame.headers;
-    const std::vector<uint8_t> packet = wire::BuildPacket(
-        f.packet.headers(), f.packet.payload(), f.flow, h.ip_id, h.df);
+    const std::vector<uint8_t> packet =
+        wire::BuildPacket(headers, f.packet.payload(), f.flow, h.ip_id, h.df);
     EXPECT_EQ(wire::BuildFrame(h, packet), f.captured.bytes) << Name(f);
   }
 }
@@ -206,6 +214,36 @@ INSTANTIATE_TEST_SUITE_P(Hardware, CaptureTest,
 
 TEST(GoldenFilesTest, KernelRxeIsHere) {
   EXPECT_EQ(KernelRxeFiles().size(), 28u);
+}
+
+// The dynamically connected transport, which the kernel's rxe lacks.
+TEST(GoldenFilesTest, FramesOfDynamicConnections) {
+  if (HardwareFiles().empty()) {
+    GTEST_SKIP() << "no captures of hardware: see tests/golden/README.md";
+  }
+  std::map<std::string, int> found;
+  for (const std::string& path : HardwareFiles()) {
+    for (const CapturedFrame& captured : ReadCapture(path)) {
+      Frame frame;
+      PacketView packet;
+      if (wire::DecodeFrame(captured.link_type, captured.bytes, &frame) ==
+              wire::FrameKind::kUdp &&
+          frame.headers.is_rocev2() &&
+          PacketView::Parse(frame.udp_payload, &packet) ==
+              wire::ParseError::kOk &&
+          packet.transport() == wire::Transport::kDc) {
+        EXPECT_EQ(packet.dceth().version, wire::kDcVersion);
+        ++found[packet.info().name];
+      }
+    }
+  }
+  const std::map<std::string, int> expected = {{"DC_CONNECT", 1},
+                                               {"DC_CONNECT_ANSWER", 1},
+                                               {"DC_ACKNOWLEDGE", 8},
+                                               {"DC_RDMA_WRITE_FIRST", 1},
+                                               {"DC_RDMA_WRITE_MIDDLE", 25},
+                                               {"DC_RDMA_WRITE_ONLY", 12}};
+  EXPECT_EQ(found, expected);
 }
 
 TEST(GoldenFilesTest, HardwareIsHere) {

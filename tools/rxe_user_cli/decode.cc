@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "tools/rxe_user_cli/dc_packet.h"
 #include "tools/rxe_user_cli/libpcap.h"
 #include "tools/rxe_user_cli/source_port.h"
 #include "wire/describe.h"
@@ -253,16 +252,14 @@ class JsonOutput : public Output {
 // Bytes from the start of BTH to the start of the payload.
 size_t HeadersSize(std::span<const uint8_t> packet) {
   if (packet.empty()) return wire::kBthSize;
-  return IsDc(packet[0]) ? DcPacket::HeadersSize(packet[0])
-                         : wire::GetOpcodeInfo(packet[0]).header_length;
+  return wire::GetOpcodeInfo(packet[0]).header_length;
 }
 
 // Whether `bytes` between headers and ICRC are too many for one packet with
 // this opcode. Then segmentation offload has left several packets in one frame.
 bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
   constexpr size_t kMaxMtu = 4096;
-  const wire::OpcodeInfo& info =
-      wire::GetOpcodeInfo(IsDc(opcode) ? opcode - kFirstDcOpcode : opcode);
+  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
   if (!info.known) return false;
   if (!info.carries_payload) return bytes >= wire::kBthSize + wire::kIcrcSize;
   const bool is_mtu = std::has_single_bit(bytes) && bytes >= 256;
@@ -366,14 +363,6 @@ class Decoder {
   // `truncated`: the bytes behind the headers are zeros that we added.
   bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
                 const Icrc& icrc, bool truncated = false) {
-    if (!bytes.empty() && IsDc(bytes[0])) {
-      DcPacket packet;
-      const std::string error = packet.Parse(bytes);
-      if (!error.empty()) return NotParsed(item, error, bytes.size());
-      return OnFields(
-          item, [&](const auto& visit) { packet.VisitFields(visit); }, icrc,
-          truncated);
-    }
     wire::PacketView packet;
     const wire::ParseError error = wire::PacketView::Parse(bytes, &packet);
     if (error != wire::ParseError::kOk) {

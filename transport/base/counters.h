@@ -278,6 +278,9 @@ struct EndpointCounters {
   uint64_t dropped[kDropKinds] = {};  // by Disposition
   uint64_t translated_dropped = 0;
   uint64_t translated_peers = 0;
+  uint64_t dc_connects = 0;
+  uint64_t dc_evicted = 0;
+  uint64_t dc_key_violations = 0;
 };
 
 inline constexpr Counter kEndpointCounters[] = {
@@ -321,6 +324,15 @@ inline constexpr Counter kEndpointCounters[] = {
      "times that a peer was found at a translated address or port "
      "(RXE_USER_NAT)",
      TRANSPORT_COUNTER(EndpointCounters, translated_peers)},
+    {"dc_connects", CounterUnit::kEvents,
+     "connections that DC targets have accepted",
+     TRANSPORT_COUNTER(EndpointCounters, dc_connects)},
+    {"dc_evicted", CounterUnit::kEvents,
+     "of these, closed while idle to make space for others",
+     TRANSPORT_COUNTER(EndpointCounters, dc_evicted)},
+    {"dc_key_violations", CounterUnit::kEvents,
+     "DC connects with a wrong access key, dropped",
+     TRANSPORT_COUNTER(EndpointCounters, dc_key_violations)},
 };
 static_assert(IsComplete(kEndpointCounters, sizeof(EndpointCounters)));
 static_assert(static_cast<size_t>(Disposition::kBadIcrc) == 5 &&

@@ -33,6 +33,9 @@ enum class QpType : uint8_t {
   kRawPacket = 8,
   kXrcInitiator = 9,
   kXrcTarget = 10,
+  // Dynamically connected: initiator (DCI) and target (DCT). Not IBV_QPT_*.
+  kDci = 11,
+  kDct = 12,
 };
 
 // IBA vol. 1, 10.3.1: the queue pair state machine.

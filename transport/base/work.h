@@ -33,12 +33,14 @@ struct SendRequest {
   // Atomics; kFlush, kBindMw: length of the range, bytes.
   uint64_t compare_add = 0;
   uint64_t swap = 0;  // atomics; kFlush: FlushOperand; kBindMw: Access
-  // UD only: the destination; copied by PostSend. Null for connected types.
+  // UD, DCI: the destination; copied by PostSend. Null for connected types, and
+  // for requests of a DCI without packets (kLocalInvalidate, kBindMw).
   const AddressVector* ah = nullptr;
-  Via via = {};  // UD only: the destination's translated address
-  uint32_t remote_qpn = 0;
-  uint32_t remote_qkey = 0;
-  uint32_t remote_srqn = 0;  // XRC only
+  Via via = {};                // UD only: the destination's translated address
+  uint32_t remote_qpn = 0;     // UD; DCI: number of the DCT
+  uint32_t remote_qkey = 0;    // UD only
+  uint64_t dc_access_key = 0;  // DCI only: key of the DCT
+  uint32_t remote_srqn = 0;    // XRC only
   // kTso: the header of every segment, and the payload bytes per segment.
   std::span<const uint8_t> tso_header = {};
   uint16_t tso_mss = 0;  // bytes

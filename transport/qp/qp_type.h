@@ -21,6 +21,7 @@ enum class SendTarget : uint8_t {
   kPeer,     // nothing: the queue pair has a connection
   kSrq,      // an SRQ of the connection's peer (XRC)
   kAddress,  // an address and the queue pair there
+  kDct,      // an address, the DC target there, and its key
   kFrame,    // nothing: the payload begins with an Ethernet header
 };
 
@@ -40,6 +41,11 @@ struct QpTypeTraits {
   bool responds = true;
   ReceivesFrom receives_from = ReceivesFrom::kOwnQueue;
   SendTarget target = SendTarget::kPeer;
+  // ibv_create_qp(3) creates it by its number.
+  bool by_verbs = true;
+  // kQpAv is the address of its peer. Otherwise its fields only say how to
+  // send (DC).
+  bool av_is_peer = true;
   // All queue pairs of the kind are in one lane of a device
   // (docs/design/progress.md, "Lanes").
   bool one_lane = false;
@@ -77,7 +83,10 @@ inline constexpr uint32_t kReliable =
     kUnacknowledged |
     Bits({kRdmaRead, kCompareSwap, kFetchAdd, kFlush, kAtomicWrite});
 
-inline constexpr size_t kQpTypes = 11;
+// What has an opcode in DC.
+inline constexpr uint32_t kDynamic = kReliable & ~Bits({kFlush, kAtomicWrite});
+
+inline constexpr size_t kQpTypes = 13;
 
 constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
   std::array<QpTypeTraits, kQpTypes> table{};
@@ -109,6 +118,21 @@ constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
                              .requests = false,
                              .receives_from = ReceivesFrom::kDomainSrqs,
                              .one_lane = true};
+  row(QpType::kDci) = {.name = "DCI",
+                       .transitions = &kDciTransitions,
+                       .responds = false,
+                       .receives_from = ReceivesFrom::kNothing,
+                       .target = SendTarget::kDct,
+                       .by_verbs = false,
+                       .av_is_peer = false,
+                       .one_lane = true,
+                       .offered = kDynamic};
+  row(QpType::kDct) = {.name = "DCT",
+                       .transitions = &kDctTransitions,
+                       .requests = false,
+                       .by_verbs = false,
+                       .av_is_peer = false,
+                       .one_lane = true};
   return table;
 }
 
@@ -121,11 +145,19 @@ inline const QpTypeTraits& TraitsOf(QpType type) {
   return internal::kQpTypeTable[static_cast<size_t>(type)];
 }
 
-// Of any number (IBV_QPT_*); null: there is no such type.
-inline const QpTypeTraits* FindTraits(uint32_t number) {
+// Null: `type` is not an enumerator.
+inline const QpTypeTraits* FindTraits(QpType type) {
+  const auto number = static_cast<size_t>(type);
   if (number >= internal::kQpTypes) return nullptr;
   const QpTypeTraits& traits = internal::kQpTypeTable[number];
   return traits.name != nullptr ? &traits : nullptr;
+}
+
+// Of any number (IBV_QPT_*); null: ibv_create_qp(3) creates no such type.
+inline const QpTypeTraits* FindVerbsTraits(uint32_t number) {
+  if (number >= internal::kQpTypes) return nullptr;
+  const QpTypeTraits* const traits = FindTraits(static_cast<QpType>(number));
+  return traits != nullptr && traits->by_verbs ? traits : nullptr;
 }
 
 }  // namespace transport

@@ -10,14 +10,14 @@
 namespace transport {
 namespace {
 
-constexpr QpType kTypes[] = {QpType::kRc,           QpType::kUc,
-                             QpType::kUd,           QpType::kRawPacket,
-                             QpType::kXrcInitiator, QpType::kXrcTarget};
+constexpr QpType kTypes[] = {
+    QpType::kRc,           QpType::kUc,        QpType::kUd,  QpType::kRawPacket,
+    QpType::kXrcInitiator, QpType::kXrcTarget, QpType::kDci, QpType::kDct};
 
 TEST(QpTypeTest, OnlyTypesThatExistHaveTraits) {
   std::set<std::string> names;
   for (const QpType type : kTypes) {
-    const QpTypeTraits* const traits = FindTraits(static_cast<uint32_t>(type));
+    const QpTypeTraits* const traits = FindTraits(type);
     ASSERT_EQ(traits, &TraitsOf(type));
     EXPECT_FALSE(traits->transitions->empty());
     names.insert(traits->name);
@@ -25,11 +25,22 @@ TEST(QpTypeTest, OnlyTypesThatExistHaveTraits) {
   EXPECT_EQ(names.size(), std::size(kTypes));
   size_t found = 0;
   for (uint32_t number = 0; number < 256; ++number) {
-    if (FindTraits(number) != nullptr) ++found;
+    if (FindTraits(static_cast<QpType>(number)) != nullptr) ++found;
   }
   EXPECT_EQ(found, std::size(kTypes));
-  EXPECT_EQ(FindTraits(0xff), nullptr);  // IBV_QPT_DRIVER
-  EXPECT_EQ(FindTraits(~0u), nullptr);
+}
+
+TEST(QpTypeTest, VerbsHaveNoNumberForDc) {
+  size_t found = 0;
+  for (uint32_t number = 0; number < 256; ++number) {
+    if (FindVerbsTraits(number) != nullptr) ++found;
+  }
+  EXPECT_EQ(found, std::size(kTypes) - 2);
+  EXPECT_EQ(FindVerbsTraits(static_cast<uint32_t>(QpType::kDci)), nullptr);
+  EXPECT_EQ(FindVerbsTraits(static_cast<uint32_t>(QpType::kDct)), nullptr);
+  EXPECT_EQ(FindVerbsTraits(0xff), nullptr);  // IBV_QPT_DRIVER
+  EXPECT_EQ(FindVerbsTraits(~0u), nullptr);
+  EXPECT_EQ(FindVerbsTraits(256 + 2), nullptr);
 }
 
 // The table of ibv_post_send(3): which types have an opcode.
@@ -37,23 +48,22 @@ TEST(QpTypeTest, OffersWhatTheManualPageSays) {
   using enum SendOpcode;
   struct Row {
     SendOpcode opcode;
-    std::string types;  // R: RC and XRC, U: UC, D: UD, F: raw packets
+    // R: RC and XRC, U: UC, D: UD, F: raw packets, I: DCI
+    std::string types;
   };
   const std::vector<Row> rows = {
-      {kSend, "RUDF"},     {kSendWithImm, "RUD"},
-      {kRdmaWrite, "RU"},  {kRdmaWriteWithImm, "RU"},
-      {kRdmaRead, "R"},    {kCompareSwap, "R"},
-      {kFetchAdd, "R"},    {kLocalInvalidate, "RU"},
-      {kBindMw, "RU"},     {kSendWithInvalidate, "RU"},
+      {kSend, "RUDFI"},    {kSendWithImm, "RUDI"},
+      {kRdmaWrite, "RUI"}, {kRdmaWriteWithImm, "RUI"},
+      {kRdmaRead, "RI"},   {kCompareSwap, "RI"},
+      {kFetchAdd, "RI"},   {kLocalInvalidate, "RUI"},
+      {kBindMw, "RUI"},    {kSendWithInvalidate, "RUI"},
       {kTso, "DF"},        {kFlush, "R"},
       {kAtomicWrite, "R"},
   };
   const std::vector<std::pair<QpType, char>> letters = {
-      {QpType::kRc, 'R'},
-      {QpType::kXrcInitiator, 'R'},
-      {QpType::kUc, 'U'},
-      {QpType::kUd, 'D'},
-      {QpType::kRawPacket, 'F'}};
+      {QpType::kRc, 'R'},  {QpType::kXrcInitiator, 'R'},
+      {QpType::kUc, 'U'},  {QpType::kUd, 'D'},
+      {QpType::kDci, 'I'}, {QpType::kRawPacket, 'F'}};
   for (const Row& row : rows) {
     EXPECT_NE(GetSendOperation(row.opcode).kind, SendKind::kUnsupported);
     for (const auto& [type, letter] : letters) {
@@ -62,6 +72,7 @@ TEST(QpTypeTest, OffersWhatTheManualPageSays) {
           << static_cast<int>(row.opcode) << ' ' << letter;
     }
     EXPECT_FALSE(TraitsOf(QpType::kXrcTarget).Offers(row.opcode));
+    EXPECT_FALSE(TraitsOf(QpType::kDct).Offers(row.opcode));
   }
   for (const int unknown : {11, 13, 16, 31, 32, 255}) {
     EXPECT_FALSE(TraitsOf(QpType::kRc)

@@ -97,6 +97,20 @@ constexpr Row kXrcTargetTable[] = {
          kQpPkeyIndex | kQpMinRnrTimer | kMigration},
 };
 
+// DC: as the kernel's mlx5 driver has them. The address vector names no peer.
+constexpr Row kDciTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort, 0},
+    {kInit, kRtr, kQpPathMtu, kQpPkeyIndex | kQpAv},
+    {kRtr, kRts,
+     kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic | kQpSqPsn,
+     kQpMinRnrTimer},
+};
+
+constexpr Row kDctTable[] = {
+    {kReset, kInit, kQpPkeyIndex | kQpPort | kQpAccessFlags, 0},
+    {kInit, kRtr, kQpMinRnrTimer | kQpAv | kQpPathMtu, 0},
+};
+
 bool Exists(QpState state) {
   return static_cast<uint8_t>(state) <= static_cast<uint8_t>(kErr);
 }
@@ -109,9 +123,11 @@ constinit const TransitionTable kUdTransitions = kUdTable;
 constinit const TransitionTable kRawPacketTransitions = kRawPacketTable;
 constinit const TransitionTable kXrcInitiatorTransitions = kXrcInitiatorTable;
 constinit const TransitionTable kXrcTargetTransitions = kXrcTargetTable;
+constinit const TransitionTable kDciTransitions = kDciTable;
+constinit const TransitionTable kDctTransitions = kDctTable;
 
 Transition FindTransition(QpType type, QpState from, QpState to) {
-  const QpTypeTraits* const traits = FindTraits(static_cast<uint32_t>(type));
+  const QpTypeTraits* const traits = FindTraits(type);
   if (traits == nullptr || !Exists(from)) return {};
   if (to == kReset || to == kErr) return {.allowed = true};
   for (const Row& row : *traits->transitions) {

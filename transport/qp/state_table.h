@@ -37,6 +37,8 @@ extern const TransitionTable kUdTransitions;
 extern const TransitionTable kRawPacketTransitions;
 extern const TransitionTable kXrcInitiatorTransitions;
 extern const TransitionTable kXrcTargetTransitions;
+extern const TransitionTable kDciTransitions;
+extern const TransitionTable kDctTransitions;
 
 // Unknown types allow no transition.
 Transition FindTransition(QpType type, QpState from, QpState to);

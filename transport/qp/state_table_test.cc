@@ -125,6 +125,38 @@ TEST(StateTableTest, Exhaustive) {
   EXPECT_EQ(static_cast<size_t>(allowed), expected.size());
 }
 
+TEST(StateTableTest, DynamicallyConnected) {
+  const auto check = [](QpType type, QpState from, QpState to, uint32_t mask) {
+    return CheckTransition(type, from, to, mask | kQpState);
+  };
+  using enum QpState;
+  for (const QpType type : {QpType::kDci, QpType::kDct}) {
+    for (const QpState from : kStates) {
+      EXPECT_EQ(check(type, from, kReset, 0), 0);
+      EXPECT_EQ(check(type, from, kErr, 0), 0);
+    }
+  }
+  constexpr uint32_t kHere = kQpPkeyIndex | kQpPort;
+  EXPECT_EQ(check(QpType::kDci, kReset, kInit, kHere), 0);
+  EXPECT_EQ(check(QpType::kDci, kReset, kInit, kHere | kQpAccessFlags), EINVAL)
+      << "it receives nothing";
+  EXPECT_EQ(check(QpType::kDci, kInit, kRtr, kQpPathMtu), 0);
+  EXPECT_EQ(check(QpType::kDci, kInit, kRtr, kQpPathMtu | kQpAv), 0);
+  EXPECT_EQ(check(QpType::kDci, kInit, kRtr, kQpPathMtu | kQpDestQpn), EINVAL);
+  constexpr uint32_t kRetries =
+      kQpTimeout | kQpRetryCnt | kQpRnrRetry | kQpMaxQpRdAtomic | kQpSqPsn;
+  EXPECT_EQ(check(QpType::kDci, kRtr, kRts, kRetries), 0);
+  EXPECT_EQ(check(QpType::kDci, kRtr, kRts, kRetries & ~kQpTimeout), EINVAL);
+  EXPECT_EQ(check(QpType::kDci, kRts, kSqd, 0), EINVAL);
+
+  EXPECT_EQ(check(QpType::kDct, kReset, kInit, kHere | kQpAccessFlags), 0);
+  EXPECT_EQ(check(QpType::kDct, kReset, kInit, kHere), EINVAL);
+  constexpr uint32_t kAnswers = kQpMinRnrTimer | kQpAv | kQpPathMtu;
+  EXPECT_EQ(check(QpType::kDct, kInit, kRtr, kAnswers), 0);
+  EXPECT_EQ(check(QpType::kDct, kInit, kRtr, kAnswers & ~kQpAv), EINVAL);
+  EXPECT_EQ(check(QpType::kDct, kRtr, kRts, kRetries), EINVAL);
+}
+
 TEST(StateTableTest, TypesAndStatesThatDoNotExist) {
   EXPECT_FALSE(
       FindTransition(static_cast<QpType>(7), QpState::kReset, QpState::kInit)
@@ -156,6 +188,9 @@ TEST(StateTableTest, Posting) {
     EXPECT_EQ(PostingReceive(QpType::kXrcInitiator, kStates[i]), kRefused);
     EXPECT_EQ(PostingSend(QpType::kXrcTarget, kStates[i]), kRefused);
     EXPECT_EQ(PostingReceive(QpType::kXrcTarget, kStates[i]), kRefused);
+    EXPECT_EQ(PostingSend(QpType::kDci, kStates[i]), kSend[i]);
+    EXPECT_EQ(PostingReceive(QpType::kDci, kStates[i]), kRefused);
+    EXPECT_EQ(PostingSend(QpType::kDct, kStates[i]), kRefused);
   }
 }
 

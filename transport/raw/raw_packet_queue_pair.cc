@@ -9,12 +9,12 @@
 
 namespace transport {
 
-// kRd: no RoCE packet matches this transport.
+// kNone: no RoCE packet matches this transport.
 RawPacketQueuePair::RawPacketQueuePair(Endpoint& endpoint,
                                        const QpConfig& config,
                                        const RawPacketConfig& raw,
                                        uint32_t max_tso_header)
-    : QueuePair(endpoint, config, wire::Transport::kRd),
+    : QueuePair(endpoint, config, wire::Transport::kNone),
       raw_(raw),
       frames_(*raw.frames),
       headers_(config.capacity.max_send_wr, max_tso_header) {}

@@ -30,7 +30,7 @@ bool ReceiveFrame(const ReceivedFrame& received, uint32_t tag, Time now,
 }
 
 WorkQueue::WorkQueue(const QpConfig& config)
-    : core_(config, wire::Transport::kRd), receiver_(core_) {}
+    : core_(config, wire::Transport::kNone), receiver_(core_) {}
 
 int WorkQueue::Modify(WqState to, Time now) {
   if (to == WqState::kReset) {
