@@ -217,6 +217,13 @@ struct alignas(64) CompletionCounter : CompletionCounterPart {
   std::shared_ptr<transport::CompletionCounter> counter;
 };
 
+// The first members are those of struct mlx5dv_mkey.
+struct Mkey : MkeyNumbers {
+  Context* owner = nullptr;
+  rxe_user::ProtectionDomain* domain = nullptr;
+  std::unique_ptr<rxe_user::MemoryKey> key;
+};
+
 struct alignas(64) Flow : ibv_flow {  // for kMinObjectSize
   Flow() : ibv_flow{} {}
   Context* owner = nullptr;
@@ -235,6 +242,18 @@ static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(RwqTable), sizeof(Counters), sizeof(Flow),
                         sizeof(CompletionCounter)}) >= kMinObjectSize);
 
+// Entries of a memory key that fit a work request, whatever the queue pair's
+// `max_inline_data` (mlx5dv_wr_post(3)).
+inline constexpr uint32_t kLeastMkeyEntries = 4;
+
+// The setters of mlx5dv_wr_mkey_configure(3) that were called and will be.
+struct MkeySetters {
+  uint8_t left = 0;
+  bool has_access = false;
+  bool has_layout = false;
+  uint16_t max_entries = 0;  // of the memory key
+};
+
 // The requests between ibv_wr_start and ibv_wr_complete. The vectors keep their
 // memory between critical regions.
 struct WorkBuilder {
@@ -249,10 +268,14 @@ struct WorkBuilder {
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
     ibv_mw* window = nullptr;     // the window to bind
+    MkeySetters mkey;             // of the configuration of a memory key
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;
   int error = 0;  // of the first invalid call
+  // `error` only means that the last memory key lacks setters. Valid if `error`
+  // is not 0.
+  bool is_unfinished = false;
   std::vector<transport::SendRequest> requests;
   std::vector<Data> data;  // of each request
   std::vector<transport::Sge> sges;

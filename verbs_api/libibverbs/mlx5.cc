@@ -7,9 +7,9 @@
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/mlx5_builders.h"
 #include "verbs_api/libibverbs/mlx5_interface.h"
 #include "verbs_api/libibverbs/work_builder.h"
-#include "wire/headers.h"
 
 namespace verbs_api {
 namespace {
@@ -103,21 +103,24 @@ class Interface final : public Mlx5Interface {
   void FailBatch(ibv_qp_ex* qp, int error) noexcept override {
     Wrong(Self(qp)->builder, error);
   }
-  void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn,
+  void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn,
                     uint64_t key) noexcept override {
-    Build(qp, [&](WorkBuilder& builder) {
-      if (!builder.active || builder.data.empty() ||
-          builder.data.back().is_addressed ||
-          TargetOf(*Self(qp)) != transport::SendTarget::kDct) {
-        return Wrong(builder, EINVAL);
-      }
-      const Ah* const ah = FindAddress(*Self(qp), ibv);
-      if (ah == nullptr) return Wrong(builder, EINVAL);
-      builder.data.back().is_addressed = true;
-      builder.data.back().av = ah->av;
-      builder.requests.back().remote_qpn = dctn & wire::kQpnMask;
-      builder.requests.back().dc_access_key = key;
-    });
+    verbs_api::SetDcAddress(qp, ah, dctn, key);
+  }
+  void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,
+                     uint8_t setters) noexcept override {
+    verbs_api::ConfigureMkey(qp, mkey, setters);
+  }
+  void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept override {
+    verbs_api::SetMkeyAccess(qp, access);
+  }
+  void SetMkeyList(ibv_qp_ex* qp, size_t count,
+                   const ibv_sge* list) noexcept override {
+    verbs_api::SetMkeyList(qp, count, list);
+  }
+  void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
+                          const MkeyPiece* pieces) noexcept override {
+    verbs_api::SetMkeyInterleaved(qp, repeat_count, count, pieces);
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace verbs_api {
@@ -16,8 +17,31 @@ enum class DcRole : uint8_t { kNone, kInitiator, kTarget };
 struct Mlx5QpAttributes {
   DcRole dc = DcRole::kNone;
   uint64_t access_key = 0;  // of a target
-  // It has ibv_wr_* even if the program names none of their operations.
-  bool extended = false;
+  // It has ibv_wr_* even if the program names none of their operations, and
+  // inline data for the layout of a memory key.
+  bool configures_mkeys = false;
+};
+
+// As struct mlx5dv_mkey.
+struct MkeyNumbers {
+  uint32_t lkey;
+  uint32_t rkey;
+};
+
+// As struct mlx5dv_mkey_init_attr, without the flags that are refused.
+struct MkeyAttributes {
+  ibv_pd* pd = nullptr;
+  uint16_t max_entries = 0;
+  bool update_tag = false;
+  bool remote_invalidate = false;
+};
+
+// As struct mlx5dv_mr_interleaved.
+struct MkeyPiece {
+  uint64_t addr;
+  uint32_t bytes_count;
+  uint32_t bytes_skip;
+  uint32_t lkey;
 };
 
 // What libmlx5 keeps with a queue pair. Destroyed with it.
@@ -58,6 +82,12 @@ class Mlx5Interface {
   virtual int ReserveQpn(ibv_context* context, uint32_t* qpn) noexcept = 0;
   virtual int ReleaseQpn(ibv_context* context, uint32_t qpn) noexcept = 0;
 
+  // --- Memory keys.
+
+  // Rounds up `attributes->max_entries`.
+  virtual MkeyNumbers* CreateMkey(MkeyAttributes* attributes) noexcept = 0;
+  virtual int DestroyMkey(MkeyNumbers* mkey) noexcept = 0;
+
   // --- Between ibv_wr_start and ibv_wr_complete, which reports their errors.
   // `qp` has an extension.
 
@@ -67,6 +97,16 @@ class Mlx5Interface {
   // key.
   virtual void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn,
                             uint64_t key) noexcept = 0;
+  // Begins the configuration of `mkey`; `setters` calls of the functions below
+  // must follow.
+  virtual void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,
+                             uint8_t setters) noexcept = 0;
+  virtual void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept = 0;
+  virtual void SetMkeyList(ibv_qp_ex* qp, size_t count,
+                           const ibv_sge* list) noexcept = 0;
+  virtual void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count,
+                                  size_t count,
+                                  const MkeyPiece* pieces) noexcept = 0;
 
  protected:
   ~Mlx5Interface() = default;

@@ -135,6 +135,13 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
     config.capacity.max_inline_data = attr.cap.max_inline_data;
   }
   config.max_tso_header = extras.max_tso_header;
+  // The layout of a memory key is inline data. A card has space for this many
+  // entries in every work request.
+  if (extras.mlx5.configures_mkeys) {
+    config.capacity.max_inline_data =
+        std::max(config.capacity.max_inline_data,
+                 uint32_t{kLeastMkeyEntries * transport::kMkeyEntrySize});
+  }
   // The data of ibv_wr_atomic_write(3) is always inline.
   if ((extras.send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
     config.capacity.max_inline_data =
@@ -318,7 +325,7 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
     }
     const bool has_ops =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    extras.extended = has_ops || mlx5.extended;
+    extras.extended = has_ops || mlx5.configures_mkeys;
     if (has_ops) extras.send_ops = attr->send_ops_flags;
     if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
     // The extended structure begins with the members of the plain one.

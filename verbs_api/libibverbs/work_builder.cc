@@ -26,20 +26,6 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
   return &builder.data.back();
 }
 
-// Begins the inline data of the last request.
-void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
-  builder.requests.back().flags |= transport::kSendInline;
-  data->is_set = true;
-  data->first_inline = builder.inline_bytes.size();
-  data->first_sge = builder.sges.size();
-  data->num_sge = 1;
-}
-// Ends the inline data, `total` bytes. Its address is filled in later, when the
-// vectors no longer move.
-void EndInlineData(WorkBuilder& builder, size_t total) {
-  builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
-}
-
 void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
           uint64_t remote_addr, uint32_t imm) {
   Build(qp, [&](WorkBuilder&) {

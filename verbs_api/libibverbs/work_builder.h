@@ -18,7 +18,9 @@ inline transport::SendTarget TargetOf(const ExtendedQp& qp) {
 
 // The first error of a critical region is the result of ibv_wr_complete.
 inline void Wrong(WorkBuilder& builder, int error) {
-  if (builder.error == 0) builder.error = error;
+  if (builder.error != 0 && !builder.is_unfinished) return;
+  builder.error = error;
+  builder.is_unfinished = false;
 }
 
 // Setters and builders report errors only through ibv_wr_complete.
@@ -55,6 +57,20 @@ inline transport::SendRequest* Begin(ibv_qp_ex* qp,
     return nullptr;
   }
   return Add(qp, builder, opcode);
+}
+
+// Begins the inline data of the last request.
+inline void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
+  builder.requests.back().flags |= transport::kSendInline;
+  data->is_set = true;
+  data->first_inline = builder.inline_bytes.size();
+  data->first_sge = builder.sges.size();
+  data->num_sge = 1;
+}
+// Ends the inline data, `total` bytes. Its address is filled in later, when the
+// vectors no longer move.
+inline void EndInlineData(WorkBuilder& builder, size_t total) {
+  builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
 }
 
 }  // namespace verbs_api

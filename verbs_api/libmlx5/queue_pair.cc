@@ -67,7 +67,7 @@ int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
     return EOPNOTSUPP;
   }
   if ((flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0) return EINVAL;
-  mlx5->extended = true;
+  mlx5->configures_mkeys = true;
   return 0;
 }
 

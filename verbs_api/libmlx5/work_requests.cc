@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "verbs_api/libmlx5/mkey.h"
+
 namespace libmlx5 {
 
 WorkRequests::WorkRequests(ibv_qp_ex* qp) : qp_(qp) {
@@ -43,6 +45,50 @@ bool WorkRequests::MayUse(mlx5dv_qp_ex* table, uint64_t operation) {
 void WorkRequests::SetDcAddress(mlx5dv_qp_ex* table, ibv_ah* ah, uint32_t dctn,
                                 uint64_t key) {
   Verbs()->SetDcAddress(Self(table).qp_, ah, dctn, key);
+}
+
+// Both are a configuration with two setters.
+void WorkRequests::MrInterleaved(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
+                                 uint32_t access, uint32_t repeat,
+                                 uint16_t count,
+                                 mlx5dv_mr_interleaved* pieces) {
+  if (!MayUse(table, MLX5DV_QP_EX_WITH_MR_INTERLEAVED)) return;
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2);
+  Verbs()->SetMkeyAccess(Self(table).qp_, access);
+  Verbs()->SetMkeyInterleaved(Self(table).qp_, repeat, count, Pieces(pieces));
+}
+void WorkRequests::MrList(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
+                          uint32_t access, uint16_t count, ibv_sge* sges) {
+  if (!MayUse(table, MLX5DV_QP_EX_WITH_MR_LIST)) return;
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2);
+  Verbs()->SetMkeyAccess(Self(table).qp_, access);
+  Verbs()->SetMkeyList(Self(table).qp_, count, sges);
+}
+
+// A reset of signature attributes has no effect: there are none.
+void WorkRequests::Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
+                             uint8_t setters, mlx5dv_mkey_conf_attr* attr) {
+  if (!MayUse(table, MLX5DV_QP_EX_WITH_MKEY_CONFIGURE)) return;
+  if (attr == nullptr) return FailBatch(table, EINVAL);
+  if (attr->comp_mask != 0 ||
+      (attr->conf_flags &
+       ~uint32_t{MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR}) != 0) {
+    return FailBatch(table, EOPNOTSUPP);
+  }
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), setters);
+}
+
+void WorkRequests::SetAccess(mlx5dv_qp_ex* table, uint32_t access) {
+  Verbs()->SetMkeyAccess(Self(table).qp_, access);
+}
+void WorkRequests::SetList(mlx5dv_qp_ex* table, uint16_t count,
+                           const ibv_sge* sges) {
+  Verbs()->SetMkeyList(Self(table).qp_, count, sges);
+}
+void WorkRequests::SetInterleaved(mlx5dv_qp_ex* table, uint32_t repeat,
+                                  uint16_t count,
+                                  const mlx5dv_mr_interleaved* pieces) {
+  Verbs()->SetMkeyInterleaved(Self(table).qp_, repeat, count, Pieces(pieces));
 }
 
 void WorkRequests::SetSignature(mlx5dv_qp_ex* table,
