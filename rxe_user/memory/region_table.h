@@ -98,8 +98,8 @@ class RegionTable final : public transport::Memory {
   transport::MemoryStatus Bind(
       const transport::WindowBinding& binding) override;
   // Only bound windows of type 2 can be invalidated.
-  transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
-                                     uint32_t qpn) override;
+  transport::MemoryStatus Invalidate(
+      const transport::Invalidation& invalidation) override;
 
  private:
   // A copy of a region. Written with mutex_ held: shared, by the thread that

@@ -187,9 +187,9 @@ TEST_F(RegionTableTest, CopiesWithAnIcrc) {
 }
 
 TEST_F(RegionTableTest, RegionsAreNotInvalidated) {
-  EXPECT_EQ(table_.Invalidate(key_, 7, 1), MemoryStatus::kNoRight);
-  EXPECT_EQ(table_.Invalidate(key_, 8, 1), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate(key_ ^ 1, 7, 1), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({key_, 7, 1}), MemoryStatus::kNoRight);
+  EXPECT_EQ(table_.Invalidate({key_, 8, 1}), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({key_ ^ 1, 7, 1}), MemoryStatus::kBadKey);
   EXPECT_EQ(Translate(0x1000, 1), MemoryStatus::kOk);
 }
 

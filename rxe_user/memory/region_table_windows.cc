@@ -126,8 +126,9 @@ MemoryStatus RegionTable::Bind(const transport::WindowBinding& binding) {
   return MemoryStatus::kOk;
 }
 
-MemoryStatus RegionTable::Invalidate(uint32_t rkey, transport::PdId pd,
-                                     uint32_t qpn) {
+MemoryStatus RegionTable::Invalidate(
+    const transport::Invalidation& invalidation) {
+  const auto& [rkey, pd, qpn, remote] = invalidation;
   std::unique_lock lock(mutex_);
   const auto region = regions_.find(rkey);
   if (region != regions_.end()) {

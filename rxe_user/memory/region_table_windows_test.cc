@@ -173,7 +173,7 @@ TEST_F(WindowTest, Type1CanBeReboundAndIsUnboundByZeroLength) {
   ASSERT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kOk);
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
   EXPECT_EQ(Use(rkey ^ 1, kVa + 20), MemoryStatus::kOk);
-  EXPECT_EQ(table_.Invalidate(rkey ^ 1, kPd, kQpn), MemoryStatus::kNoRight);
+  EXPECT_EQ(table_.Invalidate({rkey ^ 1, kPd, kQpn}), MemoryStatus::kNoRight);
   EXPECT_EQ(table_.Remove(region_.key), EBUSY);
   ASSERT_EQ(table_.Bind({.rkey = rkey ^ 2, .pd = kPd, .qpn = kQpn}),
             MemoryStatus::kOk);
@@ -188,13 +188,13 @@ TEST_F(WindowTest, Type2IsInvalidatedBeforeItIsBoundAgain) {
   EXPECT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kNoRight);
   EXPECT_EQ(table_.Bind({.rkey = rkey, .pd = kPd, .qpn = kQpn}),
             MemoryStatus::kNoRight);
-  EXPECT_EQ(table_.Invalidate(rkey ^ 1, kPd, kQpn), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate(rkey, kPd + 1, kQpn), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate(rkey, kPd, kQpn + 1), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({rkey ^ 1, kPd, kQpn}), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd + 1, kQpn}), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn + 1}), MemoryStatus::kBadKey);
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kOk);
-  ASSERT_EQ(table_.Invalidate(rkey, kPd, kQpn), MemoryStatus::kOk);
+  ASSERT_EQ(table_.Invalidate({rkey, kPd, kQpn}), MemoryStatus::kOk);
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate(rkey, kPd, kQpn), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn}), MemoryStatus::kBadKey);
   EXPECT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kOk);
 }
 

@@ -75,8 +75,7 @@ class OneRegion : public transport::Memory {
     *old = 0;
     return true;
   }
-  transport::MemoryStatus Invalidate(uint32_t, transport::PdId,
-                                     uint32_t) override {
+  transport::MemoryStatus Invalidate(const transport::Invalidation&) override {
     return transport::MemoryStatus::kBadKey;
   }
 

@@ -1,13 +1,15 @@
 // The transport's access to application memory. The device implements it over
 // its table of registered regions, the simulator over plain arrays.
 //
-// A key resolves to a *list* of spans, so interleaved and listed memory keys
-// fit the same interface.
+// A key resolves to a *list* of spans: one for a region, several for a memory
+// key (MkeyConfiguration).
 #ifndef TRANSPORT_BASE_MEMORY_H_
 #define TRANSPORT_BASE_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "absl/container/inlined_vector.h"
 #include "transport/base/types.h"
@@ -56,13 +58,49 @@ struct WindowBinding {
   uint64_t length = 0;      // bytes; 0: unbind a type 1 window
 };
 
+// One piece of an interleaved layout: in repetition r, `bytes` bytes at
+// `addr` + r * (`bytes` + `skip`), in the region of `lkey`. The sum of `bytes`
+// and `skip` is at most 65,535, as with hardware.
+struct InterleavedPiece {
+  uint64_t addr = 0;
+  uint16_t bytes = 0;
+  uint16_t skip = 0;
+  uint32_t lkey = 0;
+};
+
+// Gives a memory key (mkey) a new meaning: mlx5dv_wr_post(3),
+// mlx5dv_wr_mkey_configure. What is absent keeps its value.
+struct MkeyConfiguration {
+  enum class Layout : uint8_t { kKeep, kList, kInterleaved };
+
+  // The upper 24 bits name the memory key; the whole becomes its new key.
+  uint32_t key = 0;
+  PdId pd = 0;                     // of the queue pair
+  std::optional<uint32_t> access;  // Access
+  Layout layout = Layout::kKeep;
+  std::span<const Sge> list = {};  // kList: the bytes in order
+  // kInterleaved: all pieces of repetition 0, then those of repetition 1, ...
+  std::span<const InterleavedPiece> interleaved = {};
+  uint32_t repeat_count = 0;  // kInterleaved: not 0
+};
+
+// Ends the validity of a key (LOCAL_INV, SEND with invalidate).
+struct Invalidation {
+  uint32_t rkey = 0;
+  PdId pd = 0;          // of the queue pair
+  uint32_t qpn = 0;     // of the queue pair
+  bool remote = false;  // requested by the peer
+};
+
 // Thread: called with the lane's lock held; implementations guard what lanes
 // share (IBA vol. 1, 10.6 memory management; 9.7.4.1.x R_Key checks).
 class Memory {
  public:
   virtual ~Memory() = default;
 
-  // Checks `access` and appends its bytes, in order, to `*out`.
+  // Checks `access` and appends its bytes, in order, to `*out`. Of a memory key
+  // with many pieces, it may check and append only the first bytes, at least
+  // one: the caller translates the rest again. (A region is always one span.)
   virtual MemoryStatus Translate(const MemoryAccess& access, SpanList* out) = 0;
 
   // Copy out of and into application memory. False when a page is missing or
@@ -104,10 +142,15 @@ class Memory {
     return MemoryStatus::kNoRight;
   }
 
-  // Invalidates the region or window of `rkey` (SEND with invalidate, local
-  // invalidate). The key must belong to `pd` and permit invalidation. Refuses a
-  // window that is bound to another queue pair.
-  virtual MemoryStatus Invalidate(uint32_t rkey, PdId pd, uint32_t qpn) = 0;
+  // Rules: mlx5dv_wr_post(3); see RegionTable.
+  virtual MemoryStatus ConfigureMkey(
+      const MkeyConfiguration& /*configuration*/) {
+    return MemoryStatus::kNoRight;
+  }
+
+  // Invalidates a window or memory key. The key must belong to the domain and
+  // permit invalidation. Refuses a window that is bound to another queue pair.
+  virtual MemoryStatus Invalidate(const Invalidation& invalidation) = 0;
 };
 
 }  // namespace transport

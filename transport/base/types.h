@@ -77,6 +77,7 @@ enum class SendOpcode : uint8_t {
   kBindMw = 8,
   kSendWithInvalidate = 9,
   kTso = 10,
+  kConfigureMkey = 11,  // IBV_WR_DRIVER1
   kFlush = 14,
   kAtomicWrite = 15,
 };
@@ -126,6 +127,7 @@ enum class WcOpcode : uint8_t {
   kAtomicWrite = 9,
   kReceive = 128,
   kReceiveRdmaWithImm = 129,
+  kConfigureMkey = 135,  // IBV_WC_DRIVER1, MLX5DV_WC_UMR
 };
 
 // Header type of a received UD packet, reported as the completion's service

@@ -6,9 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "transport/base/memory.h"
 #include "transport/base/outstanding.h"
 #include "transport/base/types.h"
 
@@ -29,10 +31,15 @@ struct SendRequest {
   // kSendWithInvalidate, kLocalInvalidate; kBindMw: the region's L_Key.
   uint32_t invalidate_rkey = 0;
   uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: address in the region
-  uint32_t rkey = 0;         // RDMA and atomics; kBindMw: the window's new key
-  // Atomics; kFlush, kBindMw: length of the range, bytes.
+  // RDMA and atomics; kBindMw, kConfigureMkey: the window's or memory key's new
+  // key.
+  uint32_t rkey = 0;
+  // Atomics; kFlush, kBindMw: length of the range, bytes. kConfigureMkey:
+  // repeat count of an interleaved layout.
   uint64_t compare_add = 0;
-  uint64_t swap = 0;  // atomics; kFlush: FlushOperand; kBindMw: Access
+  // Atomics; kFlush: FlushOperand; kBindMw: Access; kConfigureMkey:
+  // MkeyOperand.
+  uint64_t swap = 0;
   // UD, DCI: the destination; copied by PostSend. Null for connected types, and
   // for requests of a DCI without packets (kLocalInvalidate, kBindMw).
   const AddressVector* ah = nullptr;
@@ -70,6 +77,28 @@ constexpr uint32_t AccessOf(wire::Feth feth) {
               ? uint32_t{kAccessFlushPersistent}
               : 0);
 }
+
+// Packs the rest of a kConfigureMkey. Its layout, an array of Sge or
+// InterleavedPiece, is the request's inline data (kSendInline), so the queue
+// pair's `max_inline_data` limits the number of entries.
+constexpr uint64_t MkeyOperand(MkeyConfiguration::Layout layout,
+                               std::optional<uint32_t> access) {
+  return access.value_or(0) | uint64_t{access.has_value()} << 32 |
+         uint64_t{static_cast<uint8_t>(layout)} << 40;
+}
+constexpr std::optional<uint32_t> MkeyAccessOf(uint64_t operand) {
+  if ((operand >> 32 & 1) == 0) return std::nullopt;
+  return static_cast<uint32_t>(operand);
+}
+constexpr MkeyConfiguration::Layout MkeyLayoutOf(uint64_t operand) {
+  return static_cast<MkeyConfiguration::Layout>(operand >> 40);
+}
+inline constexpr size_t kMkeyEntrySize = sizeof(Sge);
+static_assert(sizeof(InterleavedPiece) == kMkeyEntrySize);
+inline constexpr size_t kMaxMkeyEntries = 64;  // of one request
+// The access rights that a memory key can have.
+inline constexpr uint32_t kMkeyRights = kAccessLocalWrite | kAccessRemoteWrite |
+                                        kAccessRemoteRead | kAccessRemoteAtomic;
 
 // Maximum SGEs of a send or receive.
 inline constexpr int kMaxSge = 32;

@@ -74,8 +74,11 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     completion.imm_be_or_rkey = packet.imm_be();
   } else if (info.Has(wire::kIeth)) {
     const uint32_t rkey = packet.invalidate_rkey();
-    if (core_.config.memory->Invalidate(
-            rkey, core_.config.pd, core_.config.qpn) != MemoryStatus::kOk) {
+    if (core_.config.memory->Invalidate({.rkey = rkey,
+                                         .pd = core_.config.pd,
+                                         .qpn = core_.config.qpn,
+                                         .remote = true}) !=
+        MemoryStatus::kOk) {
       return kNotInvalidated;
     }
     completion.flags = kWcWithInvalidate;

@@ -1,5 +1,8 @@
 #include "transport/qp/qp_core.h"
 
+#include <array>
+#include <cstring>
+
 #include "transport/qp/qp_type.h"
 
 namespace transport {
@@ -74,7 +77,38 @@ MemoryStatus QpCore::ExecuteLocal(const SendWqe& wqe) {
                                 .va = wqe.remote_addr,
                                 .length = wqe.compare_add});
   }
-  return config.memory->Invalidate(wqe.imm_be_or_rkey, config.pd, config.qpn);
+  if (wqe.opcode == SendOpcode::kConfigureMkey) return ConfigureMkey(wqe);
+  return config.memory->Invalidate({.rkey = wqe.imm_be_or_rkey,
+                                    .pd = config.pd,
+                                    .qpn = config.qpn,
+                                    .remote = false});
+}
+
+MemoryStatus QpCore::ConfigureMkey(const SendWqe& wqe) {
+  // Inline data is not aligned.
+  std::array<Sge, kMaxMkeyEntries> list;
+  std::array<InterleavedPiece, kMaxMkeyEntries> interleaved;
+  const uint8_t* const bytes = send_queue.inline_data(send_queue.head());
+  const size_t entries = wqe.length / kMkeyEntrySize;
+  MkeyConfiguration configuration = {
+      .key = wqe.rkey,
+      .pd = config.pd,
+      .access = MkeyAccessOf(wqe.swap),
+      .layout = MkeyLayoutOf(wqe.swap),
+      .repeat_count = static_cast<uint32_t>(wqe.compare_add)};
+  switch (configuration.layout) {
+    case MkeyConfiguration::Layout::kKeep:
+      break;
+    case MkeyConfiguration::Layout::kList:
+      std::memcpy(list.data(), bytes, wqe.length);
+      configuration.list = {list.data(), entries};
+      break;
+    case MkeyConfiguration::Layout::kInterleaved:
+      std::memcpy(interleaved.data(), bytes, wqe.length);
+      configuration.interleaved = {interleaved.data(), entries};
+      break;
+  }
+  return config.memory->ConfigureMkey(configuration);
 }
 
 bool QpCore::CountAttached(CountedCompletion what, bool success,

@@ -62,6 +62,7 @@ struct QpCore {
   bool sq_drained = false;  // raise kSqDrained
 
  private:
+  MemoryStatus ConfigureMkey(const SendWqe& wqe);
   bool CountAttached(CountedCompletion what, bool success, uint64_t bytes);
 };
 

@@ -93,8 +93,9 @@ constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
   const auto row = [&table](QpType type) -> QpTypeTraits& {
     return table[static_cast<size_t>(type)];
   };
-  row(QpType::kRc) = {
-      .name = "RC", .transitions = &kRcTransitions, .offered = kReliable};
+  row(QpType::kRc) = {.name = "RC",
+                      .transitions = &kRcTransitions,
+                      .offered = kReliable | Bits({kConfigureMkey})};
   row(QpType::kUc) = {
       .name = "UC", .transitions = &kUcTransitions, .offered = kUnacknowledged};
   row(QpType::kUd) = {.name = "UD",

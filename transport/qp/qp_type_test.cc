@@ -74,7 +74,11 @@ TEST(QpTypeTest, OffersWhatTheManualPageSays) {
     EXPECT_FALSE(TraitsOf(QpType::kXrcTarget).Offers(row.opcode));
     EXPECT_FALSE(TraitsOf(QpType::kDct).Offers(row.opcode));
   }
-  for (const int unknown : {11, 13, 16, 31, 32, 255}) {
+  // mlx5dv_wr_post(3).
+  for (const auto& [type, letter] : letters) {
+    EXPECT_EQ(TraitsOf(type).Offers(kConfigureMkey), type == QpType::kRc);
+  }
+  for (const int unknown : {12, 13, 16, 31, 32, 255}) {
     EXPECT_FALSE(TraitsOf(QpType::kRc)
                      .Offers(SendOpcode{static_cast<uint8_t>(unknown)}));
   }

@@ -94,6 +94,9 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
       Single(SendKind::kFlush, WcOpcode::kFlush, Operation::kFlush, false, 0);
   row(SendOpcode::kBindMw) = {.kind = SendKind::kLocal,
                               .wc_opcode = WcOpcode::kBindMw};
+  row(SendOpcode::kConfigureMkey) = {.kind = SendKind::kLocal,
+                                     .wc_opcode = WcOpcode::kConfigureMkey,
+                                     .has_inline_layout = true};
   return table;
 }
 

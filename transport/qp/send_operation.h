@@ -34,7 +34,8 @@ struct SendOperation {
   bool sends_payload = false;  // from local buffers or inline
   // At the responder: consumes credits, may be solicited.
   bool takes_receive = false;
-  uint32_t response_bytes = 0;  // kAtomic: bytes of the result
+  uint32_t response_bytes = 0;     // kAtomic: bytes of the result
+  bool has_inline_layout = false;  // kLocal: of a memory key
 
   // Counts toward max_rd_atomic until answered.
   bool takes_rd_atomic() const {

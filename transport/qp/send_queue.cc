@@ -66,6 +66,27 @@ bool IsValidFlush(const SendRequest& request) {
          request.compare_add <= wire::kMaxMessage;
 }
 
+// mlx5dv_wr_post(3).
+bool IsValidConfiguration(const SendRequest& request) {
+  using Layout = MkeyConfiguration::Layout;
+  uint64_t bytes = 0;
+  for (const Sge& sge : request.sges) bytes += sge.length;
+  if ((request.flags & kSendInline) == 0 || bytes % kMkeyEntrySize != 0 ||
+      bytes / kMkeyEntrySize > kMaxMkeyEntries ||
+      (MkeyAccessOf(request.swap).value_or(0) & ~kMkeyRights) != 0) {
+    return false;
+  }
+  switch (MkeyLayoutOf(request.swap)) {
+    case Layout::kKeep:
+      return bytes == 0;
+    case Layout::kList:
+      return true;
+    case Layout::kInterleaved:
+      return request.compare_add != 0 && request.compare_add <= UINT32_MAX;
+  }
+  return false;
+}
+
 }  // namespace
 
 int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
@@ -73,9 +94,16 @@ int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
   if (operation.kind == SendKind::kUnsupported) return EINVAL;
   if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
   shape->operation = &operation;
-  if (operation.kind >= SendKind::kFlush) {  // no data
-    return operation.kind == SendKind::kLocal || IsValidFlush(request) ? 0
-                                                                       : EINVAL;
+  if (operation.kind >= SendKind::kFlush) {
+    if (operation.kind == SendKind::kFlush) {
+      return IsValidFlush(request) ? 0 : EINVAL;
+    }
+    if (!operation.has_inline_layout) return 0;
+    if (!IsValidConfiguration(request)) return EINVAL;
+    shape->is_inline = true;
+    shape->sges = request.sges;
+    for (const Sge& sge : shape->sges) shape->length += sge.length;
+    return shape->length > max_inline_ ? EINVAL : 0;
   }
   shape->is_inline = (request.flags & kSendInline) != 0;
   if (shape->is_inline && !operation.sends_payload) return EINVAL;

@@ -1,6 +1,9 @@
 #include "transport/qp/send_queue.h"
 
+#include <array>
 #include <cerrno>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -78,6 +81,62 @@ TEST(SendQueueTest, StaysWithinTheMemoryThatItIsGiven) {
   }
 }
 
+// mlx5dv_wr_post(3): the layout of a memory key is inline data.
+TEST(SendQueueTest, ChecksConfigurationsOfMemoryKeys) {
+  using Layout = MkeyConfiguration::Layout;
+  QpCapacity capacity = kCapacity;
+  capacity.max_inline_data = 2 * kMkeyEntrySize + 3;
+  SendQueue queue(capacity, nullptr);
+  std::array<Sge, kMaxMkeyEntries + 1> entries = {{{1, 2, 3}, {4, 5, 6}}};
+  const auto push = [&](Layout layout, uint32_t bytes, uint64_t repeat = 1,
+                        std::optional<uint32_t> access = std::nullopt,
+                        uint32_t flags = kSendInline) {
+    const Sge sge = {reinterpret_cast<uint64_t>(entries.data()), bytes, 0};
+    const SendRequest request = {.opcode = SendOpcode::kConfigureMkey,
+                                 .flags = flags,
+                                 .sges = {&sge, 1},
+                                 .compare_add = repeat,
+                                 .swap = MkeyOperand(layout, access)};
+    const int error = queue.Check(request);
+    EXPECT_EQ(queue.Push(request), error);
+    if (error == 0) {
+      EXPECT_EQ(queue.at(queue.head()).length, bytes);
+      EXPECT_EQ(
+          std::memcmp(queue.inline_data(queue.head()), entries.data(), bytes),
+          0);
+      queue.Clear();
+    }
+    return error;
+  };
+  constexpr uint32_t kTwo = 2 * kMkeyEntrySize;
+  EXPECT_EQ(push(Layout::kList, kTwo), 0);
+  EXPECT_EQ(push(Layout::kList, 0), 0);
+  EXPECT_EQ(push(Layout::kList, kTwo, 1, kMkeyRights), 0);
+  EXPECT_EQ(push(Layout::kInterleaved, kTwo, UINT32_MAX), 0);
+  EXPECT_EQ(push(Layout::kKeep, 0, 0), 0);
+  EXPECT_EQ(push(Layout::kKeep, 0, 0, 0), 0);
+
+  EXPECT_EQ(push(Layout::kList, kTwo, 1, {}, 0), EINVAL);  // not inline
+  EXPECT_EQ(push(Layout::kList, kTwo + 3), EINVAL);        // part of an entry
+  EXPECT_EQ(push(Layout::kList, kTwo + kMkeyEntrySize), EINVAL);
+  EXPECT_EQ(push(Layout::kInterleaved, kTwo, 0), EINVAL);
+  EXPECT_EQ(push(Layout::kInterleaved, kTwo, uint64_t{1} << 32), EINVAL);
+  EXPECT_EQ(push(Layout::kKeep, kTwo), EINVAL);
+  EXPECT_EQ(push(Layout{3}, 0), EINVAL);
+  EXPECT_EQ(push(Layout::kList, kTwo, 1, kAccessMwBind), EINVAL);
+  EXPECT_EQ(push(Layout::kList, kTwo, 1, 1u << 31), EINVAL);
+
+  capacity.max_inline_data = sizeof(entries);
+  SendQueue large(capacity, nullptr);
+  const Sge all = {reinterpret_cast<uint64_t>(entries.data()), sizeof(entries),
+                   0};
+  EXPECT_EQ(large.Push({.opcode = SendOpcode::kConfigureMkey,
+                        .flags = kSendInline,
+                        .sges = {&all, 1},
+                        .swap = MkeyOperand(Layout::kList, {})}),
+            EINVAL);
+}
+
 TEST(SendQueueTest, CapacityZeroIsFull) {
   SendQueue queue({}, nullptr);
   EXPECT_TRUE(queue.full());
@@ -88,7 +147,7 @@ TEST(SendOperationTest, EveryOpcodeHasItsRow) {
   EXPECT_EQ(GetSendOperation(SendOpcode::kRdmaRead).kind, SendKind::kRead);
   EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kLocal);
   EXPECT_EQ(GetSendOperation(SendOpcode::kTso).kind, SendKind::kMessage);
-  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(11)).kind,
+  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(12)).kind,
             SendKind::kUnsupported);
   EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(255)).kind,
             SendKind::kUnsupported);

@@ -351,6 +351,69 @@ TEST(RequesterTest, BindsInTheOrderOfTheQueue) {
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
+TEST(RequesterTest, ConfiguresMemoryKeysInTheOrderOfTheQueue) {
+  using Layout = MkeyConfiguration::Layout;
+  RequesterPeer peer;
+  peer.memory.Add(0x900000, 64, peer.kPd, 0).rkey = RequesterPeer::kRkey;
+  peer.Connect();
+  const auto post = [&](uint64_t wr_id, const void* entries, uint32_t bytes,
+                        uint64_t repeat, uint64_t operand) {
+    return peer.Post({.wr_id = wr_id,
+                      .opcode = SendOpcode::kConfigureMkey,
+                      .flags = kSignaled | kSendInline,
+                      .compare_add = repeat,
+                      .swap = operand},
+                     {{reinterpret_cast<uint64_t>(entries), bytes, 0}});
+  };
+  const Sge list[] = {{1, 2, 3}, {4, 5, 6}};
+  const InterleavedPiece pieces[] = {{7, 8, 9, 10}};
+  peer.Send(1, 1);
+  ASSERT_EQ(post(2, list, sizeof(list), 0, MkeyOperand(Layout::kList, {})), 0);
+  ASSERT_EQ(post(3, pieces, sizeof(pieces), 11,
+                 MkeyOperand(Layout::kInterleaved, kAccessRemoteRead)),
+            0);
+  ASSERT_EQ(post(4, nullptr, 0, 0, MkeyOperand(Layout::kKeep, 0)), 0);
+  peer.Send(5, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 100 A [1]");
+  EXPECT_TRUE(peer.memory.configured().empty());
+  peer.Ack(100);
+  EXPECT_EQ(peer.Completions(), "1 ok; 2 ok; 3 ok; 4 ok");
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
+  const auto& configured = peer.memory.configured();
+  ASSERT_EQ(configured.size(), 3u);
+  EXPECT_EQ(configured[0].configuration.key, RequesterPeer::kRkey);
+  EXPECT_EQ(configured[0].configuration.pd, peer.kPd);
+  EXPECT_EQ(configured[0].configuration.access, std::nullopt);
+  EXPECT_EQ(configured[0].configuration.layout, Layout::kList);
+  ASSERT_EQ(configured[0].list.size(), 2u);
+  EXPECT_EQ(configured[0].list[1].addr, 4u);
+  EXPECT_EQ(configured[0].list[1].length, 5u);
+  EXPECT_EQ(configured[0].list[1].lkey, 6u);
+  EXPECT_EQ(configured[1].configuration.access, uint32_t{kAccessRemoteRead});
+  EXPECT_EQ(configured[1].configuration.layout, Layout::kInterleaved);
+  EXPECT_EQ(configured[1].configuration.repeat_count, 11u);
+  ASSERT_EQ(configured[1].interleaved.size(), 1u);
+  EXPECT_EQ(configured[1].interleaved[0].addr, 7u);
+  EXPECT_EQ(configured[1].interleaved[0].bytes, 8u);
+  EXPECT_EQ(configured[1].interleaved[0].skip, 9u);
+  EXPECT_EQ(configured[1].interleaved[0].lkey, 10u);
+  EXPECT_EQ(configured[2].configuration.layout, Layout::kKeep);
+  EXPECT_EQ(configured[2].configuration.access, 0u);
+}
+
+// The completion is that of a failed binding, as with hardware.
+TEST(RequesterTest, AConfigurationThatIsRefusedEndsTheQueuePair) {
+  RequesterPeer peer;
+  peer.Connect();
+  ASSERT_EQ(peer.Post({.wr_id = 1,
+                       .opcode = SendOpcode::kConfigureMkey,
+                       .flags = kSendInline},
+                      {}),
+            0);
+  EXPECT_EQ(peer.Completions(), "1 status 6");
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+}
+
 TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
   RequesterPeer peer;
   FakeMemory::Region& region =
@@ -370,6 +433,8 @@ TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
   EXPECT_TRUE(region.valid);
   peer.Ack(100);
   EXPECT_FALSE(region.valid);
+  ASSERT_EQ(peer.memory.invalidations().size(), 1u);
+  EXPECT_FALSE(peer.memory.invalidations()[0].remote);
   EXPECT_EQ(peer.Completions(), "1 ok; 2 ok");
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
   peer.Ack(101);

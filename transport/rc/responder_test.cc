@@ -92,6 +92,8 @@ TEST_F(ResponderTest, SendWithInvalidate) {
   peer.Deliver(headers, 4);
   EXPECT_EQ(peer.TakeReceives(), "7 ok 4 inv " + std::to_string(window.rkey));
   EXPECT_FALSE(window.valid);
+  ASSERT_EQ(peer.memory.invalidations().size(), 1u);
+  EXPECT_TRUE(peer.memory.invalidations()[0].remote);
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
 
   // The same key a second time.

@@ -250,13 +250,14 @@ MemoryStatus SimMemory::Bind(const transport::WindowBinding& binding) {
   return MemoryStatus::kOk;
 }
 
-MemoryStatus SimMemory::Invalidate(uint32_t rkey, transport::PdId pd,
-                                   uint32_t qpn) {
-  Region* region = FindByRkey(rkey);
-  if (region == nullptr || region->pd != pd || region->invalidated) {
+MemoryStatus SimMemory::Invalidate(
+    const transport::Invalidation& invalidation) {
+  Region* region = FindByRkey(invalidation.rkey);
+  if (region == nullptr || region->pd != invalidation.pd ||
+      region->invalidated) {
     return MemoryStatus::kBadKey;
   }
-  if (region->bound_qpn != 0 && region->bound_qpn != qpn) {
+  if (region->bound_qpn != 0 && region->bound_qpn != invalidation.qpn) {
     return MemoryStatus::kBadKey;
   }
   if (!region->may_invalidate) return MemoryStatus::kNoRight;

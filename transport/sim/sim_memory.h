@@ -113,8 +113,8 @@ class SimMemory : public transport::Memory {
                                 bool whole_region) override;
   transport::MemoryStatus Bind(
       const transport::WindowBinding& binding) override;
-  transport::MemoryStatus Invalidate(uint32_t rkey, transport::PdId pd,
-                                     uint32_t qpn) override;
+  transport::MemoryStatus Invalidate(
+      const transport::Invalidation& invalidation) override;
 
  private:
   bool Faults(const uint8_t* data, size_t bytes) const;

@@ -134,13 +134,40 @@ class FakeMemory : public Memory {
   }
   const std::vector<WindowBinding>& bindings() const { return bindings_; }
 
-  MemoryStatus Invalidate(uint32_t rkey, PdId pd, uint32_t) override {
+  MemoryStatus ConfigureMkey(const MkeyConfiguration& configuration) override {
+    Configured& copy = configured_.emplace_back();
+    copy.configuration = configuration;
+    copy.list.assign(configuration.list.begin(), configuration.list.end());
+    copy.interleaved.assign(configuration.interleaved.begin(),
+                            configuration.interleaved.end());
+    for (const Region& region : regions_) {
+      if (region.rkey == configuration.key) return MemoryStatus::kOk;
+    }
+    return MemoryStatus::kBadKey;
+  }
+  // All configurations of memory keys; the spans of the first member are
+  // invalid.
+  struct Configured {
+    MkeyConfiguration configuration;
+    std::vector<Sge> list;
+    std::vector<InterleavedPiece> interleaved;
+  };
+  const std::vector<Configured>& configured() const { return configured_; }
+
+  MemoryStatus Invalidate(const Invalidation& invalidation) override {
+    invalidations_.push_back(invalidation);
     for (Region& region : regions_) {
-      if (region.rkey != rkey || region.pd != pd || !region.valid) continue;
+      if (region.rkey != invalidation.rkey || region.pd != invalidation.pd ||
+          !region.valid) {
+        continue;
+      }
       region.valid = false;
       return MemoryStatus::kOk;
     }
     return MemoryStatus::kBadKey;
+  }
+  const std::vector<Invalidation>& invalidations() const {
+    return invalidations_;
   }
 
  private:
@@ -158,6 +185,8 @@ class FakeMemory : public Memory {
   std::vector<bool> more_;
   std::vector<MemoryAccess> flushes_;
   std::vector<WindowBinding> bindings_;
+  std::vector<Configured> configured_;
+  std::vector<Invalidation> invalidations_;
   uint32_t next_key_ = 0x1000;
 };
 

@@ -48,8 +48,7 @@ class OpenMemory : public Memory {
     *original = Word(word).fetch_add(add);
     return true;
   }
-  MemoryStatus Invalidate(uint32_t /*rkey*/, PdId /*pd*/,
-                          uint32_t /*qpn*/) override {
+  MemoryStatus Invalidate(const Invalidation& /*invalidation*/) override {
     return MemoryStatus::kBadKey;
   }
 

@@ -104,6 +104,10 @@ static_assert(int{IBV_WC_RECV_RDMA_WITH_IMM} ==
               static_cast<int>(transport::WcOpcode::kReceiveRdmaWithImm));
 static_assert(int{IBV_WC_ATOMIC_WRITE} ==
               static_cast<int>(transport::WcOpcode::kAtomicWrite));
+static_assert(int{IBV_WR_DRIVER1} ==
+              static_cast<int>(transport::SendOpcode::kConfigureMkey));
+static_assert(int{IBV_WC_DRIVER1} ==
+              static_cast<int>(transport::WcOpcode::kConfigureMkey));
 static_assert(int{IBV_WC_WITH_INV} == int{transport::kWcWithInvalidate});
 static_assert(int{IBV_ACCESS_LOCAL_WRITE} == int{transport::kAccessLocalWrite});
 static_assert(int{IBV_ACCESS_REMOTE_ATOMIC} ==
