@@ -26,6 +26,7 @@
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/device_memory.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/memory_key.h"
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/memory_window.h"
 #include "rxe_user/objects/queue_pair.h"
@@ -219,8 +220,7 @@ struct alignas(64) CompletionCounter : CompletionCounterPart {
 
 // The first members are those of struct mlx5dv_mkey.
 struct Mkey : MkeyNumbers {
-  Context* owner = nullptr;
-  rxe_user::ProtectionDomain* domain = nullptr;
+  Context* owner;
   std::unique_ptr<rxe_user::MemoryKey> key;
 };
 

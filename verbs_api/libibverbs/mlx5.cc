@@ -1,4 +1,5 @@
 // The functions that libmlx5 calls (mlx5_interface.h).
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -18,6 +19,14 @@ namespace {
 Context* FindMlx5(ibv_context* ibv) {
   Context* const context = Find(ibv);
   return context != nullptr && context->mlx5 ? context : nullptr;
+}
+
+// As on a card, a multiple of 4. A layout has at most kMaxMkeyEntries.
+uint16_t RoundUp(uint16_t entries) {
+  constexpr unsigned kUnit = 4;
+  return static_cast<uint16_t>(
+      std::min((std::max(unsigned{entries}, 1u) + kUnit - 1) / kUnit * kUnit,
+               65535u / kUnit * kUnit));
 }
 
 class Interface final : public Mlx5Interface {
@@ -96,6 +105,38 @@ class Interface final : public Mlx5Interface {
         if (context->reserved_qpns.erase(qpn) == 0) return EINVAL;
       }
       context->device->engine().ReleaseQpn(qpn);
+      return 0;
+    });
+  }
+
+  MkeyNumbers* CreateMkey(MkeyAttributes* attributes) noexcept override {
+    return PointerCall([&]() -> MkeyNumbers* {
+      Pd* const pd = Find(attributes->pd);
+      if (pd == nullptr) return Fail(EINVAL);
+      if (!pd->owner->mlx5) return Fail(EOPNOTSUPP);
+      attributes->max_entries = RoundUp(attributes->max_entries);
+      auto mkey = std::make_unique<Mkey>();
+      mkey->owner = pd->owner;
+      mkey->key = std::make_unique<rxe_user::MemoryKey>(
+          *pd->domain, attributes->max_entries,
+          rxe_user::MemoryKey::Options{
+              .update_tag = attributes->update_tag,
+              .remote_invalidate = attributes->remote_invalidate});
+      mkey->lkey = mkey->rkey = mkey->key->key();
+      SetLive(mkey.get(), true);
+      Retain(mkey->owner);
+      return mkey.release();
+    });
+  }
+  int DestroyMkey(MkeyNumbers* numbers) noexcept override {
+    return ErrnoCall([&]() -> int {
+      if (IsInherited(numbers)) return 0;
+      Mkey* const mkey = Find(numbers);
+      if (mkey == nullptr) return EINVAL;
+      SetLive(numbers, false);
+      Context* const context = mkey->owner;
+      delete mkey;
+      Release(context);
       return 0;
     });
   }

@@ -101,7 +101,7 @@ void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters) {
     }
     const Mkey* const mkey = Find(numbers);
     if (mkey == nullptr || mkey->owner != Self(qp)->owner ||
-        mkey->domain->id != Self(qp)->pair->pd()->id) {
+        mkey->key->domain().id != Self(qp)->pair->pd()->id) {
       return Wrong(builder, EINVAL);
     }
     SendRequest* const request = Add(qp, builder, SendOpcode::kConfigureMkey);
