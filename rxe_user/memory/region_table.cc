@@ -5,20 +5,12 @@
 #include <mutex>
 
 #include "rxe_user/base/random.h"
+#include "rxe_user/memory/check_region.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/memory/persistence.h"
 
 namespace rxe_user {
 namespace {
-
-// Bytes: twice the size of a core's own cache nowadays. Smaller regions are
-// mostly cached, and a prefetch would only take time.
-constexpr uint64_t kColdRegion = 4 << 20;
-
-bool IsBoundTo(const Region& window, const transport::MemoryAccess& access) {
-  const uint32_t qpn = window.binding & ~kWindow;
-  return access.remote && (qpn == 0 || qpn == access.qpn);
-}
 
 bool IsNullMemory(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
@@ -62,9 +54,16 @@ void RegionTable::Recent::Write(const Region& region) {
 }
 
 bool RegionTable::Find(uint32_t key, Region* out) {
-  Recent& recent = RecentOf(key);
-  if (recent.Read(key, out)) return true;
+  if (RecentOf(key).Read(key, out)) return true;
   std::shared_lock lock(mutex_);
+  return Lookup(key, out);
+}
+
+bool RegionTable::FindLocked(uint32_t key, Region* out) {
+  return RecentOf(key).Read(key, out) || Lookup(key, out);
+}
+
+bool RegionTable::Lookup(uint32_t key, Region* out) {
   const auto it = regions_.find(key);
   if (it != regions_.end()) {
     *out = it->second.region;
@@ -76,7 +75,7 @@ bool RegionTable::Find(uint32_t key, Region* out) {
     }
     *out = window->second.region;
   }
-  recent.Write(*out);
+  RecentOf(key).Write(*out);
   return true;
 }
 
@@ -91,7 +90,8 @@ uint32_t RegionTable::Add(const Region& region) {
   do {
     added.key = SecureRandom32();
   } while (added.key == 0 || regions_.contains(added.key) ||
-           windows_.contains(IdOf(added.key)));
+           windows_.contains(IdOf(added.key)) ||
+           mkeys_.contains(IdOf(added.key)));
   regions_.emplace(added.key, Registered{added});
   return added.key;
 }
@@ -130,11 +130,11 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) {
   Region region;
   const MemoryStatus status = Check(access, &region);
-  if (status != MemoryStatus::kOk) return status;
-  // As integers, since the whole address space begins at a null pointer.
-  auto* const bytes = reinterpret_cast<uint8_t*>(
-      reinterpret_cast<uintptr_t>(region.host) + (access.va - region.iova));
-  out->push_back({bytes, access.length, region.length >= kColdRegion});
+  if (status != MemoryStatus::kOk) [[unlikely]] {
+    return status == MemoryStatus::kBadKey ? TranslateMkey(access, out)
+                                           : status;
+  }
+  out->push_back({HostOf(region, access.va), access.length, IsCold(region)});
   return MemoryStatus::kOk;
 }
 
@@ -158,22 +158,8 @@ MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
 
 inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
                                        Region* out) {
-  Region& region = *out;
-  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
-  if (region.pd != access.pd) return MemoryStatus::kBadKey;
-  if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
-    return MemoryStatus::kBadKey;
-  }
-  // Unsigned differences are right for every va and length.
-  const uint64_t offset = access.va - region.iova;
-  if (access.va < region.iova || offset > region.length ||
-      access.length > region.length - offset) {
-    return MemoryStatus::kOutOfRange;
-  }
-  if ((region.access & access.access) != access.access) {
-    return MemoryStatus::kNoRight;
-  }
-  return MemoryStatus::kOk;
+  if (!Find(access.key, out)) return MemoryStatus::kBadKey;
+  return CheckRegion(*out, access);
 }
 
 bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,

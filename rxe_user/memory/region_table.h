@@ -11,6 +11,7 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "rxe_user/memory/mkey_layout.h"
 #include "transport/base/memory.h"
 #include "transport/base/types.h"
 
@@ -47,6 +48,12 @@ struct Region {
 // 2B of the specification: it serves the queue pair that bound it, and must be
 // invalidated before it is bound again.
 //
+// A memory key (mlx5dv_create_mkey(3)) is a key for pieces of several regions
+// of its domain, zero-based. The upper 24 bits of its key are random; the lower
+// ones are 0 until a work request changes them. Each use looks up the regions
+// of the pieces that it touches, by their L_Keys, and checks them: a region
+// that is gone fails the access. Memory keys do not nest.
+//
 // Every packet needs a lookup, mostly of the same few regions, so recent
 // results are in a small table that is read without the lock: a reader copies
 // an entry between two reads of its version.
@@ -75,6 +82,18 @@ class RegionTable final : public transport::Memory {
   // A queue pair is gone and its number may be reused: unbinds its windows.
   void ForgetQueuePair(uint32_t qpn);
 
+  struct MkeyOptions {
+    bool update_tag = false;  // a configuration may change the low 8 bits
+    bool remote_invalidate = false;  // by SEND with invalidate
+  };
+  // Adds a memory key that is unusable until it is configured. Returns its key.
+  // A configuration has at most `max_entries` entries, and at most
+  // transport::kMaxMkeyEntries.
+  uint32_t AddMkey(transport::PdId pd, uint32_t max_entries,
+                   MkeyOptions options);
+  // By any of its keys. Accesses in progress continue, as with Remove.
+  void RemoveMkey(uint32_t key);
+
   // --- transport::Memory. Reads of null memory give 0; writes are dropped.
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) override;
@@ -97,7 +116,16 @@ class RegionTable final : public transport::Memory {
   // with hardware: programs pass the region's rights.
   transport::MemoryStatus Bind(
       const transport::WindowBinding& binding) override;
-  // Only bound windows of type 2 can be invalidated.
+  // Any queue pair of the domain may configure a memory key, at any time. Of
+  // the regions, only local write is needed, for accesses that write: the
+  // memory key has its own remote rights. Refused: another domain, a new key
+  // without update_tag, other rights than kMkeyRights, too many entries, a
+  // layout that is not valid, an entry that is a memory key. A refused
+  // configuration changes nothing.
+  transport::MemoryStatus ConfigureMkey(
+      const transport::MkeyConfiguration& configuration) override;
+  // Only bound windows of type 2 and configured memory keys can be invalidated.
+  // The rights and layout of a memory key stay for its next configuration.
   transport::MemoryStatus Invalidate(
       const transport::Invalidation& invalidation) override;
 
@@ -121,8 +149,10 @@ class RegionTable final : public transport::Memory {
   // Whether the key permits the access. If so, fills `*out`.
   transport::MemoryStatus Check(const transport::MemoryAccess& access,
                                 Region* out);
-  // The lower bits of a window's key; the upper ones identify the window.
+  // The lower bits of the key of a window or memory key; the upper ones
+  // identify it.
   static constexpr uint32_t kKeyBits = 8;
+  static constexpr uint32_t kVariantMask = (1u << kKeyBits) - 1;
   static uint32_t IdOf(uint32_t key) { return key >> kKeyBits; }
 
   struct Registered {
@@ -139,8 +169,28 @@ class RegionTable final : public transport::Memory {
     std::list<uint32_t>::iterator at;
   };
 
+  struct Mkey {
+    explicit Mkey(uint32_t capacity) : layout(capacity) {}
+    uint32_t key = 0;
+    transport::PdId pd = 0;
+    uint32_t access = 0;  // transport::Access
+    MkeyOptions options;
+    bool valid = false;  // configured, and not invalidated since
+    MkeyLayout layout;
+  };
+
+  // Find, with mutex_ held.
+  bool FindLocked(uint32_t key, Region* out);
+  // A region or window in the maps. mutex_ held.
+  bool Lookup(uint32_t key, Region* out);
+  transport::MemoryStatus TranslateMkey(const transport::MemoryAccess& access,
+                                        transport::SpanList* out);
+
   // mutex_ held exclusively.
   void Forget(uint32_t key);
+  bool IsTaken(uint32_t id) const;
+  static transport::MemoryStatus InvalidateMkey(
+      Mkey* mkey, const transport::Invalidation& invalidation);
   // The windows bound to `qpn`, and perhaps to others.
   std::list<uint32_t>& BoundTo(uint32_t qpn) {
     return bound_[qpn % bound_.size()];
@@ -152,6 +202,9 @@ class RegionTable final : public transport::Memory {
   std::unordered_map<uint32_t, Registered> regions_;  // guarded by mutex_
   // By the upper 24 bits of the key, which no region has. Guarded by mutex_.
   std::unordered_map<uint32_t, Window> windows_;
+  // By the upper 24 bits of the key, which no region or window has. Guarded by
+  // mutex_.
+  std::unordered_map<uint32_t, Mkey> mkeys_;
   // Type 2 windows by queue pair, so that ForgetQueuePair need not search all.
   // Guarded by mutex_.
   std::array<std::list<uint32_t>, 256> bound_;

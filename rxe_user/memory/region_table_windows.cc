@@ -39,21 +39,22 @@ uint32_t RegionTable::AddWindow(transport::PdId pd, WindowType type) {
   window.type = type;
   window.region.pd = pd;
   std::unique_lock lock(mutex_);
-  const auto taken = [this](uint32_t id) {
-    if (id == 0 || windows_.contains(id)) return true;
-    for (uint32_t low = 0; low < 1u << kKeyBits; ++low) {
-      if (regions_.contains(id << kKeyBits | low)) return true;
-    }
-    return false;
-  };
   do {
     window.region.key = SecureRandom32();
-  } while (taken(IdOf(window.region.key)));
+  } while (IsTaken(IdOf(window.region.key)));
   const uint32_t key = window.region.key;
   if (type == WindowType::k2)
     window.at = window.entry.emplace(window.entry.end(), IdOf(key));
   windows_.emplace(IdOf(key), std::move(window));
   return key;
+}
+
+bool RegionTable::IsTaken(uint32_t id) const {
+  if (id == 0 || windows_.contains(id) || mkeys_.contains(id)) return true;
+  for (uint32_t low = 0; low <= kVariantMask; ++low) {
+    if (regions_.contains(id << kKeyBits | low)) return true;
+  }
+  return false;
 }
 
 void RegionTable::RemoveWindow(uint32_t rkey) {
@@ -135,6 +136,8 @@ MemoryStatus RegionTable::Invalidate(
     return region->second.region.pd == pd ? MemoryStatus::kNoRight
                                           : MemoryStatus::kBadKey;
   }
+  const auto mkey = mkeys_.find(IdOf(rkey));
+  if (mkey != mkeys_.end()) return InvalidateMkey(&mkey->second, invalidation);
   const auto found = windows_.find(IdOf(rkey));
   if (found == windows_.end()) return MemoryStatus::kBadKey;
   Window& window = found->second;

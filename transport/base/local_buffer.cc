@@ -21,22 +21,24 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
   while (span_ == spans_.size()) {
     if (sge_ == sges_.size()) return MemoryStatus::kOutOfRange;
     const Sge& sge = sges_[sge_];
-    const auto length = static_cast<uint32_t>(
-        std::min<size_t>(sge.length - sge_offset_, piece_));
     spans_.clear();
     span_ = 0;
-    const MemoryStatus status = memory_.Translate({.key = sge.lkey,
-                                                   .pd = pd_,
-                                                   .qpn = qpn_,
-                                                   .access = access_,
-                                                   .va = sge.addr + sge_offset_,
-                                                   .length = length},
-                                                  &spans_);
+    const MemoryStatus status = memory_.Translate(
+        {.key = sge.lkey,
+         .pd = pd_,
+         .qpn = qpn_,
+         .access = access_,
+         .va = sge.addr + sge_offset_,
+         .length = std::min<size_t>(sge.length - sge_offset_, piece_)},
+        &spans_);
     if (status != MemoryStatus::kOk) {
       spans_.clear();
       return status;
     }
-    sge_offset_ += length;
+    // Of a memory key, they may be fewer bytes.
+    size_t translated = spans_[0].length;
+    for (size_t i = 1; i < spans_.size(); ++i) translated += spans_[i].length;
+    sge_offset_ += static_cast<uint32_t>(translated);
     if (sge_offset_ == sge.length) {
       ++sge_;
       sge_offset_ = 0;

@@ -149,7 +149,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
     return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
   }
   if (immediate && !TakeReceive()) return kNoReceive;
-  if (!CopyIn(spans, payload, !info.ends_message)) {
+  if (!CopyIn(access, spans, payload, !info.ends_message)) {
     return immediate ? kAccessFailed : kAccessDenied;
   }
   target_ = reth;
@@ -206,7 +206,7 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                    .length = bytes};
       SpanList spans;
       if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
-          !CopyIn(spans, payload.first(bytes),
+          !CopyIn(access, spans, payload.first(bytes),
                   !ends && bytes < sge.length - progress_.sge_offset)) {
         return kReceiveNotWritable;
       }
@@ -221,18 +221,42 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
   return kPlaced;
 }
 
-bool MessageReceiver::CopyIn(const SpanList& spans,
+bool MessageReceiver::CopyIn(const MemoryAccess& access, const SpanList& spans,
                              std::span<const uint8_t> payload, bool more) {
+  const size_t bytes = payload.size();
+  if (!CopySpans(spans, &payload, more)) return false;
+  return payload.empty() ||
+         CopyRest(access, access.va + (bytes - payload.size()), payload, more);
+}
+
+inline bool MessageReceiver::CopySpans(const SpanList& spans,
+                                       std::span<const uint8_t>* payload,
+                                       bool more) {
   for (const Span& span : spans) {
-    if (payload.empty()) break;
-    const size_t bytes = std::min(span.length, payload.size());
-    if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
+    if (payload->empty()) break;
+    const size_t bytes = std::min(span.length, payload->size());
+    if (!core_.config.memory->CopyTo(span.data, payload->data(), bytes,
                                      more && span.cold)) {
       return false;
     }
-    payload = payload.subspan(bytes);
+    *payload = payload->subspan(bytes);
   }
-  return payload.empty();
+  return true;
+}
+
+bool MessageReceiver::CopyRest(MemoryAccess access, uint64_t va,
+                               std::span<const uint8_t> rest, bool more) {
+  while (!rest.empty()) {
+    access.va = va;
+    access.length = rest.size();
+    SpanList spans;
+    if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
+        !CopySpans(spans, &rest, more)) {
+      return false;
+    }
+    va += access.length - rest.size();
+  }
+  return true;
 }
 
 ReceiveOutcome MessageReceiver::Complete(const Completion& completion,

@@ -92,10 +92,17 @@ class MessageReceiver {
   bool TakeReceive();
   // Places `payload` in the receive; `ends`: end of the message.
   ReceiveOutcome PlaceInReceive(std::span<const uint8_t> payload, bool ends);
-  // `more`: the next packet continues right after it. `spans` may be larger
-  // than the payload.
-  bool CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
-              bool more);
+  // Copies to the memory of `access`, which has been translated to `spans`.
+  // These may be more bytes than the payload, or fewer (Memory::Translate).
+  // `more`: the next packet continues right after it. False: the memory is
+  // gone, or a part of it that was not translated before is refused.
+  bool CopyIn(const MemoryAccess& access, const SpanList& spans,
+              std::span<const uint8_t> payload, bool more);
+  bool CopySpans(const SpanList& spans, std::span<const uint8_t>* payload,
+                 bool more);
+  // The bytes that follow, from `va` on.
+  bool CopyRest(MemoryAccess access, uint64_t va, std::span<const uint8_t> rest,
+                bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
   // Completes the current receive. False: the completion queue has overrun.

@@ -189,29 +189,35 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
 bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
                            size_t bytes, uint8_t* out, uint32_t* icrc) {
   if (bytes == 0) return true;
-  const MemoryAccess access = {.key = resource.rkey,
-                               .remote = true,
-                               .pd = resource.pd,
-                               .qpn = core_.config.qpn,
-                               .access = kAccessRemoteRead,
-                               .va = resource.va + offset,
-                               .length = bytes};
-  SpanList spans;
-  if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk)
-    return false;
+  MemoryAccess access = {.key = resource.rkey,
+                         .remote = true,
+                         .pd = resource.pd,
+                         .qpn = core_.config.qpn,
+                         .access = kAccessRemoteRead,
+                         .va = resource.va + offset,
+                         .length = bytes};
   const bool ends = offset + bytes == resource.stop;
-  for (const Span& span : spans) {
-    const size_t part = std::min(bytes, span.length);
-    const bool more = span.cold && !ends;
-    const bool copied = icrc == nullptr ? core_.config.memory->CopyFrom(
-                                              out, span.data, part, more)
-                                        : core_.config.memory->CopyFromWithIcrc(
-                                              out, span.data, part, more, icrc);
-    if (!copied) return false;
-    out += part;
-    bytes -= part;
+  for (;;) {
+    SpanList spans;
+    if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk)
+      return false;
+    for (const Span& span : spans) {
+      const size_t part = std::min(bytes, span.length);
+      const bool more = span.cold && !ends;
+      const bool copied =
+          icrc == nullptr
+              ? core_.config.memory->CopyFrom(out, span.data, part, more)
+              : core_.config.memory->CopyFromWithIcrc(out, span.data, part,
+                                                      more, icrc);
+      if (!copied) return false;
+      out += part;
+      bytes -= part;
+    }
+    if (bytes == 0) return true;
+    // A memory key with many pieces.
+    access.va += access.length - bytes;
+    access.length = bytes;
   }
-  return bytes == 0;
 }
 
 // The memory was withdrawn after the request had been accepted: the NAK takes

@@ -1,0 +1,56 @@
+// The checks of one use of a region, which all keys share. For the files of
+// RegionTable.
+#ifndef RXE_USER_MEMORY_CHECK_REGION_H_
+#define RXE_USER_MEMORY_CHECK_REGION_H_
+
+#include <cstdint>
+
+#include "rxe_user/memory/region_table.h"
+#include "transport/base/memory.h"
+
+namespace rxe_user {
+
+inline bool IsBoundTo(const Region& window,
+                      const transport::MemoryAccess& access) {
+  const uint32_t qpn = window.binding & ~kWindow;
+  return access.remote && (qpn == 0 || qpn == access.qpn);
+}
+
+// Whether `region`, which `access.key` names, permits the access.
+inline transport::MemoryStatus CheckRegion(
+    const Region& region, const transport::MemoryAccess& access) {
+  using transport::MemoryStatus;
+  if (region.pd != access.pd) return MemoryStatus::kBadKey;
+  if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
+    return MemoryStatus::kBadKey;
+  }
+  // Unsigned differences are right for every va and length.
+  const uint64_t offset = access.va - region.iova;
+  if (access.va < region.iova || offset > region.length ||
+      access.length > region.length - offset) {
+    return MemoryStatus::kOutOfRange;
+  }
+  if ((region.access & access.access) != access.access) {
+    return MemoryStatus::kNoRight;
+  }
+  return MemoryStatus::kOk;
+}
+
+// Where the byte at `va` is. As integers, since the whole address space begins
+// at a null pointer.
+inline uint8_t* HostOf(const Region& region, uint64_t va) {
+  return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(region.host) +
+                                    (va - region.iova));
+}
+
+// Bytes: twice the size of a core's own cache nowadays. Smaller regions are
+// mostly cached, and a prefetch would only take time.
+inline constexpr uint64_t kColdRegion = 4 << 20;
+
+inline bool IsCold(const Region& region) {
+  return region.length >= kColdRegion;
+}
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_MEMORY_CHECK_REGION_H_

@@ -1,0 +1,171 @@
+// Memory keys (mlx5dv_create_mkey(3), mlx5dv_wr_post(3)).
+#include <algorithm>
+#include <mutex>
+#include <new>
+
+#include "rxe_user/base/random.h"
+#include "rxe_user/memory/check_region.h"
+#include "rxe_user/memory/region_table.h"
+#include "transport/base/work.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::MemoryStatus;
+using transport::SpanList;
+
+// Spans of one Translate: 16 KiB in pieces of 256 bytes. More would let one
+// access take long.
+constexpr size_t kMaxSpans = 64;
+
+// Bytes: the data of one packet. Prefetching pays for longer pieces only.
+constexpr uint64_t kMinCold = 4096;
+
+// What an access needs of the regions below: a memory key grants the remote
+// rights itself, as a window does.
+uint32_t LocalRight(uint32_t access) {
+  constexpr uint32_t kWrites = transport::kAccessLocalWrite |
+                               transport::kAccessRemoteWrite |
+                               transport::kAccessRemoteAtomic;
+  return (access & kWrites) != 0 ? transport::kAccessLocalWrite
+                                 : transport::kAccessLocalRead;
+}
+
+// Makes space for another span. False: there are enough, or there is no memory
+// for more.
+bool MakeSpace(SpanList* spans) {
+  if (spans->size() < spans->capacity()) return spans->size() < kMaxSpans;
+  if (spans->size() >= kMaxSpans) return false;
+  try {
+    spans->reserve(kMaxSpans);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+uint32_t RegionTable::AddMkey(transport::PdId pd, uint32_t max_entries,
+                              MkeyOptions options) {
+  Mkey mkey(std::min<uint32_t>(max_entries, transport::kMaxMkeyEntries));
+  mkey.pd = pd;
+  mkey.options = options;
+  std::unique_lock lock(mutex_);
+  do {
+    mkey.key = SecureRandom32() & ~kVariantMask;
+  } while (IsTaken(IdOf(mkey.key)));
+  const uint32_t key = mkey.key;
+  mkeys_.emplace(IdOf(key), std::move(mkey));
+  return key;
+}
+
+void RegionTable::RemoveMkey(uint32_t key) {
+  std::unique_lock lock(mutex_);
+  mkeys_.erase(IdOf(key));
+}
+
+MemoryStatus RegionTable::ConfigureMkey(
+    const transport::MkeyConfiguration& configuration) {
+  using Layout = transport::MkeyConfiguration::Layout;
+  std::unique_lock lock(mutex_);
+  const auto found = mkeys_.find(IdOf(configuration.key));
+  if (found == mkeys_.end() || found->second.pd != configuration.pd) {
+    return MemoryStatus::kBadKey;
+  }
+  Mkey& mkey = found->second;
+  if (configuration.key != mkey.key && !mkey.options.update_tag) {
+    return MemoryStatus::kNoRight;
+  }
+  if ((configuration.access.value_or(0) & ~transport::kMkeyRights) != 0) {
+    return MemoryStatus::kNoRight;
+  }
+  const auto is_mkey = [this](const auto& entry) {
+    return mkeys_.contains(IdOf(entry.lkey));
+  };
+  if (std::ranges::any_of(configuration.list, is_mkey) ||
+      std::ranges::any_of(configuration.interleaved, is_mkey)) {
+    return MemoryStatus::kNoRight;
+  }
+  switch (configuration.layout) {
+    case Layout::kKeep:
+      break;
+    case Layout::kList:
+      if (!mkey.layout.Set(configuration.list)) {
+        return MemoryStatus::kOutOfRange;
+      }
+      break;
+    case Layout::kInterleaved:
+      if (!mkey.layout.Set(configuration.interleaved,
+                           configuration.repeat_count)) {
+        return MemoryStatus::kOutOfRange;
+      }
+      break;
+  }
+  mkey.key = configuration.key;
+  mkey.access = configuration.access.value_or(mkey.access);
+  mkey.valid = true;
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus RegionTable::InvalidateMkey(
+    Mkey* mkey, const transport::Invalidation& invalidation) {
+  if (!mkey->valid || mkey->key != invalidation.rkey ||
+      mkey->pd != invalidation.pd) {
+    return MemoryStatus::kBadKey;
+  }
+  if (invalidation.remote && !mkey->options.remote_invalidate) {
+    return MemoryStatus::kNoRight;
+  }
+  mkey->valid = false;
+  return MemoryStatus::kOk;
+}
+
+MemoryStatus RegionTable::TranslateMkey(const transport::MemoryAccess& access,
+                                        SpanList* out) {
+  std::shared_lock lock(mutex_);
+  const auto found = mkeys_.find(IdOf(access.key));
+  if (found == mkeys_.end()) return MemoryStatus::kBadKey;
+  const Mkey& mkey = found->second;
+  if (!mkey.valid || mkey.key != access.key || mkey.pd != access.pd) {
+    return MemoryStatus::kBadKey;
+  }
+  const uint64_t length = mkey.layout.length();
+  if (access.va >= length || access.length > length - access.va) {
+    return MemoryStatus::kOutOfRange;
+  }
+  if ((mkey.access & access.access) != access.access) {
+    return MemoryStatus::kNoRight;
+  }
+
+  const size_t before = out->size();
+  MkeyLayout::Cursor cursor(mkey.layout, access.va);
+  Region region;  // of the last piece
+  for (uint64_t left = access.length; left > 0 && MakeSpace(out);) {
+    MkeyLayout::Piece piece;
+    MemoryStatus status = MemoryStatus::kOk;
+    if (!cursor.Next(left, &piece)) {
+      status = MemoryStatus::kOutOfRange;
+    } else if (piece.lkey != region.key && !FindLocked(piece.lkey, &region)) {
+      status = MemoryStatus::kBadKey;
+    } else {
+      status = CheckRegion(region, {.key = piece.lkey,
+                                    .remote = false,
+                                    .pd = access.pd,
+                                    .qpn = access.qpn,
+                                    .access = LocalRight(access.access),
+                                    .va = piece.va,
+                                    .length = piece.length});
+    }
+    if (status != MemoryStatus::kOk) {
+      out->resize(before);
+      return status;
+    }
+    out->push_back({HostOf(region, piece.va), piece.length,
+                    piece.length >= kMinCold && IsCold(region)});
+    left -= piece.length;
+  }
+  return MemoryStatus::kOk;
+}
+
+}  // namespace rxe_user
