@@ -183,8 +183,8 @@ std::string Problem(const DeviceConfig& config, int line,
                       ": ", unquoted);
 }
 
-// Applies an option of an entry to `device`. Returns the text of an error, empty
-// if there is none.
+// Applies an option of an entry to `device`. Returns the text of an error,
+// empty if there is none.
 std::string Apply(const Option& option, const std::string& netdev,
                   Device* device) {
   if (option.name == "mlx5") {

@@ -249,9 +249,8 @@ absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port) {
   const int error = BindToAny(*opened, local, {port, 1}, &port);
   if (error == 0) return opened;
   ::close(*opened);
-  return ErrnoStatus(error,
-                     absl::StrCat("UDP source port ", port, " of ",
-                                  local.address.ToString()));
+  return ErrnoStatus(error, absl::StrCat("UDP source port ", port, " of ",
+                                         local.address.ToString()));
 }
 
 absl::StatusOr<int> SendFromReceiver(int receiver, bool v6) {

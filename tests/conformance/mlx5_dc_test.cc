@@ -215,18 +215,16 @@ TEST_F(Mlx5DcTest, WritesReadsAndAtomics) {
   const uint32_t rkey = target_.mr->rkey;
   const auto to = [&](uint64_t id, size_t offset, uint32_t length,
                       auto&& build) {
-    ASSERT_EQ(
-        PostTo(a_, target_.qp->qp_num, kKey, id, offset, length, build), 0);
+    ASSERT_EQ(PostTo(a_, target_.qp->qp_num, kKey, id, offset, length, build),
+              0);
     ExpectSuccess(a_.cq, id);
   };
   FillPattern(a_.memory.data(), 100000, 7);
-  to(1, 0, 100000, [&](ibv_qp_ex* qp) {
-    ibv_wr_rdma_write(qp, rkey, target_.address(64));
-  });
+  to(1, 0, 100000,
+     [&](ibv_qp_ex* qp) { ibv_wr_rdma_write(qp, rkey, target_.address(64)); });
   EXPECT_TRUE(HasPattern(target_.memory.data() + 64, 100000, 7));
-  to(2, 200000, 100000, [&](ibv_qp_ex* qp) {
-    ibv_wr_rdma_read(qp, rkey, target_.address(64));
-  });
+  to(2, 200000, 100000,
+     [&](ibv_qp_ex* qp) { ibv_wr_rdma_read(qp, rkey, target_.address(64)); });
   EXPECT_TRUE(HasPattern(a_.memory.data() + 200000, 100000, 7));
   ReceiveAt(&target_, 20, 0, 1);
   to(3, 0, 8, [&](ibv_qp_ex* qp) {
@@ -387,9 +385,9 @@ TEST_F(Mlx5DcTest, NoAnswerToAWrongKeyOrNumber) {
   options.retry_cnt = 1;
   const auto silent = [&](uint32_t dctn, uint64_t key) {
     MakeInitiator(&b_, options);
-    ASSERT_EQ(PostTo(b_, dctn, key, 1, 0, 8,
-                     [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
-              0);
+    ASSERT_EQ(
+        PostTo(b_, dctn, key, 1, 0, 8, [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
+        0);
     ExpectStatus(b_.cq, 1, IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(StateOf(b_.qp), IBV_QPS_ERR);
     DestroySide(&b_);
@@ -446,9 +444,9 @@ TEST_F(Mlx5DcTest, ADestroyedTargetIsSilent) {
   ExpectSuccess(b_.cq, 1);
   const uint32_t dctn = target_.qp->qp_num;
   DestroyTarget(&target_);
-  ASSERT_EQ(PostTo(b_, dctn, kKey, 2, 0, 8,
-                   [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
-            0);
+  ASSERT_EQ(
+      PostTo(b_, dctn, kKey, 2, 0, 8, [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
+      0);
   ExpectStatus(b_.cq, 2, IBV_WC_RETRY_EXC_ERR);
 }
 

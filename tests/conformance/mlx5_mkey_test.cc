@@ -115,9 +115,10 @@ class Mlx5MkeyTest : public PairTest {
 TEST_F(Mlx5MkeyTest, CreatesAndDestroys) {
   EXPECT_EQ(mkey_->lkey, mkey_->rkey);
   EXPECT_EQ(made_entries_, 32);
-  mlx5dv_mkey* const other = MakeMkey(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
-                                          MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG,
-                                      5);
+  mlx5dv_mkey* const other =
+      MakeMkey(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
+                   MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG,
+               5);
   ASSERT_NE(other, nullptr);
   EXPECT_EQ(made_entries_, 8);
   EXPECT_NE(other->lkey >> 8, mkey_->lkey >> 8);
@@ -332,13 +333,11 @@ TEST_F(Mlx5MkeyTest, WrongCallsFailTheBatchAndPostNothing) {
     EXPECT_EQ(Batch(a_, build), error);
   };
   // Without IBV_SEND_INLINE.
-  EXPECT_EQ(Batch(
-                a_,
-                [&](mlx5dv_qp_ex* q) {
-                  mlx5dv_wr_mr_list(q, mkey_, 1, 1, sges);
-                },
-                IBV_SEND_SIGNALED),
-            EOPNOTSUPP);
+  EXPECT_EQ(
+      Batch(
+          a_, [&](mlx5dv_qp_ex* q) { mlx5dv_wr_mr_list(q, mkey_, 1, 1, sges); },
+          IBV_SEND_SIGNALED),
+      EOPNOTSUPP);
   fails(ENOMEM, [&](auto* q) { mlx5dv_wr_mr_list(q, mkey_, 1, 33, sges); });
   fails(EINVAL, [&](auto* q) { mlx5dv_wr_mr_list(q, mkey_, 1, 0, sges); });
   fails(EINVAL, [&](auto* q) { mlx5dv_wr_mr_list(q, mkey_, 1, 1, nullptr); });

@@ -1,8 +1,7 @@
 // Queue pairs of mlx5dv_create_qp(3) that are not DC, on a device that looks
 // like mlx5.
-#include <infiniband/mlx5dv.h>
-
 #include <arpa/inet.h>
+#include <infiniband/mlx5dv.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -106,12 +105,11 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
   const ibv_qp_init_attr_ex rc = Attributes(&a_);
   mlx5dv_qp_init_attr mlx5 = {};
   mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
-  for (const uint32_t flag :
-       {MLX5DV_QP_CREATE_TUNNEL_OFFLOADS,
-        MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC,
-        MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC,
-        MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE,
-        MLX5DV_QP_CREATE_SIG_PIPELINING}) {
+  for (const uint32_t flag : {MLX5DV_QP_CREATE_TUNNEL_OFFLOADS,
+                              MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC,
+                              MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC,
+                              MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE,
+                              MLX5DV_QP_CREATE_SIG_PIPELINING}) {
     mlx5.create_flags = flag;
     Refused(EOPNOTSUPP, rc, mlx5);
   }
@@ -170,13 +168,11 @@ TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
   fails(EINVAL,
         [&] { mlx5dv_wr_mr_interleaved(mlx5, nullptr, 0, 1, 0, nullptr); });
   fails(EINVAL, [&] { mlx5dv_wr_mr_list(mlx5, nullptr, 0, 0, nullptr); });
-  fails(EINVAL,
-        [&] { mlx5dv_wr_mkey_configure(mlx5, nullptr, 0, nullptr); });
+  fails(EINVAL, [&] { mlx5dv_wr_mkey_configure(mlx5, nullptr, 0, nullptr); });
   fails(EINVAL, [&] { mlx5dv_wr_set_mkey_access_flags(mlx5, 0); });
   fails(EINVAL, [&] { mlx5dv_wr_set_mkey_layout_list(mlx5, 0, nullptr); });
-  fails(EINVAL, [&] {
-    mlx5dv_wr_set_mkey_layout_interleaved(mlx5, 1, 0, nullptr);
-  });
+  fails(EINVAL,
+        [&] { mlx5dv_wr_set_mkey_layout_interleaved(mlx5, 1, 0, nullptr); });
   // Nothing was posted.
   ExpectNothing(a_.cq);
   ASSERT_EQ(Receive(b_, 1, 0, 0), 0);

@@ -78,8 +78,8 @@ struct Context : verbs_context {
   std::unordered_set<Flow*> flows;  // guarded by mutex
   // mlx5dv_reserved_qpn_alloc(3); guarded by mutex
   std::unordered_set<uint32_t> reserved_qpns;
-  bool closed = false;              // guarded by mutex
-  int objects = 0;                  // that point here; guarded by mutex
+  bool closed = false;  // guarded by mutex
+  int objects = 0;      // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
   uint64_t guid = 0;           // of the device when it was opened

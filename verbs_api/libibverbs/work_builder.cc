@@ -2,12 +2,13 @@
 // between them (manual page ibv_wr_post(3)). Nothing is posted before
 // ibv_wr_complete. ibv_wr_abort discards everything. After any invalid call,
 // ibv_wr_complete fails and posts nothing.
+#include "verbs_api/libibverbs/work_builder.h"
+
 #include <cstring>
 
 #include "transport/qp/qp_type.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
-#include "verbs_api/libibverbs/work_builder.h"
 #include "wire/headers.h"
 
 namespace verbs_api {

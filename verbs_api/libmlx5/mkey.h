@@ -15,13 +15,13 @@ using verbs_api::MkeyPiece;
 
 static_assert(sizeof(MkeyNumbers) == sizeof(mlx5dv_mkey) &&
               offsetof(MkeyNumbers, rkey) == offsetof(mlx5dv_mkey, rkey));
-static_assert(
-    sizeof(MkeyPiece) == sizeof(mlx5dv_mr_interleaved) &&
-    offsetof(MkeyPiece, bytes_count) ==
-        offsetof(mlx5dv_mr_interleaved, bytes_count) &&
-    offsetof(MkeyPiece, bytes_skip) ==
-        offsetof(mlx5dv_mr_interleaved, bytes_skip) &&
-    offsetof(MkeyPiece, lkey) == offsetof(mlx5dv_mr_interleaved, lkey));
+static_assert(sizeof(MkeyPiece) == sizeof(mlx5dv_mr_interleaved) &&
+              offsetof(MkeyPiece, bytes_count) ==
+                  offsetof(mlx5dv_mr_interleaved, bytes_count) &&
+              offsetof(MkeyPiece, bytes_skip) ==
+                  offsetof(mlx5dv_mr_interleaved, bytes_skip) &&
+              offsetof(MkeyPiece, lkey) ==
+                  offsetof(mlx5dv_mr_interleaved, lkey));
 
 inline MkeyNumbers* Numbers(mlx5dv_mkey* mkey) {
   return reinterpret_cast<MkeyNumbers*>(mkey);

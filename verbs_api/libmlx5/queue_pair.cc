@@ -12,10 +12,10 @@ namespace {
 
 using verbs_api::DcRole;
 
-constexpr uint64_t kKnownMask =
-    MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
-    MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
-    MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+constexpr uint64_t kKnownMask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
+                                MLX5DV_QP_INIT_ATTR_MASK_DC |
+                                MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
+                                MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 // Small received data may be in the completion on a card. Here it never is,
 // which both flags allow.
 constexpr uint32_t kScatterFlags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
@@ -120,8 +120,7 @@ MLX5_EXPORT int mlx5dv_modify_qp_udp_sport(ibv_qp* qp, uint16_t port) {
   return error == 0 ? 0 : Refuse(error);
 }
 
-MLX5_EXPORT int mlx5dv_reserved_qpn_alloc(ibv_context* context,
-                                          uint32_t* qpn) {
+MLX5_EXPORT int mlx5dv_reserved_qpn_alloc(ibv_context* context, uint32_t* qpn) {
   verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
   if (verbs == nullptr) return Refuse(EOPNOTSUPP);
   if (qpn == nullptr) return Refuse(EINVAL);

@@ -71,8 +71,8 @@ void WorkRequests::Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
   if (!MayUse(table, MLX5DV_QP_EX_WITH_MKEY_CONFIGURE)) return;
   if (attr == nullptr) return FailBatch(table, EINVAL);
   if (attr->comp_mask != 0 ||
-      (attr->conf_flags &
-       ~uint32_t{MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR}) != 0) {
+      (attr->conf_flags & ~uint32_t{MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR}) !=
+          0) {
     return FailBatch(table, EOPNOTSUPP);
   }
   Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), setters);

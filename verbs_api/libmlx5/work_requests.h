@@ -1,5 +1,5 @@
-// The work requests of mlx5dv of one queue pair (manual page mlx5dv_wr_post(3)):
-// what mlx5dv_qp_ex_from_ibv_qp_ex(3) returns.
+// The work requests of mlx5dv of one queue pair (manual page
+// mlx5dv_wr_post(3)): what mlx5dv_qp_ex_from_ibv_qp_ex(3) returns.
 #ifndef VERBS_API_LIBMLX5_WORK_REQUESTS_H_
 #define VERBS_API_LIBMLX5_WORK_REQUESTS_H_
 
@@ -48,8 +48,8 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
                             mlx5dv_mr_interleaved* pieces);
   static void MrList(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey, uint32_t access,
                      uint16_t count, ibv_sge* sges);
-  static void Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
-                        uint8_t setters, mlx5dv_mkey_conf_attr* attr);
+  static void Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey, uint8_t setters,
+                        mlx5dv_mkey_conf_attr* attr);
   static void SetAccess(mlx5dv_qp_ex* table, uint32_t access);
   static void SetList(mlx5dv_qp_ex* table, uint16_t count, const ibv_sge* sges);
   static void SetInterleaved(mlx5dv_qp_ex* table, uint32_t repeat,
