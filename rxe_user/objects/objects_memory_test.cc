@@ -15,6 +15,8 @@
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/memory_key.h"
+#include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
@@ -96,6 +98,45 @@ TEST_F(ObjectsMemoryTest, Contexts) {
   // Both share one space.
   EXPECT_EQ(&first->space(), &second->space());
   EXPECT_NE(first->space().NewPdId(), second->space().NewPdId());
+}
+
+TEST_F(ObjectsMemoryTest, MemoryKeys) {
+  const std::shared_ptr<Context> context = Open();
+  ProtectionDomain pd(*context);
+  std::unique_ptr<MemoryKey> key;
+  EXPECT_GT(UntilThereIsMemory(
+                [&] {
+                  key =
+                      std::make_unique<MemoryKey>(pd, 4, MemoryKey::Options{});
+                },
+                [&] { EXPECT_EQ(pd.users, 0); }),
+            0);
+  EXPECT_EQ(pd.users, 1);
+  EXPECT_EQ(key->max_entries(), 4);
+  // A region in its layout can be deregistered.
+  std::vector<uint8_t> bytes(100);
+  std::unique_ptr<MemoryRegion> region;
+  ASSERT_EQ(
+      MemoryRegion::Register(pd, bytes.data(), bytes.size(), 0, 0, &region), 0);
+  const transport::Sge list[] = {{0, 100, region->key()}};
+  ASSERT_EQ(context->regions().ConfigureMkey(
+                {.key = key->key(),
+                 .pd = pd.id,
+                 .access = transport::kAccessLocalWrite,
+                 .layout = transport::MkeyConfiguration::Layout::kList,
+                 .list = list}),
+            transport::MemoryStatus::kOk);
+  const auto use = [&, number = key->key()] {
+    transport::SpanList spans;
+    return context->regions().Translate(
+        {.key = number, .pd = pd.id, .length = 1}, &spans);
+  };
+  EXPECT_EQ(use(), transport::MemoryStatus::kOk);
+  EXPECT_EQ(region->Withdraw(), 0);
+  EXPECT_EQ(use(), transport::MemoryStatus::kBadKey);
+  EXPECT_EQ(pd.users, 1);
+  key.reset();
+  EXPECT_EQ(pd.users, 0);
 }
 
 TEST_F(ObjectsMemoryTest, QueuePairs) {

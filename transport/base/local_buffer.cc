@@ -8,8 +8,7 @@ namespace transport {
 
 void LocalBuffer::Seek(std::span<const Sge> sges, uint64_t offset) {
   sges_ = sges;
-  spans_.clear();
-  span_ = 0;
+  next_ = end_ = nullptr;
   sge_ = 0;
   while (sge_ < sges_.size() && offset >= sges_[sge_].length) {
     offset -= sges_[sge_++].length;
@@ -18,11 +17,11 @@ void LocalBuffer::Seek(std::span<const Sge> sges, uint64_t offset) {
 }
 
 MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
-  while (span_ == spans_.size()) {
+  while (next_ == end_) {
     if (sge_ == sges_.size()) return MemoryStatus::kOutOfRange;
     const Sge& sge = sges_[sge_];
     spans_.clear();
-    span_ = 0;
+    next_ = end_ = nullptr;
     const MemoryStatus status = memory_.Translate(
         {.key = sge.lkey,
          .pd = pd_,
@@ -31,31 +30,32 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
          .va = sge.addr + sge_offset_,
          .length = std::min<size_t>(sge.length - sge_offset_, piece_)},
         &spans_);
-    if (status != MemoryStatus::kOk) {
-      spans_.clear();
-      return status;
-    }
+    if (status != MemoryStatus::kOk) return status;
+    next_ = spans_.data();
+    end_ = next_ + spans_.size();
     // Of a memory key, they may be fewer bytes.
-    size_t translated = spans_[0].length;
-    for (size_t i = 1; i < spans_.size(); ++i) translated += spans_[i].length;
+    size_t translated = next_->length;
+    for (const Span* span = next_ + 1; span != end_; ++span) {
+      translated += span->length;
+    }
     sge_offset_ += static_cast<uint32_t>(translated);
     if (sge_offset_ == sge.length) {
       ++sge_;
       sge_offset_ = 0;
     }
   }
-  Span& span = spans_[span_];
+  Span& span = *next_;
   *out = {span.data, std::min(bytes, span.length), span.cold};
   span.data += out->length;
   span.length -= out->length;
-  if (span.length == 0) ++span_;
+  if (span.length == 0) ++next_;
   return MemoryStatus::kOk;
 }
 
 bool LocalBuffer::MoreBehind(const Span& span) const {
   if (!span.cold) return false;
-  if (span_ == spans_.size()) return sge_offset_ != 0;
-  return spans_[span_].data == span.data + span.length;
+  if (next_ == end_) return sge_offset_ != 0;
+  return next_->data == span.data + span.length;
 }
 
 MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {

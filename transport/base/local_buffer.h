@@ -24,6 +24,8 @@ class LocalBuffer {
   LocalBuffer(Memory& memory, PdId pd, uint32_t qpn, uint32_t access,
               size_t piece = kPiece)
       : memory_(memory), pd_(pd), qpn_(qpn), access_(access), piece_(piece) {}
+  LocalBuffer(const LocalBuffer&) = delete;
+  LocalBuffer& operator=(const LocalBuffer&) = delete;
 
   // Moves to byte `offset` of `sges`. No SGE has length 0; `sges` must outlive
   // the following calls.
@@ -52,7 +54,9 @@ class LocalBuffer {
   size_t sge_ = 0;
   uint32_t sge_offset_ = 0;  // next byte to translate into spans_
   SpanList spans_;
-  size_t span_ = 0;
+  // Those of spans_ that are not copied yet; the first one may be in part.
+  Span* next_ = nullptr;
+  Span* end_ = nullptr;
 };
 
 }  // namespace transport

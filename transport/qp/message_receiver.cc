@@ -149,7 +149,9 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
     return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
   }
   if (immediate && !TakeReceive()) return kNoReceive;
-  if (!CopyIn(access, spans, payload, !info.ends_message)) {
+  const bool more = !info.ends_message;
+  const size_t left = CopyIn(spans, payload, more);
+  if (left != 0 && !CopyRest(access, payload, left, more)) {
     return immediate ? kAccessFailed : kAccessDenied;
   }
   target_ = reth;
@@ -205,9 +207,13 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                    .va = sge.addr + progress_.sge_offset,
                                    .length = bytes};
       SpanList spans;
-      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
-          !CopyIn(access, spans, payload.first(bytes),
-                  !ends && bytes < sge.length - progress_.sge_offset)) {
+      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
+        return kReceiveNotWritable;
+      }
+      const std::span<const uint8_t> part = payload.first(bytes);
+      const bool more = !ends && bytes < sge.length - progress_.sge_offset;
+      const size_t left = CopyIn(spans, part, more);
+      if (left != 0 && !CopyRest(access, part, left, more)) {
         return kReceiveNotWritable;
       }
       payload = payload.subspan(bytes);
@@ -221,42 +227,34 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
   return kPlaced;
 }
 
-bool MessageReceiver::CopyIn(const MemoryAccess& access, const SpanList& spans,
-                             std::span<const uint8_t> payload, bool more) {
-  const size_t bytes = payload.size();
-  if (!CopySpans(spans, &payload, more)) return false;
-  return payload.empty() ||
-         CopyRest(access, access.va + (bytes - payload.size()), payload, more);
-}
-
-inline bool MessageReceiver::CopySpans(const SpanList& spans,
-                                       std::span<const uint8_t>* payload,
-                                       bool more) {
+size_t MessageReceiver::CopyIn(const SpanList& spans,
+                               std::span<const uint8_t> payload, bool more) {
   for (const Span& span : spans) {
-    if (payload->empty()) break;
-    const size_t bytes = std::min(span.length, payload->size());
-    if (!core_.config.memory->CopyTo(span.data, payload->data(), bytes,
+    if (payload.empty()) break;
+    const size_t bytes = std::min(span.length, payload.size());
+    if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
                                      more && span.cold)) {
-      return false;
+      return kFault;
     }
-    *payload = payload->subspan(bytes);
+    payload = payload.subspan(bytes);
   }
-  return true;
+  return payload.size();
 }
 
-bool MessageReceiver::CopyRest(MemoryAccess access, uint64_t va,
-                               std::span<const uint8_t> rest, bool more) {
-  while (!rest.empty()) {
-    access.va = va;
-    access.length = rest.size();
+bool MessageReceiver::CopyRest(const MemoryAccess& access,
+                               std::span<const uint8_t> payload, size_t left,
+                               bool more) {
+  MemoryAccess rest = access;
+  while (left != 0 && left != kFault) {
+    rest.va = access.va + (payload.size() - left);
+    rest.length = left;
     SpanList spans;
-    if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
-        !CopySpans(spans, &rest, more)) {
+    if (core_.config.memory->Translate(rest, &spans) != MemoryStatus::kOk) {
       return false;
     }
-    va += access.length - rest.size();
+    left = CopyIn(spans, payload.last(left), more);
   }
-  return true;
+  return left == 0;
 }
 
 ReceiveOutcome MessageReceiver::Complete(const Completion& completion,

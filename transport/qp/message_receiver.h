@@ -92,17 +92,18 @@ class MessageReceiver {
   bool TakeReceive();
   // Places `payload` in the receive; `ends`: end of the message.
   ReceiveOutcome PlaceInReceive(std::span<const uint8_t> payload, bool ends);
-  // Copies to the memory of `access`, which has been translated to `spans`.
-  // These may be more bytes than the payload, or fewer (Memory::Translate).
-  // `more`: the next packet continues right after it. False: the memory is
-  // gone, or a part of it that was not translated before is refused.
-  bool CopyIn(const MemoryAccess& access, const SpanList& spans,
-              std::span<const uint8_t> payload, bool more);
-  bool CopySpans(const SpanList& spans, std::span<const uint8_t>* payload,
-                 bool more);
-  // The bytes that follow, from `va` on.
-  bool CopyRest(MemoryAccess access, uint64_t va, std::span<const uint8_t> rest,
+  // CopyIn: the memory is gone.
+  static constexpr size_t kFault = ~size_t{0};
+  // Copies to `spans`, which may be larger or smaller than the payload
+  // (Memory::Translate). Returns the number of bytes that are left, or kFault.
+  // `more`: the next packet continues right after it.
+  size_t CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
                 bool more);
+  // Copies what CopyIn has left of the payload; it may have been kFault.
+  // `access` is that of the whole payload. False: the memory is gone, or
+  // refused.
+  bool CopyRest(const MemoryAccess& access, std::span<const uint8_t> payload,
+                size_t left, bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
   // Completes the current receive. False: the completion queue has overrun.
