@@ -1,5 +1,7 @@
 #include "transport/queue_pairs.h"
 
+#include "transport/dc/dci_queue_pair.h"
+#include "transport/dc/dct_queue_pair.h"
 #include "transport/raw/raw_packet_queue_pair.h"
 #include "transport/rc/rc_queue_pair.h"
 #include "transport/uc/uc_queue_pair.h"
@@ -12,7 +14,8 @@ namespace transport {
 std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
                                          const QpConfig& config,
                                          uint32_t max_tso_header,
-                                         const RawPacketConfig& raw) {
+                                         const RawPacketConfig& raw,
+                                         const DcConfig& dc) {
   switch (config.type) {
     case QpType::kRc:
       return std::make_unique<RcQueuePair>(endpoint, config);
@@ -28,8 +31,13 @@ std::unique_ptr<QueuePair> MakeQueuePair(Endpoint& endpoint,
     case QpType::kXrcTarget:
       return std::make_unique<XrcTarget>(endpoint, config);
     case QpType::kDci:
+      if (dc.connections == nullptr) return nullptr;
+      return std::make_unique<DciQueuePair>(endpoint, config,
+                                            dc.connections->lane());
     case QpType::kDct:
-      return nullptr;
+      if (dc.connections == nullptr || config.srq == nullptr) return nullptr;
+      return std::make_unique<DctQueuePair>(endpoint, config, *dc.connections,
+                                            dc.access_key);
   }
   return nullptr;
 }

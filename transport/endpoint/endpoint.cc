@@ -154,8 +154,8 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
     return TakeMulticast({.packet = &packet, .datagram = &datagram}, now);
   }
   if (qp == nullptr) {
-    if (strays != nullptr) strays->OnStray(datagram, packet.bth().dest_qpn);
-    return Drop(Disposition::kUnknownQp);
+    return TakeUnaddressed({.packet = &packet, .datagram = &datagram}, now,
+                           strays);
   }
   const Received received = {
       .packet = &packet,
@@ -256,6 +256,22 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
     if (auto found = Translations::Match(datagram, peer, false)) return found;
   }
   return std::nullopt;
+}
+
+[[gnu::noinline]] Disposition Endpoint::TakeUnaddressed(
+    const Received& received, Time now, StraySink* strays) {
+  const wire::PacketView& packet = *received.packet;
+  uint32_t qpn = packet.bth().dest_qpn;
+  if (qpn == wire::kNoDcQpn && packet.transport() == wire::Transport::kDc &&
+      packet.info().is_request) {
+    qpn = packet.dceth().dct;
+    if (EndpointQp* const target = Find(qpn)) {
+      Give(target, received, now);
+      return Disposition::kDelivered;
+    }
+  }
+  if (strays != nullptr) strays->OnStray(*received.datagram, qpn);
+  return Drop(Disposition::kUnknownQp);
 }
 
 Disposition Endpoint::TakeMulticast(const Received& received, Time now) {

@@ -100,6 +100,8 @@ class Endpoint {
 
   // --- Calls by queue pairs; the endpoint outlives them.
   void Register(EndpointQp* qp);
+  // Of counters(), those that services keep.
+  EndpointCounters& service_counters() { return counters_; }
   // Removes all references to `qp`. Its counters are added to retired().
   void Unregister(EndpointQp* qp, const QpCounters& counters);
   // `qp` has one peer from now on and sends by `flow`, which must not move
@@ -128,6 +130,10 @@ class Endpoint {
   // Processes a packet. Its queue pair's interests are updated when a packet
   // for another one arrives, or by FinishUpdate.
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
+  // A good packet to a number that no queue pair has. A DC packet may name its
+  // target in DCETH alone.
+  Disposition TakeUnaddressed(const Received& received, Time now,
+                              StraySink* strays);
   // Delivers a good multicast packet to all attached queue pairs.
   Disposition TakeMulticast(const Received& received, Time now);
   void FinishUpdate(Time now);

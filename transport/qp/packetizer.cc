@@ -85,7 +85,7 @@ void Packetizer::EmitHeaders() {
     headers.reth.length = static_cast<uint32_t>(wqe.compare_add);
     headers.feth = FethOf(wqe.swap);
   }
-  wire::EmitHeaders(headers, out_);
+  core_.EmitHeaders(headers, out_);
 }
 
 MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {

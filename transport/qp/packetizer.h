@@ -45,7 +45,7 @@ class Packetizer {
   size_t size() const { return size_; }        // bytes, BTH to ICRC
   size_t payload() const { return payload_; }  // bytes
   // A MIDDLE packet whose neighbours differ in PSN and payload only. Never for
-  // XRC, whose MIDDLE packets have more headers.
+  // XRC and DC, whose MIDDLE packets have more headers.
   bool middle() const { return middle_; }
   // How many such packets fit the burst.
   size_t room() const { return burst_->Room(size_); }

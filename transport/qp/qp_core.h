@@ -12,6 +12,7 @@
 #include "transport/congestion/path.h"
 #include "transport/qp/attributes.h"
 #include "transport/qp/completion_counter.h"
+#include "transport/qp/header_front.h"
 #include "transport/qp/receive_queue.h"
 #include "transport/qp/send_queue.h"
 #include "wire/opcode.h"
@@ -43,6 +44,12 @@ struct QpCore {
   // kOk completes with WcStatus::kMwBindError.
   MemoryStatus ExecuteLocal(const SendWqe& wqe);
 
+  // Writes the headers of a packet, and the service's own if it has one.
+  size_t EmitHeaders(const wire::Headers& headers, uint8_t* out) const {
+    return front == nullptr ? wire::EmitHeaders(headers, out)
+                            : front->Emit(headers, out);
+  }
+
   QpConfig config;
   QpAttributes attributes;
   QpCounters counters;
@@ -50,7 +57,8 @@ struct QpCore {
   SendQueue send_queue;
   std::unique_ptr<ReceiveQueue> receive_queue;              // null with an SRQ
   std::unique_ptr<CompletionCounters> completion_counters;  // null: none
-  const wire::Transport transport;  // transport bits of BTH opcodes
+  const HeaderFront* front = nullptr;  // null: no header of its own
+  const wire::Transport transport;     // transport bits of BTH opcodes
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
 

@@ -10,8 +10,8 @@
 namespace transport {
 
 QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config,
-                     wire::Transport transport)
-    : EndpointQp(config.qpn),
+                     wire::Transport transport, uint32_t number)
+    : EndpointQp(number),
       endpoint_(endpoint),
       core_(config, transport),
       receiver_(core_) {
@@ -177,8 +177,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
   const bool from_anybody =
       is_datagram() && packet.transport() == wire::Transport::kUd;
   if (received.origin == Origin::kElsewhere && !from_anybody) {
-    ++counters.dropped_source;
-    return false;
+    return AdmitElsewhere(packet);
   }
   if (!PkeyMatches(packet)) {
     ++counters.dropped_pkey;
@@ -188,6 +187,15 @@ bool QueuePair::Admit(const Received& received, Time now) {
   if (received.origin != Origin::kPeerPort) return AdmitPort(received, now);
   peer_port_.Heard(now);
   return true;
+}
+
+bool QueuePair::AdmitElsewhere(const wire::PacketView& packet) {
+  QpCounters& counters = core_.counters;
+  const bool takes =
+      packet.transport() == core_.transport && TakesFromAnybody(packet);
+  if (takes && PkeyMatches(packet)) return true;
+  ++(takes ? counters.dropped_pkey : counters.dropped_source);
+  return false;
 }
 
 bool QueuePair::AdmitPort(const Received& received, Time now) {

@@ -93,9 +93,13 @@ class QueuePair : public EndpointQp {
 
  protected:
   // Registers with `endpoint`, which outlives it. State RESET. `transport`: its
-  // bits in BTH opcodes.
+  // bits in BTH opcodes. `number`: its number on the wire, if that is not
+  // `config.qpn`, which completions and memory windows name.
   QueuePair(Endpoint& endpoint, const QpConfig& config,
-            wire::Transport transport);
+            wire::Transport transport, uint32_t number);
+  QueuePair(Endpoint& endpoint, const QpConfig& config,
+            wire::Transport transport)
+      : QueuePair(endpoint, config, transport, config.qpn) {}
   // A derived class calls this in its destructor, while its virtual methods
   // work.
   void EnterReset();
@@ -141,6 +145,11 @@ class QueuePair : public EndpointQp {
   virtual bool OnResponse(const Received& received, Time now) = 0;
   // A CNP arrived.
   virtual void OnNotification(Time /*now*/) {}
+  // Whether it takes this packet, of its own service, from any address. UD
+  // always does.
+  virtual bool TakesFromAnybody(const wire::PacketView& /*packet*/) const {
+    return false;
+  }
   // Whether the packet is the next request, or a response to something
   // outstanding.
   virtual bool IsExpected(const wire::PacketView& packet) const = 0;
@@ -166,6 +175,10 @@ class QueuePair : public EndpointQp {
   // on failure.
   virtual Interests TransmitService(Time now, const TransmitTurn& turn,
                                     Burst* burst) = 0;
+
+  // Derives flow and path from attributes().av. May throw std::bad_alloc, but
+  // not if that path has a member already.
+  void JoinPath();
 
   // Handles what the service reported in QpCore. True if the state has changed.
   bool ActOnFindings(Time now) {
@@ -210,8 +223,6 @@ class QueuePair : public EndpointQp {
   int CheckValues(const QpAttributes& attributes, uint32_t mask,
                   QpState to) const;
   void Assign(const QpAttributes& attributes, uint32_t mask);
-  // Derives flow and path from attributes().av.
-  void JoinPath();
   void LeavePath();
 
   // Checks of PostSend and CheckSend that the send queue cannot make. 0 or
@@ -224,6 +235,8 @@ class QueuePair : public EndpointQp {
     return packet.bth().pkey == wire::kDefaultPkey ||
            wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey);
   }
+  // Handles a packet that is not from a peer's address.
+  bool AdmitElsewhere(const wire::PacketView& packet);
   // Handles a packet whose port is not the pinned one.
   bool AdmitPort(const Received& received, Time now);
   void NoteCongestion(const Received& received, Time now);

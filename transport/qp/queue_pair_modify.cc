@@ -47,7 +47,8 @@ int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
   };
   if (bad(kQpCurState, a.current_state != state()) ||
       bad(kQpPkeyIndex, a.pkey_index != kPkeyIndex) ||
-      bad(kQpPort, a.port_num != kPort) || bad(kQpAv, !IsUsable(a.av)) ||
+      bad(kQpPort, a.port_num != kPort) ||
+      bad(kQpAv, TraitsOf(config().type).av_is_peer && !IsUsable(a.av)) ||
       bad(kQpPathMtu, !IsMtu(a.path_mtu)) ||
       bad(kQpTimeout, a.timeout > kMaxTimeout) ||
       bad(kQpRetryCnt, a.retry_cnt > kMaxRetry) ||
@@ -109,7 +110,7 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
     if (to == QpState::kErr) return EnterError(now);
     if (to == QpState::kReset) return EnterReset();
     core_.attributes.state = to;
-    if ((mask & kQpAv) != 0) {
+    if ((mask & kQpAv) != 0 && TraitsOf(config().type).av_is_peer) {
       JoinPath();
       if (from == QpState::kSqd) OnOtherPath();
     }

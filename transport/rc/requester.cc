@@ -13,12 +13,24 @@ void Requester::Start(Time now) {
 }
 
 void Requester::Stop() {
+  Forget();
+  reads_.Clear();
+  phase_ = {};
+}
+
+void Requester::ChangePeer(uint32_t first_psn) {
+  assert(snd_.una == snd_.max && reads_.empty());
+  Forget();
+  snd_.initial_psn = first_psn;
+  snd_.mtu = core_.attributes.path_mtu;
+}
+
+void Requester::Forget() {
   flight_.Leave(path());
   // Reports still say where it stood.
   snd_ = {.initial_psn = snd_.initial_psn,
           .nxt_index = queue().head(),
           .begun = queue().head()};
-  reads_.Clear();
   missing_.reset();
   peer_ = {};
   plan_ = {};
@@ -28,7 +40,6 @@ void Requester::Stop() {
   failures_ = {};
   acks_ = {};
   retries_ = {};
-  phase_ = {};
   hints_ = {};
   rnr_until_ = kNever;
 }
@@ -87,7 +98,7 @@ void Requester::RunLocalWorkOnce(Time now) {
       Fail(failures_.nak_status, now);
       return;
     }
-    if (failures_.local_index == head) {
+    if (failures_.local_index == head && failures_.is_local()) {
       Fail(failures_.local_status, now);
       return;
     }

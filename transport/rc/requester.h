@@ -65,6 +65,14 @@ class Requester {
   void Start(Time now);
   // To RESET or ERR: gives back what is in flight, forgets all sequence state.
   void Stop();
+  // There is another peer: what is sent next has PSN `first_psn`. Nothing may
+  // be outstanding, and the path is still that of the old peer.
+  void ChangePeer(uint32_t first_psn);
+  // Work requests from `index` on wait. Those before end as if nothing followed
+  // them.
+  void HoldAt(uint64_t index) {
+    if (!failures_.is_local()) failures_.local_index = index;
+  }
   // State SQD entered or left.
   void Drain(Time now);
   void Resume(Time now);
@@ -145,13 +153,18 @@ class Requester {
   };
   // Failures that wait for what is before them. kNoSequence: there is none.
   struct PendingFailures {
-    uint64_t local_index = kNoSequence;  // work request that failed here
-    uint64_t nak_seq = kNoSequence;      // a NAK that ends the connection
+    // Work request that failed here, or that is held (HoldAt).
+    uint64_t local_index = kNoSequence;
+    uint64_t nak_seq = kNoSequence;  // a NAK that ends the connection
     WcStatus local_status = WcStatus::kSuccess;
     WcStatus nak_status = WcStatus::kSuccess;
+
+    bool is_local() const { return local_status != WcStatus::kSuccess; }
   };
 
   // --- requester.cc
+  // Forgets all that belongs to one connection.
+  void Forget();
   // Completes the oldest work request with `status`; the queue pair goes to
   // the error state. Callers return at once.
   void Fail(WcStatus status, Time now);
@@ -342,12 +355,13 @@ class Requester {
   FlightAccount flight_;
   MessageCredits credits_;
   RoundTripSample rtt_;
-  PendingFailures failures_;
-  AckRequests acks_;
+  // Saves memory per queue pair: the small members use its padding.
+  [[no_unique_address]] PendingFailures failures_;
   RetryBudget retries_;
   Phase phase_;
   TurnHints hints_;
-  bool busy_ = false;        // inside an event that ends with RunLocalWork
+  bool busy_ = false;  // inside an event that ends with RunLocalWork
+  AckRequests acks_;
   Time rnr_until_ = kNever;  // waiting after an RNR NAK
 };
 

@@ -186,7 +186,10 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     const SendWqe& wqe = queue().at(head);
     if (wqe.end() > to) break;
     // It had arrived before it failed here.
-    if (head == failures_.local_index) failures_.local_index = kNoSequence;
+    if (head == failures_.local_index) {
+      failures_.local_index = kNoSequence;
+      failures_.local_status = WcStatus::kSuccess;
+    }
     snd_.una = wqe.end();
     if (snd_.nxt_index <= head) {
       snd_.nxt = snd_.una;

@@ -13,7 +13,7 @@ LossDetector::Conditions Requester::TimerConditions() const {
           .qpn = core_.config.qpn,
           .may_probe_early = !flight_.LimitedToShare() &&
                              failures_.nak_seq == kNoSequence &&
-                             failures_.local_index == kNoSequence};
+                             !failures_.is_local()};
 }
 
 Time Requester::ArmedTimeout() const {
@@ -85,7 +85,7 @@ void Requester::OnProbe(Time now) {
   const bool filled_gap_alone = plan_.FilledGapAlone(snd_.una);
   if (filled_gap_alone) peer_.OnGapFilledAlone();
   if (loss_.probes() > 1 || filled_gap_alone || waits_for_answer ||
-      failures_.local_index != kNoSequence) {
+      failures_.is_local()) {
     Rewind();
     return;
   }

@@ -149,7 +149,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   uint8_t* out = burst->Reserve(header_bytes + bytes + headers.bth.pad_count +
                                 wire::kIcrcSize);
   if (out == nullptr) return false;
-  wire::EmitHeaders(headers, out);
+  core_.EmitHeaders(headers, out);
   std::optional<uint32_t> icrc;
   if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
@@ -248,7 +248,7 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
   uint8_t* out = burst->Reserve(
       wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
   if (out == nullptr) return false;
-  wire::EmitHeaders(headers, out);
+  core_.EmitHeaders(headers, out);
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
@@ -261,9 +261,10 @@ bool Responder::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
   wire::Headers headers = ResponseHeaders(wire::Operation::kAcknowledge, psn);
   headers.aeth.syndrome = syndrome;
   headers.aeth.msn = ack_msn & wire::kPsnMask;
-  uint8_t* out = burst->Reserve(wire::kAcknowledgeSize);
+  uint8_t* out = burst->Reserve(
+      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
   if (out == nullptr) return false;
-  wire::EmitHeaders(headers, out);
+  core_.EmitHeaders(headers, out);
   burst->Commit();
   return true;
 }

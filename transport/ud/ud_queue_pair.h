@@ -22,10 +22,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/qp/destinations.h"
 #include "transport/qp/packetizer.h"
 #include "transport/qp/queue_pair.h"
 #include "transport/qp/tso_headers.h"
-#include "transport/ud/destinations.h"
 
 namespace transport {
 

@@ -13,7 +13,7 @@
 #include "transport/testing/bring_up.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
-#include "transport/ud/destinations.h"
+#include "transport/qp/destinations.h"
 #include "wire/bytes.h"
 #include "wire/ethernet.h"
 #include "wire/grh.h"

@@ -1,6 +1,7 @@
-// The destinations of a UD queue pair, each with its flow and its path.
-#ifndef TRANSPORT_UD_DESTINATIONS_H_
-#define TRANSPORT_UD_DESTINATIONS_H_
+// The destinations of a queue pair whose work requests name them (UD, DCI),
+// each with its flow and its path.
+#ifndef TRANSPORT_QP_DESTINATIONS_H_
+#define TRANSPORT_QP_DESTINATIONS_H_
 
 #include <cstddef>
 #include <functional>
@@ -72,4 +73,4 @@ class Destinations {
 
 }  // namespace transport
 
-#endif  // TRANSPORT_UD_DESTINATIONS_H_
+#endif  // TRANSPORT_QP_DESTINATIONS_H_

@@ -1,4 +1,4 @@
-#include "transport/ud/destinations.h"
+#include "transport/qp/destinations.h"
 
 #include <algorithm>
 #include <new>

@@ -1,0 +1,160 @@
+#include "transport/dc/dc_connection.h"
+
+#include <new>
+
+#include "transport/dc/dc_connections.h"
+#include "wire/dc.h"
+#include "wire/psn.h"
+
+namespace transport {
+
+DcConnection::DcConnection(Endpoint& endpoint, const QpConfig& config,
+                           uint32_t number, DcConnections& owner)
+    : QueuePair(endpoint, config, wire::Transport::kDc, number),
+      owner_(owner),
+      responder_(core(), receiver(), endpoint.arena_pool()) {
+  core().front = this;
+}
+
+DcConnection::~DcConnection() { EnterReset(); }
+
+void DcConnection::Accept(const QpAttributes& target, const Received& connect,
+                          uint32_t session, uint16_t source_port) {
+  const wire::PacketView& packet = *connect.packet;
+  const wire::DcEth dc = packet.dceth();
+  connect_psn_ = packet.bth().psn;
+  port_ = connect.datagram->source_port;
+  QpAttributes& own = core().attributes;
+  own = target;
+  own.state = QpState::kRts;
+  own.av.source = connect.datagram->destination;
+  own.av.destination = connect.datagram->source;
+  own.av.source_port = source_port;
+  own.dest_qpn = dc.src_qpn;
+  own.rq_psn = wire::PsnAdd(connect_psn_, 1);
+  own.max_dest_rd_atomic = 0;
+  dceth_ = {.src_qpn = qpn(),
+            .initiator_session = dc.initiator_session,
+            .responder_session = session,
+            .dct = config().qpn};
+  JoinPath();
+  StartReceiving();
+  answer_due_ = true;
+}
+
+bool DcConnection::IsCopy(const Received& connect) const {
+  const wire::DcEth dc = connect.packet->dceth();
+  return !dead() && connect.packet->bth().psn == connect_psn_ &&
+         connect.datagram->source_port == port_ && dc.dct == dceth_.dct &&
+         dc.initiator_session == dceth_.initiator_session;
+}
+
+bool DcConnection::TakesEarly(const Received& data) const {
+  return data.datagram->source_port == port_ && IsMine(*data.packet);
+}
+
+bool DcConnection::IsMine(const wire::PacketView& packet) const {
+  const wire::DcEth dc = packet.dceth();
+  return dc.version == wire::kDcVersion && dc.from_initiator &&
+         dc.src_qpn == initiator() && dc.dct == dceth_.dct &&
+         dc.initiator_session == dceth_.initiator_session &&
+         (dc.responder_session == dceth_.responder_session ||
+          (dc.responder_session == wire::kNoDcSession &&
+           packet.bth().dest_qpn != qpn()));
+}
+
+void DcConnection::Close(Time now) {
+  QpAttributes attributes;
+  attributes.state = QpState::kErr;
+  Modify(attributes, kQpState, now);
+}
+
+void DcConnection::OnError() {
+  answer_due_ = false;
+  responder_.OnError();
+}
+
+void DcConnection::ReportService(QpReport* report) const {
+  report->expected_psn = responder_.expected_psn();
+}
+
+bool DcConnection::AllocateReadResources() {
+  core().attributes.max_dest_rd_atomic = kReadResources;
+  try {
+    responder_.ResizeResources();
+  } catch (const std::bad_alloc&) {
+    core().attributes.max_dest_rd_atomic = 0;
+    return false;
+  }
+  return true;
+}
+
+bool DcConnection::OnRequest(const Received& received, Time now) {
+  const wire::PacketView& packet = *received.packet;
+  QpCounters& counters = core().counters;
+  if (!IsMine(packet)) {  // of an earlier session
+    ++counters.dropped_window;
+    return false;
+  }
+  if (received.datagram->source_port != port_) {
+    ++counters.dropped_port;
+    return false;
+  }
+  if (packet.operation() == wire::Operation::kConnect) {
+    ++counters.dropped_type;
+    return false;
+  }
+  // Without memory the initiator sends it again.
+  const RequestKind kind = KindOf(packet.operation());
+  if ((kind == RequestKind::kRead || kind == RequestKind::kAtomic) &&
+      attributes().max_dest_rd_atomic == 0 && !AllocateReadResources()) {
+    ++counters.dropped_window;
+    return false;
+  }
+  // Early data prove nothing.
+  if (packet.dceth().responder_session == dceth_.responder_session) {
+    owner_.OnUsed(this, now);
+  }
+  return responder_.OnRequest(packet, now);
+}
+
+bool DcConnection::OnResponse(const Received& /*received*/, Time /*now*/) {
+  ++core().counters.dropped_type;
+  return false;
+}
+
+bool DcConnection::IsExpected(const wire::PacketView& packet) const {
+  return packet.info().is_request && IsMine(packet) &&
+         responder_.IsExpected(packet);
+}
+
+bool DcConnection::IsWithinWindow(const wire::PacketView& packet) const {
+  return packet.info().is_request && IsMine(packet) &&
+         responder_.IsWithinWindow(packet);
+}
+
+Interests DcConnection::TakeServiceInterests(Time now) {
+  Interests want = responder_.GetInterests(now);
+  if (answer_due_) want.wants |= Interests::kAcks;
+  return want;
+}
+
+Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
+                                        Burst* burst) {
+  if (answer_due_) {
+    if (uint8_t* const out = burst->Reserve(wire::kDcAnswerPacketSize)) {
+      wire::EmitDcAnswer({.dest_qpn = initiator(), .psn = connect_psn_}, dceth_,
+                         out);
+      burst->Commit();
+      answer_due_ = false;
+    }
+  }
+  responder_.Transmit(now, burst, turn.acks_only);
+  return TakeServiceInterests(now);
+}
+
+size_t DcConnection::Emit(const wire::Headers& headers, uint8_t* out) const {
+  return wire::EmitDcHeaders(headers, dceth_, out);
+}
+
+}  // namespace transport

@@ -1,0 +1,112 @@
+// The connections of all DC targets of a lane.
+//
+// A CONNECT proves little: its key is the same for all initiators, and often a
+// constant of the program. Its source address may be forged, and the answer
+// goes to that address alone. So:
+//
+// - A second CONNECT of one initiator makes a second connection. The first one
+//   ends when data come on the second, which prove that their sender has got
+//   the answer.
+// - Connections that wait for data are limited for each address. A CONNECT
+//   beyond that is dropped, and so is one beyond kMost connections, unless
+//   the connection that was used least recently has been idle for kIdle, which
+//   is then closed. Nobody else's connection ends.
+// - Sessions and numbers are random, and a connection accepts one UDP source
+//   port, that of its CONNECT.
+//
+// A CONNECT that is not accepted is not answered.
+#ifndef TRANSPORT_DC_DC_CONNECTIONS_H_
+#define TRANSPORT_DC_DC_CONNECTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/hash/hash.h"
+#include "transport/base/types.h"
+#include "transport/dc/dc_connection.h"
+#include "transport/dc/dc_lane.h"
+#include "transport/endpoint/endpoint.h"
+
+namespace transport {
+
+class DctQueuePair;
+
+// Guarded by the lane's lock.
+class DcConnections {
+ public:
+  static constexpr size_t kMost = 4096;
+  // An initiator that was idle for half of this connects anew (DciQueuePair).
+  static constexpr Time kIdle = 2 * kSecond;
+  // Without data yet, of one address.
+  static constexpr size_t kMostWaiting = 1024;
+
+  // Both outlive it. Targets must be destroyed before. `most`: connections at a
+  // time.
+  DcConnections(Endpoint& endpoint, DcLane& lane, size_t most = kMost)
+      : endpoint_(endpoint), lane_(lane), most_(most) {}
+  ~DcConnections();
+  DcConnections(const DcConnections&) = delete;
+  DcConnections& operator=(const DcConnections&) = delete;
+
+  DcLane& lane() { return lane_; }
+  size_t size() const { return by_use_.size(); }
+
+  // --- Calls by a target: a CONNECT to it with the right key, or data that
+  // name it instead of a connection.
+  void OnConnect(DctQueuePair& target, const Received& connect, Time now);
+  void OnEarlyData(const Received& data, Time now);
+  // It does not receive any more. Receives in use are flushed at `now`, or
+  // dropped if there is none.
+  void CloseAll(const DctQueuePair& target, std::optional<Time> now);
+
+  // --- Calls by a connection: data have come on it, from who has got the
+  // answer.
+  void OnUsed(DcConnection* connection, Time now);
+
+ private:
+  struct Peer {
+    wire::IpAddress address;
+    uint32_t initiator = 0;
+
+    bool operator==(const Peer&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const Peer& peer) {
+      return H::combine(std::move(h), peer.address, peer.initiator);
+    }
+  };
+
+  static Peer PeerOf(const DcConnection& connection) {
+    return {connection.peer(), connection.initiator()};
+  }
+  // Whether another connection from `address` may be made. May close one.
+  bool MakeSpace(const wire::IpAddress& address, Time now);
+  void Open(DctQueuePair& target, const Received& connect, Time now);
+  void ForgetWaiting(DcConnection* connection);
+  void Close(DcConnection* connection, Time now);
+  void Remove(DcConnection* connection);
+  uint32_t NewSession();
+
+  Endpoint& endpoint_;
+  DcLane& lane_;
+  const size_t most_;
+  // The one that was used last comes first.
+  std::list<std::unique_ptr<DcConnection>> by_use_;
+  // Not Abseil's maps: they break if an allocation throws.
+  std::unordered_map<Peer, std::vector<DcConnection*>, absl::Hash<Peer>>
+      by_peer_;
+  // Without data yet, the oldest first.
+  std::unordered_map<wire::IpAddress, std::deque<DcConnection*>,
+                     absl::Hash<wire::IpAddress>>
+      waiting_;
+  uint32_t last_session_ = wire::kNoDcSession;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_DC_DC_CONNECTIONS_H_

@@ -1,0 +1,287 @@
+#include "transport/dc/dci_queue_pair.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "transport/qp/send_operation.h"
+#include "wire/aeth.h"
+#include "wire/dc.h"
+#include "wire/psn.h"
+
+namespace transport {
+namespace {
+
+bool IsLocal(SendOpcode opcode) {
+  return GetSendOperation(opcode).kind == SendKind::kLocal;
+}
+
+}  // namespace
+
+DciQueuePair::DciQueuePair(Endpoint& endpoint, const QpConfig& config,
+                           DcLane& lane)
+    : QueuePair(endpoint, config, wire::Transport::kDc),
+      lane_(lane),
+      mask_(std::bit_ceil(std::max(config.capacity.max_send_wr, 1u)) - 1),
+      targets_(std::make_unique_for_overwrite<Target[]>(mask_ + 1)),
+      destinations_(endpoint),
+      requester_(core()) {
+  core().front = this;
+}
+
+DciQueuePair::~DciQueuePair() { EnterReset(); }
+
+// --- States.
+
+void DciQueuePair::StartSending(Time now) {
+  requester_.Start(now);
+  phase_ = Phase::kIdle;
+  held_ = core().send_queue.head();
+}
+
+void DciQueuePair::OnError() {
+  requester_.Stop();
+  phase_ = Phase::kStopped;
+}
+
+void DciQueuePair::OnReset() {
+  OnError();
+  current_ = {};
+  destinations_.Clear();
+}
+
+void DciQueuePair::ReportService(QpReport* report) const {
+  report->send_psn = requester_.send_psn();
+  report->unacked_psn = requester_.unacked_psn();
+}
+
+// --- Work requests.
+
+int DciQueuePair::CheckServiceFields(const SendRequest& request) const {
+  if ((request.flags & kSendIpChecksum) != 0) return EINVAL;
+  if (IsLocal(request.opcode)) return 0;
+  const bool addressed =
+      request.ah != nullptr && request.remote_qpn <= wire::kQpnMask &&
+      !request.ah->destination.is_unspecified() &&
+      !request.ah->destination.is_multicast() &&
+      request.ah->source.is_v4() == request.ah->destination.is_v4();
+  return addressed ? 0 : EINVAL;
+}
+
+int DciQueuePair::PrepareServiceFields(const SendRequest& request) {
+  next_target_ = {};
+  if (IsLocal(request.opcode)) return 0;
+  if (destinations_.full()) {
+    destinations_.Tidy([this](const auto& in_use) {
+      const SendQueue& queue = core().send_queue;
+      for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
+        if (TargetOf(i).to != nullptr) in_use(TargetOf(i).to);
+      }
+      if (current_.to != nullptr) in_use(current_.to);
+    });
+  }
+  next_target_ = {.to = destinations_.Find(*request.ah, request.via),
+                  .key = request.dc_access_key,
+                  .dct = request.remote_qpn};
+  return next_target_.to != nullptr ? 0 : ENOMEM;
+}
+
+void DciQueuePair::StoreServiceFields(const SendRequest& /*request*/) {
+  TargetOf(core().send_queue.tail() - 1) = next_target_;
+}
+
+void DciQueuePair::OnPosted(Time now) { requester_.OnPosted(now); }
+
+void DciQueuePair::ForEachAddress(const VisitAddress& visit) const {
+  QueuePair::ForEachAddress(visit);
+  const SendQueue& queue = core().send_queue;
+  for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
+    if (TargetOf(i).to != nullptr) visit(TargetOf(i).to->flow.av);
+  }
+}
+
+// --- Connecting.
+
+void DciQueuePair::ExtendHeld() {
+  const SendQueue& queue = core().send_queue;
+  held_ = std::max(held_, queue.head());
+  while (held_ < queue.tail() &&
+         (TargetOf(held_).to == nullptr ||
+          (phase_ == Phase::kOpen && TargetOf(held_) == current_))) {
+    ++held_;
+  }
+  requester_.HoldAt(held_);
+}
+
+bool DciQueuePair::NeedsConnection(Time now) const {
+  const SendQueue& queue = core().send_queue;
+  if (queue.empty() || TargetOf(queue.head()).to == nullptr) return false;
+  if (queue.head() == held_) return true;
+  // It is idle, and has been for long.
+  return phase_ == Phase::kOpen && now - heard_ >= kIdle &&
+         requester_.unacked_psn() == requester_.send_psn();
+}
+
+void DciQueuePair::BeginConnecting(Time now) {
+  const uint32_t psn = requester_.send_psn();
+  requester_.ChangePeer(wire::PsnAdd(psn, 1));
+  held_ = core().send_queue.head();
+  requester_.HoldAt(held_);
+  current_ = TargetOf(held_);
+  core().attributes.av = current_.to->flow.av;
+  core().attributes.dest_qpn = wire::kNoDcQpn;
+  JoinPath();  // `current_.to` is a member of the path
+  const uint32_t last = dceth_.initiator_session;
+  dceth_ = {.from_initiator = true,
+            .src_qpn = qpn(),
+            .initiator_session = lane_.Random() & wire::kQpnMask,
+            .responder_session = wire::kNoDcSession,
+            .dct = current_.dct};
+  while (dceth_.initiator_session == last ||
+         dceth_.initiator_session == wire::kNoDcSession) {
+    dceth_.initiator_session = (dceth_.initiator_session + 1) & wire::kQpnMask;
+  }
+  phase_ = Phase::kConnecting;
+  const Time timeout = wire::AckTimeoutNanos(core().attributes.timeout);
+  attempt_ = {.psn = psn,
+              .due = true,
+              .repeat_after = core().path->ProbeTimeout(),
+              .timeout_at = timeout == 0 ? kNever : now + timeout};
+}
+
+void DciQueuePair::OnConnectTimer(Time now) {
+  if (now >= attempt_.timeout_at) {
+    ++core().counters.timeouts;
+    if (!attempt_.retries.Spend(core().attributes.retry_cnt)) {
+      ++core().counters.retries_exceeded;
+      OnError();
+      core().CompleteSend(WcStatus::kRetryExceeded, now);
+      core().Fail();
+      return;
+    }
+    attempt_.timeout_at =
+        now + wire::AckTimeoutNanos(core().attributes.timeout);
+    attempt_.due = true;
+  } else if (now >= attempt_.repeat_at) {
+    ++core().counters.probes;
+    attempt_.due = true;
+  }
+}
+
+Interests DciQueuePair::ConnectInterests() const {
+  Interests want;
+  if (attempt_.due) want.wants = Interests::kAcks;
+  want.deadline = std::min(attempt_.repeat_at, attempt_.timeout_at);
+  return want;
+}
+
+void DciQueuePair::TransmitConnect(Time now, Burst* burst) {
+  uint8_t* const out = burst->Reserve(wire::kDcConnectSize);
+  if (out == nullptr) return;
+  wire::EmitDcConnect(
+      {.dest_qpn = wire::kNoDcQpn, .ack_req = true, .psn = attempt_.psn},
+      dceth_, {.access_key = current_.key}, out);
+  burst->Commit();
+  attempt_.due = false;
+  attempt_.repeat_at = now + attempt_.repeat_after;
+  attempt_.repeat_after = std::min(2 * attempt_.repeat_after, kLongestRepeat);
+}
+
+bool DciQueuePair::IsAnswer(const wire::PacketView& packet) const {
+  if (phase_ != Phase::kConnecting || !packet.is_dc_answer() ||
+      packet.bth().psn != attempt_.psn) {
+    return false;
+  }
+  const wire::DcEth dc = packet.dceth();
+  return dc.version == wire::kDcVersion && !dc.from_initiator &&
+         dc.src_qpn != 0 && dc.src_qpn != wire::kNoDcQpn &&
+         dc.initiator_session == dceth_.initiator_session &&
+         dc.responder_session != 0 &&
+         dc.responder_session != wire::kNoDcSession && dc.dct == current_.dct;
+}
+
+bool DciQueuePair::IsOfConnection(const wire::PacketView& packet) const {
+  if (phase_ != Phase::kOpen || packet.is_dc_answer()) return false;
+  const wire::DcEth dc = packet.dceth();
+  return dc.version == wire::kDcVersion && !dc.from_initiator &&
+         dc.src_qpn == attributes().dest_qpn &&
+         dc.initiator_session == dceth_.initiator_session &&
+         dc.responder_session == dceth_.responder_session &&
+         dc.dct == current_.dct &&
+         // A target that cannot accept a CONNECT: nothing to RC.
+         !(packet.info().Has(wire::kAeth) &&
+           packet.aeth().syndrome == wire::kDcAnswerSyndrome);
+}
+
+// --- Packets.
+
+bool DciQueuePair::OnRequest(const Received& /*received*/, Time /*now*/) {
+  ++core().counters.dropped_type;
+  return false;
+}
+
+bool DciQueuePair::OnResponse(const Received& received, Time now) {
+  const wire::PacketView& packet = *received.packet;
+  if (IsAnswer(packet)) {
+    const wire::DcEth dc = packet.dceth();
+    core().attributes.dest_qpn = dc.src_qpn;
+    dceth_.responder_session = dc.responder_session;
+    phase_ = Phase::kOpen;
+    heard_ = now;
+    return true;
+  }
+  if (!IsOfConnection(packet)) {
+    ++core().counters.dropped_response;
+    return false;
+  }
+  if (!requester_.OnResponse(packet, now)) return false;
+  heard_ = now;
+  return true;
+}
+
+bool DciQueuePair::IsExpected(const wire::PacketView& packet) const {
+  return packet.info().is_response &&
+         (IsAnswer(packet) ||
+          (IsOfConnection(packet) && requester_.Answers(packet)));
+}
+
+void DciQueuePair::OnServiceTimer(Time now) {
+  if (phase_ == Phase::kConnecting) return OnConnectTimer(now);
+  requester_.OnTimer(now);
+}
+
+Interests DciQueuePair::TakeServiceInterests(Time now) {
+  if (phase_ == Phase::kStopped) return {};
+  if (phase_ != Phase::kConnecting) {
+    ExtendHeld();
+    if (NeedsConnection(now)) BeginConnecting(now);
+  }
+  return phase_ == Phase::kOpen         ? requester_.TakeInterests(now)
+         : phase_ == Phase::kConnecting ? ConnectInterests()
+                                        : Interests();
+}
+
+// A connection to another target begins between bursts (TakeServiceInterests):
+// `burst` is for the flow to this one.
+Interests DciQueuePair::TransmitService(Time now, const TransmitTurn& turn,
+                                        Burst* burst) {
+  switch (phase_) {
+    case Phase::kStopped:
+    case Phase::kIdle:
+      break;
+    case Phase::kConnecting:
+      if (attempt_.due) TransmitConnect(now, burst);
+      return ConnectInterests();
+    case Phase::kOpen:
+      ExtendHeld();
+      if (turn.acks_only) return requester_.TakeInterests(now);
+      return requester_.Transmit(now, turn, burst);
+  }
+  return {};
+}
+
+size_t DciQueuePair::Emit(const wire::Headers& headers, uint8_t* out) const {
+  return wire::EmitDcHeaders(headers, dceth_, out);
+}
+
+}  // namespace transport

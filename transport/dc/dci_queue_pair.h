@@ -1,0 +1,130 @@
+// The initiator of dynamic connections (DCI): an RC requester whose work
+// requests name their target, a DCT and its access key.
+//
+// It has one connection at a time. Work requests to the same target share it.
+// One to another target waits until all before it are complete. Then a CONNECT
+// goes to the new target, and the packets follow the answer. A lost CONNECT is
+// sent again as early as RC's probes, and costs a retry (retry_cnt) with each
+// local ACK timeout.
+//
+// Nothing tells an initiator that its target has evicted the connection. So it
+// connects anew after kIdle without an answer, before it sends (DcConnections).
+//
+// Its PSNs go on through all connections. A CONNECT takes one.
+#ifndef TRANSPORT_DC_DCI_QUEUE_PAIR_H_
+#define TRANSPORT_DC_DCI_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/dc/dc_lane.h"
+#include "transport/qp/destinations.h"
+#include "transport/qp/header_front.h"
+#include "transport/qp/queue_pair.h"
+#include "transport/rc/requester.h"
+#include "transport/rc/retry_budget.h"
+#include "wire/headers.h"
+
+namespace transport {
+
+class DciQueuePair final : public QueuePair, private HeaderFront {
+ public:
+  // An open connection that was not used for this long is not trusted.
+  static constexpr Time kIdle = kSecond;
+
+  // `lane` outlives it.
+  DciQueuePair(Endpoint& endpoint, const QpConfig& config, DcLane& lane);
+  ~DciQueuePair() override;
+
+  // --- EndpointQp. Visits the addresses of queued work requests, too.
+  void ForEachAddress(const VisitAddress& visit) const override;
+
+ private:
+  // Repeats of a CONNECT are at most this far apart.
+  static constexpr Time kLongestRepeat = 250 * kMillisecond;
+
+  // Target of a work request; `to` is null for local operations.
+  struct Target {
+    Destination* to = nullptr;
+    uint64_t key = 0;
+    uint32_t dct = 0;
+
+    bool operator==(const Target&) const = default;
+  };
+  enum class Phase : uint8_t {
+    kStopped,     // before RTS, and in ERR
+    kIdle,        // there is no connection
+    kConnecting,  // a CONNECT is to be sent, or has been sent
+    kOpen,
+  };
+  // While kConnecting.
+  struct Attempt {
+    uint32_t psn = 0;
+    bool due = false;          // to be sent
+    Time repeat_after = 0;     // doubles with each repeat
+    Time repeat_at = kNever;   // spends nothing
+    Time timeout_at = kNever;  // spends a retry
+    RetryBudget retries = {};
+  };
+
+  // --- QueuePair.
+  void StartReceiving() override {}
+  void StartSending(Time now) override;
+  // There is no SQD.
+  void Drain(Time now) override { requester_.Drain(now); }
+  void Resume(Time now) override { requester_.Resume(now); }
+  bool Drained() const override { return requester_.drained(); }
+  void OnError() override;
+  void OnReset() override;
+  void ReportService(QpReport* report) const override;
+  int CheckServiceFields(const SendRequest& request) const override;
+  int PrepareServiceFields(const SendRequest& request) override;
+  void StoreServiceFields(const SendRequest& request) override;
+  void OnPosted(Time now) override;
+  bool OnRequest(const Received& received, Time now) override;
+  bool OnResponse(const Received& received, Time now) override;
+  bool IsExpected(const wire::PacketView& packet) const override;
+  void OnServiceTimer(Time now) override;
+  Interests TakeServiceInterests(Time now) override;
+  Interests TransmitService(Time now, const TransmitTurn& turn,
+                            Burst* burst) override;
+
+  // --- HeaderFront.
+  size_t Emit(const wire::Headers& headers, uint8_t* out) const override;
+
+  Target& TargetOf(uint64_t index) { return targets_[index & mask_]; }
+  const Target& TargetOf(uint64_t index) const {
+    return targets_[index & mask_];
+  }
+  // Moves held_ over work requests that need no other connection.
+  void ExtendHeld();
+  // Whether the oldest work request needs a connection that is not there.
+  bool NeedsConnection(Time now) const;
+  void BeginConnecting(Time now);
+  void OnConnectTimer(Time now);
+  // Adds the CONNECT to `burst` if there is space.
+  void TransmitConnect(Time now, Burst* burst);
+  // The answer to the CONNECT that is under way.
+  bool IsAnswer(const wire::PacketView& packet) const;
+  // A packet of the open connection.
+  bool IsOfConnection(const wire::PacketView& packet) const;
+  Interests ConnectInterests() const;
+
+  DcLane& lane_;
+  const uint64_t mask_;
+  // A ring parallel to the send queue. Unused entries take no memory.
+  const std::unique_ptr<Target[]> targets_;
+  Destinations destinations_;
+  Target next_target_;  // of the request that is being queued
+  Phase phase_ = Phase::kStopped;
+  Target current_;     // of the connection, from kConnecting on
+  wire::DcEth dceth_;  // of the packets sent to it
+  Attempt attempt_;
+  Time heard_ = 0;     // last answer
+  uint64_t held_ = 0;  // the first work request for another connection
+  Requester requester_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_DC_DCI_QUEUE_PAIR_H_

@@ -1,0 +1,68 @@
+// The target of dynamic connections (DCT): accepts a CONNECT from anybody who
+// knows its access key, and has a DcConnection for each. It sends nothing
+// itself. Receives come from its SRQ, and complete with its number.
+//
+// A wrong key is counted (dc_key_violations) and not answered.
+#ifndef TRANSPORT_DC_DCT_QUEUE_PAIR_H_
+#define TRANSPORT_DC_DCT_QUEUE_PAIR_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "transport/dc/dc_connections.h"
+#include "transport/qp/queue_pair.h"
+
+namespace transport {
+
+class DctQueuePair final : public QueuePair, private EventSink {
+ public:
+  // `config` has an SRQ. `connections` outlives it.
+  DctQueuePair(Endpoint& endpoint, const QpConfig& config,
+               DcConnections& connections, uint64_t access_key);
+  ~DctQueuePair() override;
+
+  // --- Calls by DcConnections.
+  QpConfig ConnectionConfig();
+  // A CONNECT was dropped: there is no space.
+  void CountUnaccepted() { ++core().counters.dropped_window; }
+
+ private:
+  // --- QueuePair.
+  void StartReceiving() override {}
+  void StartSending(Time /*now*/) override {}
+  void Drain(Time /*now*/) override {}
+  void Resume(Time /*now*/) override {}
+  bool Drained() const override { return true; }
+  void OnError() override { connections_.CloseAll(*this, last_); }
+  void OnReset() override { connections_.CloseAll(*this, std::nullopt); }
+  void ReportService(QpReport* /*report*/) const override {}
+  void OnPosted(Time /*now*/) override {}
+  bool TakesFromAnybody(const wire::PacketView& packet) const override {
+    return packet.info().is_request;
+  }
+  bool OnRequest(const Received& received, Time now) override;
+  bool OnResponse(const Received& received, Time now) override;
+  bool IsExpected(const wire::PacketView& /*packet*/) const override {
+    return false;
+  }
+  void OnServiceTimer(Time /*now*/) override {}
+  Interests TakeServiceInterests(Time /*now*/) override { return {}; }
+  Interests TransmitService(Time /*now*/, const TransmitTurn& /*turn*/,
+                            Burst* /*burst*/) override {
+    return {};
+  }
+
+  // --- EventSink, of the connections.
+  void OnQpEvent(QueuePair& connection, QpEvent event) override;
+
+  // A CONNECT that says what it must.
+  static bool IsConnect(const wire::PacketView& packet);
+
+  DcConnections& connections_;
+  const uint64_t access_key_;
+  Time last_ = 0;  // of the last packet
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_DC_DCT_QUEUE_PAIR_H_
