@@ -1,15 +1,14 @@
 #include "rxe_user/base/nat_routes.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
 #include <utility>
 
-#include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/settings.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user {
@@ -84,21 +83,10 @@ class Routes {
   std::vector<wire::IpAddress> peers_;  // newest first
 };
 
-bool ReadNatMode() {
-  const char* const value = Environment("RXE_USER_NAT");
-  if (value == nullptr || *value == '\0' || std::strcmp(value, "0") == 0) {
-    return false;
-  }
-  if (std::strcmp(value, "1") == 0) return true;
-  WarnOnceAbout("RXE_USER_NAT", std::string("RXE_USER_NAT is '") + value +
-                                    "', neither 0 nor 1: ignored");
-  return false;
-}
-
 }  // namespace
 
 bool NatMode() {
-  static const bool on = ReadNatMode();
+  static const bool on = IsOn("RXE_USER_NAT");
   return on;
 }
 

@@ -1,5 +1,7 @@
 #include "rxe_user/base/settings.h"
 
+#include <cstring>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/environment.h"
@@ -29,11 +31,24 @@ int Number(const char* variable, const char* what, int least, int most,
 
 }  // namespace
 
+bool IsOn(const char* variable) {
+  const char* const value = Environment(variable);
+  if (value == nullptr || *value == '\0' || std::strcmp(value, "0") == 0) {
+    return false;
+  }
+  if (std::strcmp(value, "1") == 0) return true;
+  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value,
+                                       "', neither 0 nor 1: ignored"));
+  return false;
+}
+
 transport::Time HelperSpin() {
   return Number("RXE_USER_SPIN_US", "microseconds", 0, kMostSpinUs, 0) *
          transport::kMicrosecond;
 }
 
 int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
+
+bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
 }  // namespace rxe_user

@@ -6,14 +6,20 @@
 
 namespace rxe_user {
 
-// The defaults are 0 and 1. A wrong value is ignored, with one line on stderr.
+// A wrong value is ignored, with one line on stderr.
 // Thread: any, while no thread changes the environment.
 
 // RXE_USER_SPIN_US, in nanoseconds: how long the helper thread busy-polls after
-// each packet.
+// each packet. Default 0.
 transport::Time HelperSpin();
-// RXE_USER_LANES: the number of lanes of an engine, up to kMaxLanes.
+// RXE_USER_LANES: the number of lanes of an engine, up to kMaxLanes. Default 1.
 int LaneCount();
+// RXE_USER_MLX5: programs take every device for an mlx5 device
+// (docs/mlx5dv.md). Default off.
+bool AllMlx5();
+
+// Whether the value of `variable` is 1. Unset, empty and 0: false.
+bool IsOn(const char* variable);
 
 }  // namespace rxe_user
 

@@ -90,5 +90,22 @@ TEST(LaneCount, WarnsOfAWrongValueOnce) {
             "16: ignored\n");
 }
 
+TEST(AllMlx5, FollowsTheEnvironment) {
+  const auto with = [](const char* value) {
+    return With("RXE_USER_MLX5", value, AllMlx5);
+  };
+  EXPECT_FALSE(AllMlx5());
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with(""));
+  EXPECT_FALSE(with("0"));
+  EXPECT_TRUE(with("1"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with("yes"));
+  EXPECT_FALSE(with("yes"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "rxe_user: RXE_USER_MLX5 is 'yes', neither 0 nor 1: ignored\n");
+}
+
 }  // namespace
 }  // namespace rxe_user

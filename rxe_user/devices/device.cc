@@ -23,6 +23,7 @@
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/only_one.h"
+#include "rxe_user/base/settings.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
@@ -104,6 +105,7 @@ Device MakeDevice(const Interface& interface, std::string name, uint64_t guid) {
 struct Option {
   std::string name;
   std::string value;
+  bool has_value;
 };
 
 struct Choice {
@@ -132,7 +134,8 @@ Choice ParseChoice(absl::string_view entry, int line) {
   if (named) choice.name = name;
   for (size_t i = 1; i < parts.size(); ++i) {
     auto [option, value] = Halves(parts[i]);
-    choice.options.push_back({std::move(option), std::move(value)});
+    choice.options.push_back({std::move(option), std::move(value),
+                              absl::StrContains(parts[i], '=')});
   }
   return choice;
 }
@@ -178,6 +181,31 @@ std::string Problem(const DeviceConfig& config, int line,
   if (config.file.empty()) return absl::StrCat("RXE_USER_DEVICES: ", quoted);
   return absl::StrCat("RXE_USER_DEVICES: line ", line, " of ", config.file,
                       ": ", unquoted);
+}
+
+// Applies an option of an entry to `device`. Returns the text of an error,
+// empty if there is none.
+std::string Apply(const Option& option, const std::string& netdev,
+                  Device* device) {
+  if (option.name == "mlx5") {
+    if (option.has_value) return "option 'mlx5' has no value";
+    device->mlx5 = true;
+    return "";
+  }
+  if (option.name != "public") {
+    return absl::StrCat("there is no option '", option.name, "'");
+  }
+  const std::optional<wire::IpAddress> known =
+      wire::IpAddress::Parse(option.value);
+  if (!known.has_value() || known->is_unspecified() || known->is_multicast() ||
+      IsLinkLocal(*known)) {
+    return absl::StrCat("'", option.value, "' is not a public address");
+  }
+  if (!SetPublic(*known, device)) {
+    return absl::StrCat("interface '", netdev, "' has no address that ",
+                        option.value, " could replace");
+  }
+  return "";
 }
 
 // Abseil's string views are not the standard's.
@@ -337,20 +365,9 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
     }
     Device device =
         MakeDevice(*interface, std::move(unique), guids[interface->index]);
+    device.mlx5 = config.all_mlx5;
     for (const Option& option : options) {
-      const std::optional<wire::IpAddress> known =
-          wire::IpAddress::Parse(option.value);
-      std::string quoted;
-      if (option.name != "public") {
-        quoted = absl::StrCat("there is no option '", option.name, "'");
-      } else if (!known.has_value() || known->is_unspecified() ||
-                 known->is_multicast() || IsLinkLocal(*known)) {
-        quoted = absl::StrCat("'", option.value, "' is not a public address");
-      } else if (!SetPublic(*known, &device)) {
-        quoted = absl::StrCat("interface '", interface->name,
-                              "' has no address that ", option.value,
-                              " could replace");
-      }
+      const std::string quoted = Apply(option, interface->name, &device);
       if (!quoted.empty()) {
         problems->push_back(
             Problem(config, line, quoted, "an option of the device is wrong"));
@@ -374,8 +391,9 @@ absl::StatusOr<Devices> ListDevices() {
   std::vector<std::string> problems;
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();
-  const DeviceConfig config =
+  DeviceConfig config =
       ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
+  config.all_mlx5 = AllMlx5();
   Devices devices;
   {
     const std::string host = HostIdentity();
@@ -417,6 +435,7 @@ absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before) {
   Device device = MakeDevice(**now, before.name, before.guid);
   for (LocalAddress& gid : device.gids) gid = Known(gid);
   device.public_addresses = before.public_addresses;
+  device.mlx5 = before.mlx5;
   return std::make_shared<const Device>(std::move(device));
 }
 

@@ -30,6 +30,8 @@ struct Device {
   std::vector<LocalAddress> gids;  // index = GID index
   // The GIDs that no interface has, and the interface's addresses for them.
   std::vector<PublicAddress> public_addresses;
+  // Programs take it for an mlx5 device (docs/mlx5dv.md).
+  bool mlx5 = false;
 
   // The speed that applications see, in Mbit/s. Some choose by it between
   // copying and READ (UCX). On loopback only the processor limits it: 100

@@ -25,11 +25,13 @@ struct DeviceConfig {
   // Entries `netdev` or `name=netdev`, separated by commas or newlines. Empty:
   // every interface that is up and has an address. Each option follows a '/':
   // `public=ADDRESS` replaces the first address of its family that is not
-  // link-local.
+  // link-local; `mlx5` sets Device::mlx5.
   std::string entries;
   // The file with the entries, unless they are in the variable. Errors then
   // name the line but do not quote it.
   std::string file;
+  // Sets Device::mlx5 of every device (RXE_USER_MLX5).
+  bool all_mlx5 = false;
 };
 
 // Reads the value of RXE_USER_DEVICES; one that begins with '/' names a regular

@@ -181,6 +181,41 @@ TEST_F(DeviceList, ReportsErrorsInOptions) {
                           HasSubstr("'fe80::1' is not a public address")));
 }
 
+TEST_F(DeviceList, ADeviceCanLookLikeMlx5) {
+  DeviceNames names;
+  Devices devices = BuildDevices(
+      Several(), {"mlx5_0=eth0/mlx5,eth0,eth1/ mlx5 /public=203.0.113.7", ""},
+      "host", &names, &problems_);
+  ASSERT_EQ(devices.size(), 3u);
+  EXPECT_TRUE(devices[0]->mlx5);
+  EXPECT_FALSE(devices[1]->mlx5);
+  EXPECT_TRUE(devices[2]->mlx5);
+  EXPECT_EQ(devices[2]->gids[0].address, Gid("203.0.113.7").address);
+  EXPECT_THAT(problems_, IsEmpty());
+
+  devices = BuildDevices(Several(), {"eth0,eth1/mlx5=1", "", true}, "host",
+                         &names, &problems_);
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_TRUE(devices[0]->mlx5);
+  EXPECT_THAT(problems_, ElementsAre(HasSubstr("option 'mlx5' has no value")));
+  devices = BuildDevices(Several(), {}, "host", &names, &problems_);
+  ASSERT_EQ(devices.size(), 3u);
+  EXPECT_FALSE(devices[0]->mlx5);
+}
+
+// It stays so while the program has it open.
+TEST(ReadDevice, KeepsTheFace) {
+  ::setenv("RXE_USER_DEVICES", "lo/mlx5", 1);
+  const auto devices = ListDevices();
+  ::unsetenv("RXE_USER_DEVICES");
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  ASSERT_EQ(devices->size(), 1u);
+  const auto again = ReadDevice(*devices->front());
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_NE(*again, nullptr);
+  EXPECT_TRUE((*again)->mlx5);
+}
+
 TEST(PublicAddressesTest, BothWays) {
   const wire::IpAddress known = Gid("203.0.113.7").address;
   const wire::IpAddress bound = Gid("10.0.0.5").address;

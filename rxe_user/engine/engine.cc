@@ -325,6 +325,13 @@ absl::StatusOr<uint16_t> EngineImpl::SourcePort(const wire::IpAddress& local,
       .SourcePort(OnInterface(local, device_->ifindex), ideal);
 }
 
+absl::Status EngineImpl::OpenSourcePort(const wire::IpAddress& local,
+                                        uint16_t port, uint32_t local_qpn) {
+  if (!alive_) return OpenedBeforeForkError();
+  return At(LaneOf(local_qpn))
+      .OpenSourcePort(OnInterface(local, device_->ifindex), port);
+}
+
 uint64_t EngineImpl::SourcePortEpoch(uint32_t local_qpn) {
   return alive_ ? At(LaneOf(local_qpn)).source_port_epoch() : 0;
 }

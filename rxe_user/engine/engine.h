@@ -112,6 +112,10 @@ class Engine {
                                               uint32_t flow_label,
                                               uint32_t local_qpn,
                                               uint32_t remote_qpn) = 0;
+  // Makes sure that the lane of `local_qpn` has a transmit socket with UDP port
+  // `port`. Otherwise as SourcePort. Errors: as Port::OpenSourcePort.
+  virtual absl::Status OpenSourcePort(const wire::IpAddress& local,
+                                      uint16_t port, uint32_t local_qpn) = 0;
   // A result of SourcePort for the lane of `local_qpn` is valid while this
   // value does not change. The lane must be locked.
   virtual uint64_t SourcePortEpoch(uint32_t local_qpn) = 0;

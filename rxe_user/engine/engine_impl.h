@@ -66,6 +66,8 @@ class EngineImpl final : public Engine {
   absl::StatusOr<uint16_t> SourcePort(const wire::IpAddress& local,
                                       uint32_t flow_label, uint32_t local_qpn,
                                       uint32_t remote_qpn) override;
+  absl::Status OpenSourcePort(const wire::IpAddress& local, uint16_t port,
+                              uint32_t local_qpn) override;
   uint64_t SourcePortEpoch(uint32_t local_qpn) override;
   bool Progress(LaneSet lanes) override;
   void RenewLease(LaneSet lanes) override;

@@ -164,6 +164,14 @@ absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
   return lane_.port()->SourcePort(local, choice);
 }
 
+absl::Status EngineLane::OpenSourcePort(const LocalAddress& local,
+                                        uint16_t port) {
+  absl::Status opened = lane_.port()->OpenSourcePort(local, port);
+  if (!absl::IsResourceExhausted(opened)) return opened;
+  CloseUnusedSenders();
+  return lane_.port()->OpenSourcePort(local, port);
+}
+
 void EngineLane::CloseUnusedSenders() {
   const size_t closed = lane_.port()->CloseUnusedSenders(
       [this](const auto& in_use) { lane_.endpoint().ForEachAddress(in_use); });

@@ -79,6 +79,7 @@ class EngineLane {
   // As Engine's. Lane locked.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice);
+  absl::Status OpenSourcePort(const LocalAddress& local, uint16_t port);
   uint64_t source_port_epoch() const { return source_port_epoch_; }
 
   // Thread: any. Locks the lane repeatedly, briefly each time.

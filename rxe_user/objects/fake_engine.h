@@ -40,6 +40,11 @@ class FakeEngine final : public Engine {
                                       uint32_t /*remote_qpn*/) override {
     return uint16_t{0xc000};
   }
+  absl::Status OpenSourcePort(const wire::IpAddress& /*local*/,
+                              uint16_t /*port*/,
+                              uint32_t /*local_qpn*/) override {
+    return absl::OkStatus();
+  }
   uint64_t SourcePortEpoch(uint32_t /*local_qpn*/) override { return 0; }
   absl::Status JoinGroup(uint32_t /*qpn*/,
                          const wire::IpAddress& /*group*/) override {

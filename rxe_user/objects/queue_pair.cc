@@ -229,6 +229,21 @@ QpAttributes QueuePair::Query() {
   return transport_->attributes();
 }
 
+int QueuePair::SetSourcePort(uint16_t port) {
+  if (port == 0) return EINVAL;
+  if (transport::TraitsOf(type_).target != SendTarget::kPeer) {
+    return EOPNOTSUPP;
+  }
+  Lane::Guard guard(lane_);
+  if (transport_->state() != transport::QpState::kRts) return EOPNOTSUPP;
+  if (const absl::Status opened = context().engine().OpenSourcePort(
+          transport_->attributes().av.source, port, qpn_);
+      !opened.ok()) {
+    return absl::IsUnimplemented(opened) ? EOPNOTSUPP : ReportedErrno(opened);
+  }
+  return transport_->SetSourcePort(port);
+}
+
 int QueuePair::AttachCounter(
     std::shared_ptr<transport::CompletionCounter> counter, uint32_t kinds) {
   Lane::Guard guard(lane_);

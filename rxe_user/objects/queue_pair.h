@@ -88,6 +88,9 @@ class QueuePair final : public transport::EventSink {
   // also drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
   transport::QpAttributes Query();
+  // mlx5dv_modify_qp_udp_sport(3). 0; EINVAL (port 0); EOPNOTSUPP (as
+  // transport::QueuePair); EADDRINUSE, EACCES.
+  int SetSourcePort(uint16_t port);
   // ibv_qp_attach_comp_cntr(3): `kinds` by transport::CountedCompletion. 0 or
   // errno, as transport::QueuePair.
   int AttachCounter(std::shared_ptr<transport::CompletionCounter> counter,

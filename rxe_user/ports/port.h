@@ -42,6 +42,11 @@ class Port : public transport::BurstSink {
   // sockets), what the system refused.
   virtual absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                               uint32_t choice) = 0;
+  // Makes sure that a socket sends from `local` and UDP port `port`. Errors:
+  // kResourceExhausted (too many sockets), kUnimplemented (NatMode), what the
+  // system refused (EADDRINUSE, EACCES).
+  virtual absl::Status OpenSourcePort(const LocalAddress& local,
+                                      uint16_t port) = 0;
   // Closes the sending sockets, except those of the address vectors that
   // `for_each_used` passes to its argument. Returns the number closed.
   using ForEachUsed = std::function<void(

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
@@ -309,6 +310,35 @@ TEST_P(PortTest, ChoosesSourcePorts) {
   for (uint32_t i = 0; i < 1000; ++i) {
     ASSERT_TRUE(port_->SourcePort(local_, i).ok());
   }
+}
+
+TEST_P(PortTest, OpensTheSourcePortThatIsAskedFor) {
+  uint16_t free_port;
+  {
+    const absl::StatusOr<int> fd = OpenSender(local_, &free_port);
+    ASSERT_TRUE(fd.ok()) << fd.status();
+    ::close(*fd);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status opened = port_->OpenSourcePort(local_, free_port);
+    ASSERT_TRUE(opened.ok()) << opened;
+  }
+  transport::AddressVector av = av_;
+  av.source_port = free_port;
+  const transport::Flow flow(av);
+  Queue(flow, {64});
+  port_->Flush();
+  EXPECT_EQ(Receive(1).size(), 1u);
+  // No other flow gets it.
+  for (uint32_t i = 0; i < 16; ++i) {
+    EXPECT_NE(port_->SourcePort(local_, i).value(), free_port);
+  }
+  // Another socket has it.
+  uint16_t taken;
+  const absl::StatusOr<int> holder = OpenSender(local_, &taken);
+  ASSERT_TRUE(holder.ok()) << holder.status();
+  EXPECT_EQ(ErrnoOf(port_->OpenSourcePort(local_, taken)), EADDRINUSE);
+  ::close(*holder);
 }
 
 // A child process that binds free UDP ports of 127.0.0.1, from `first` on, as

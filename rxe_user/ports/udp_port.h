@@ -42,6 +42,14 @@ class UdpPort final : public Port {
     return transmitter_.SourcePort(
         local, choice, NatMode() ? receiver_.DescriptorOf(local.address) : -1);
   }
+  absl::Status OpenSourcePort(const LocalAddress& local,
+                              uint16_t port) override {
+    if (NatMode()) {
+      return absl::UnimplementedError(
+          "with RXE_USER_NAT=1 the UDP source port is always 4791");
+    }
+    return transmitter_.OpenSourcePort(local, port);
+  }
   size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override {
     return transmitter_.CloseUnused(for_each_used);
   }

@@ -196,7 +196,10 @@ uint64_t ReceiveBufferOf(int fd) {
              : 0;
 }
 
-absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
+namespace {
+
+// A sending socket of `local` as OpenSender returns it, without a port.
+absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
   const bool v6 = !local.address.is_v4();
   const int fd = MoveHigh(::socket(
       v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -217,7 +220,15 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
   const sock_fprog program = {1, drop};
   (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
                      sizeof(program));
+  return fd;
+}
 
+}  // namespace
+
+absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
+  const absl::StatusOr<int> opened = OpenUnboundSender(local);
+  if (!opened.ok()) return opened;
+  const int fd = *opened;
   int error = BindToAny(fd, local, kSourcePorts, port);
   // Another user may hold all of those.
   if (error == EADDRINUSE) error = BindToAny(fd, local, kOtherPorts, port);
@@ -230,6 +241,16 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port) {
       what, ": other programs hold all from ", kOtherPorts.first,
       " on; `ss -uanp`, as root, shows which: end them, or give this program "
       "an address that they have not bound"));
+}
+
+absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port) {
+  const absl::StatusOr<int> opened = OpenUnboundSender(local);
+  if (!opened.ok()) return opened;
+  const int error = BindToAny(*opened, local, {port, 1}, &port);
+  if (error == 0) return opened;
+  ::close(*opened);
+  return ErrnoStatus(error, absl::StrCat("UDP source port ", port, " of ",
+                                         local.address.ToString()));
 }
 
 absl::StatusOr<int> SendFromReceiver(int receiver, bool v6) {

@@ -46,6 +46,10 @@ uint64_t ReceiveBufferOf(int fd);
 // covers is known. kUnavailable (EADDRINUSE): no port is free.
 absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 
+// The same with source port `port`. EADDRINUSE: it is taken. EACCES: it needs a
+// privilege.
+absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port);
+
 // A copy of `receiver`, a socket of port 4791, set up for sending as in
 // OpenSender. Packets have source port 4791 (NatMode). The socket's other
 // descriptors receive as before. Close-on-exec.

@@ -118,6 +118,29 @@ absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
   return socket.port;
 }
 
+absl::Status UdpTransmitter::OpenSourcePort(const LocalAddress& local,
+                                            uint16_t port) {
+  for (size_t i = 0; i < socket_count_; ++i) {
+    if (sockets_[i].port == port &&
+        sockets_[i].local.address == local.address) {
+      return absl::OkStatus();
+    }
+  }
+  if (socket_count_ == kMaxSockets) {
+    return absl::ResourceExhaustedError("too many source addresses at once");
+  }
+  const absl::StatusOr<int> fd = OpenSenderOn(local, port);
+  if (!fd.ok()) return fd.status();
+  Socket& socket = sockets_[socket_count_++];
+  socket = Socket();
+  socket.fd = *fd;
+  socket.port = port;
+  socket.local = local;
+  socket.bound = BoundAddress(local.address);
+  socket.choice = kOfProgram;
+  return absl::OkStatus();
+}
+
 size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {
   for (size_t i = 0; i < socket_count_; ++i) {
     // A queued burst's flow may have ended.

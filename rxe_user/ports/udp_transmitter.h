@@ -36,6 +36,7 @@ class UdpTransmitter {
   // transmitter opens one.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
                                       uint32_t choice, int receiver);
+  absl::Status OpenSourcePort(const LocalAddress& local, uint16_t port);
   size_t CloseUnused(const Port::ForEachUsed& for_each_used);
   transport::Burst* Begin(const transport::Flow& flow);
   void Queue();
@@ -47,6 +48,8 @@ class UdpTransmitter {
   static constexpr size_t kBuffers = 8;
   static constexpr size_t kMaxSockets = 256;
   static constexpr uint32_t kSocketsPerAddress = 8;
+  // The choice of a socket whose port the program chose: none of SourcePort's.
+  static constexpr uint32_t kOfProgram = kSocketsPerAddress;
 
   struct Socket {
     int fd = -1;

@@ -38,6 +38,9 @@ class FakePort final : public Port {
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
     return 0xc000;
   }
+  absl::Status OpenSourcePort(const LocalAddress&, uint16_t) override {
+    return absl::OkStatus();
+  }
   size_t CloseUnusedSenders(const ForEachUsed&) override { return 0; }
   std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const transport::GroBatch> Receive(bool) override {

@@ -114,6 +114,17 @@ def every_cell(seconds, iterations=0):
     return out
 
 
+def single_switch_cells(seconds=1, iterations=500):
+    """Each program without switches, and with each one that it accepts."""
+    out = []
+    for program, atomic in _variants():
+        for switches in [()] + [(name,) for name in SWITCHES]:
+            if not refusal(program, switches):
+                out.append(_options(program, switches, "", atomic, seconds,
+                                    iterations))
+    return out
+
+
 def pairwise_cells(seconds):
     """A small set in which each pair of accepted settings of each program
     occurs together at least once."""

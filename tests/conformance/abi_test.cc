@@ -172,13 +172,13 @@ TEST_P(AbiTest, LoadsAndResolves) {
 INSTANTIATE_TEST_SUITE_P(
     Libraries, AbiTest,
     testing::Values("libibverbs/libibverbs", "librdmacm/librdmacm",
-                    "vendor_stubs/libmlx4", "vendor_stubs/libmlx5",
+                    "vendor_stubs/libmlx4", "libmlx5/libmlx5",
                     "vendor_stubs/libefa", "vendor_stubs/libhns",
                     "vendor_stubs/libmana", "vendor_stubs/libionic"),
     [](const auto& info) { return Name(info.param); });
 
 TEST(StubTest, SaysNo) {
-  void* mlx5 = dlopen(LibraryPath("vendor_stubs/libmlx5").c_str(), RTLD_NOW);
+  void* mlx5 = dlopen(LibraryPath("libmlx5/libmlx5").c_str(), RTLD_NOW);
   ASSERT_NE(mlx5, nullptr) << dlerror();
   auto* supported =
       reinterpret_cast<bool (*)(void*)>(dlsym(mlx5, "mlx5dv_is_supported"));

@@ -251,6 +251,15 @@ TEST_F(CliTest, RunSaysThatThereIsNoPlaceForTheView) {
             "(/nowhere), /tmp or /dev/shm\n");
 }
 
+TEST_F(CliTest, RunMakesDevicesLookLikeMlx5) {
+  const std::vector<std::string> show = {"sh", "-c", "echo [$RXE_USER_MLX5]"};
+  std::vector<std::string> arguments = {"run"};
+  arguments.insert(arguments.end(), show.begin(), show.end());
+  EXPECT_EQ(Execute(arguments).out, "[]\n");
+  arguments.insert(arguments.begin() + 1, "--mlx5");
+  EXPECT_EQ(Execute(arguments).out, "[1]\n");
+}
+
 TEST_F(CliTest, RunPassesArgumentsAndStatusOn) {
   const Result r = Execute({"run", "--", "sh", "-c",
                             "for a; do printf '<%s>' \"$a\"; done; exit 42",

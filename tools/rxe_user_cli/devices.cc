@@ -2,6 +2,7 @@
 
 #include <net/if.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -61,6 +62,12 @@ std::string AsTables(const Devices& devices, const PortTrouble& trouble,
     rows.push_back({d->name, d->netdev, d->up ? "up" : "down",
                     std::to_string(d->mtu), std::to_string(d->roce_mtu),
                     Speed(d->speed_mbps), GuidText(d->guid)});
+  }
+  if (std::ranges::any_of(devices, [](const auto& d) { return d->mlx5; })) {
+    rows[0].push_back("LOOKS LIKE");
+    for (size_t i = 0; i < devices.size(); ++i) {
+      rows[i + 1].push_back(devices[i]->mlx5 ? "mlx5" : "-");
+    }
   }
   std::string text = Aligned(rows);
 
@@ -131,6 +138,7 @@ std::string DevicesAsJson(const Devices& devices, const Others& others,
                    {"mac", Mac(d->mac)},
                    {"guid", GuidText(d->guid)}};
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
+    if (d->mlx5) device["looks_like"] = "mlx5";
     Json gids = Json::array();
     for (size_t i = 0; i < d->gids.size(); ++i) {
       const LocalAddress& g = d->gids[i];

@@ -61,6 +61,22 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
             "rxeu1   0    127.0.0.1         it is taken\n");
 }
 
+TEST(DevicesTest, ShowsWhichDevicesLookLikeMlx5) {
+  Devices devices = TwoDevices();
+  auto mlx5 = std::make_shared<Device>(*devices[0]);
+  mlx5->mlx5 = true;
+  devices[0] = mlx5;
+  const std::string text = DevicesAsText(devices, {}, Trouble, "");
+  EXPECT_NE(text.find("GUID                 LOOKS LIKE\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("0000:00ff:fe00:00ab  mlx5\n"), std::string::npos);
+  EXPECT_NE(text.find("8123:4567:89ab:cdef  -\n"), std::string::npos);
+  const auto json =
+      nlohmann::json::parse(DevicesAsJson(devices, {}, Trouble, ""));
+  EXPECT_EQ(json["devices"][0]["looks_like"], "mlx5");
+  EXPECT_FALSE(json["devices"][1].contains("looks_like"));
+}
+
 TEST(DevicesTest, TellsWhyAnInterfaceIsNoDevice) {
   const Others others = {{"eth9", "it is down"}};
   EXPECT_EQ(DevicesAsText({}, others, Trouble, ""),

@@ -42,7 +42,8 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--capture FILE] [--sockets] [--no-view] [--]\n"
+    "usage: rxe-user run [--capture FILE] [--sockets] [--mlx5] [--no-view] "
+    "[--]\n"
     "                    COMMAND [ARGS...]\n"
     "\n"
     "Runs an unmodified RDMA program on our device: puts our libraries first\n"
@@ -65,7 +66,11 @@ constexpr char kRunHelp[] =
     "\n"
     "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
     "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
-    "1024, and addresses that RDMA cannot reach, stay TCP.\n";
+    "1024, and addresses that RDMA cannot reach, stay TCP.\n"
+    "\n"
+    "--mlx5: every device looks like an mlx5 device, with DC and memory keys\n"
+    "(mlx5dv(7)). UCX then needs UCX_TLS=rc_v,ud_v,self or the like. For one\n"
+    "device: RXE_USER_DEVICES=mlx5_0=eth0/mlx5.\n";
 
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
@@ -75,6 +80,8 @@ int RunCommand(char** argv) {
       options.view = false;
     } else if (std::strcmp(argv[0], "--sockets") == 0) {
       options.sockets = true;
+    } else if (std::strcmp(argv[0], "--mlx5") == 0) {
+      options.mlx5 = true;
     } else if (std::strncmp(argv[0], "--capture=", 10) == 0) {
       options.capture = argv[0] + 10;
       if (options.capture.empty())

@@ -127,6 +127,7 @@ bool SetUpEnvironment(const fs::path& folder, const RunOptions& options) {
   const std::string path = PathList(folder, std::getenv("LD_LIBRARY_PATH"));
   return setenv("LD_LIBRARY_PATH", path.c_str(), 1) == 0 &&
          (!options.sockets || Preload(folder / kSockets)) &&
+         (!options.mlx5 || setenv("RXE_USER_MLX5", "1", 1) == 0) &&
          (options.view
               ? PreloadView(folder / kView) && PutCommandsFirst(commands)
               : RemoveView(commands));

@@ -17,6 +17,7 @@ struct RunOptions {
   // Show our devices in /sys, /dev (tools/view) and rdma(8) (rdma.h).
   bool view = true;
   bool sockets = false;  // carry TCP over RDMA (librspreload.so)
+  bool mlx5 = false;     // every device looks like mlx5 (docs/mlx5dv.md)
   std::string capture;   // capture packets here (SetCapture); empty: no
 };
 

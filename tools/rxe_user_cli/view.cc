@@ -97,7 +97,8 @@ int RunView(const ViewOptions& options, std::FILE* out, std::FILE* err) {
       view::BaseFolder(std::getenv("XDG_RUNTIME_DIR"));
   if (!place.ok()) return Fail(place.status(), err);
   const std::string& base = *place;
-  const std::string key = view::TreeKey(std::getenv("RXE_USER_DEVICES"));
+  const std::string key = view::TreeKey(std::getenv("RXE_USER_DEVICES"),
+                                        std::getenv("RXE_USER_MLX5"));
   if (options.leave) {
     absl::StatusOr<view::Tree> tree = view::Tree::Open(base, key);
     if (!tree.ok()) return Fail(tree.status(), err);

@@ -115,10 +115,16 @@ void AddParent(const Device& device, const std::string& uverbs,
   const fs::path parent = fs::canonical(interface / "device", error);
   if (!error) {
     for (const char* name :
-         {"vendor", "device", "subsystem_vendor", "subsystem_device", "class",
-          "revision", "modalias", "driver", "subsystem", "current_link_speed",
+         {"class", "revision", "driver", "subsystem", "current_link_speed",
           "current_link_width", "max_link_speed", "max_link_width"}) {
       if (Exists(parent / name)) folder.Link(name, parent / name);
+    }
+    // UCX takes over the queues of a device with the IDs of a ConnectX.
+    for (const char* name : {"vendor", "device", "subsystem_vendor",
+                             "subsystem_device", "modalias"}) {
+      if (!device.mlx5 && Exists(parent / name)) {
+        folder.Link(name, parent / name);
+      }
     }
   }
   folder.File("uevent", "");

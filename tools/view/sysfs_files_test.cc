@@ -133,6 +133,13 @@ TEST_F(SysfsFilesTest, InterfaceOfADevice) {
   EXPECT_EQ(At(files, kDevice + "device/net/eth0"),
             "-> " + (sysfs_ / "class/net/eth0").string());
 
+  // A device that looks like mlx5 has no PCI ID.
+  rxe_user::Device mlx5 = *MakeDevice("rxeu0", "eth0");
+  mlx5.mlx5 = true;
+  files = Make({std::make_shared<const rxe_user::Device>(mlx5)});
+  EXPECT_EQ(At(files, kDevice + "device/vendor"), "(nothing)");
+  EXPECT_EQ(At(files, kDevice + "device/numa_node"), "1\n");
+
   // A child of it, as with virtio.
   fs::create_directories(parent / "virtio2");
   fs::remove(sysfs_ / "class/net/eth0/device");

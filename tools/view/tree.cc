@@ -198,11 +198,13 @@ absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir) {
                    "), /tmp or /dev/shm"));
 }
 
-std::string TreeKey(const char* rxe_user_devices) {
-  const std::string devices =
-      rxe_user_devices != nullptr ? rxe_user_devices : "";
+std::string TreeKey(const char* rxe_user_devices, const char* rxe_user_mlx5) {
+  std::string settings = rxe_user_devices != nullptr ? rxe_user_devices : "";
+  if (rxe_user_mlx5 != nullptr && *rxe_user_mlx5 != '\0') {
+    absl::StrAppend(&settings, "\n", rxe_user_mlx5);
+  }
   return absl::StrCat(NamespaceNumber("/proc/self/ns/net"), "-",
-                      absl::Hex(std::hash<std::string>()(devices)));
+                      absl::Hex(std::hash<std::string>()(settings)));
 }
 
 absl::StatusOr<Tree> Tree::Open(const std::string& base,

@@ -35,7 +35,7 @@ inline constexpr size_t kLongestRoot = 200;
 absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir);
 
 // Identifies a tree: the network namespace and RXE_USER_DEVICES.
-std::string TreeKey(const char* rxe_user_devices);
+std::string TreeKey(const char* rxe_user_devices, const char* rxe_user_mlx5);
 
 // Holds the lock until it is destroyed. Errors: errno_status.h.
 class Tree {

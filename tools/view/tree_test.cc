@@ -202,9 +202,10 @@ TEST_F(TreeTest, BaseIsThisUsersAndPlain) {
 }
 
 TEST_F(TreeTest, KeysTellSettingsApart) {
-  EXPECT_EQ(TreeKey(nullptr), TreeKey(""));
-  EXPECT_EQ(TreeKey("a=lo"), TreeKey("a=lo"));
-  EXPECT_NE(TreeKey("a=lo"), TreeKey("b=lo"));
+  EXPECT_EQ(TreeKey(nullptr, nullptr), TreeKey("", ""));
+  EXPECT_EQ(TreeKey("a=lo", nullptr), TreeKey("a=lo", nullptr));
+  EXPECT_NE(TreeKey("a=lo", nullptr), TreeKey("b=lo", nullptr));
+  EXPECT_NE(TreeKey("a=lo", nullptr), TreeKey("a=lo", "1"));
 }
 
 }  // namespace

@@ -15,4 +15,9 @@ void Flow::SetVia(const Via& via) {
   destination_port = via.port;
 }
 
+void Flow::SetSourcePort(uint16_t port) {
+  av.source_port = port;
+  icrc = wire::IcrcFlow(av.source, av.destination, port, wire::kRoceUdpPort);
+}
+
 }  // namespace transport

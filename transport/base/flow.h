@@ -21,6 +21,8 @@ struct Flow {
   // Sends to `via`, the peer's translated address. The ICRC still covers the
   // peer's own address. Port 0: not translated.
   void SetVia(const Via& via);
+  // Changes the UDP source port. Not after SetVia.
+  void SetSourcePort(uint16_t port);
 
   AddressVector av;
   // Saves memory per queue pair: the port uses the padding of the IcrcFlow.

@@ -146,6 +146,16 @@ bool QueuePair::TakesDatagram(const wire::PacketView& packet) const {
          packet.deth().qkey == attributes().qkey;
 }
 
+int QueuePair::SetSourcePort(uint16_t port) {
+  if (state() != QpState::kRts || is_datagram() || !flow_.has_value() ||
+      flow_->destination_port != wire::kRoceUdpPort) {
+    return EOPNOTSUPP;
+  }
+  core_.attributes.av.source_port = port;
+  flow_->SetSourcePort(port);
+  return 0;
+}
+
 void QueuePair::SetVia(const Via& via) {
   if (flow_.has_value()) flow_->SetVia(via);
 }

@@ -52,6 +52,10 @@ class QueuePair : public EndpointQp {
   // and clears all state.
   int Modify(const QpAttributes& attributes, uint32_t mask, Time now);
 
+  // Sends from UDP source port `port` from now on (mlx5dv_modify_qp_udp_sport).
+  // EOPNOTSUPP: there is no connection in RTS, or its peer is translated (NAT).
+  int SetSourcePort(uint16_t port);
+
   // Manual page ibv_qp_attach_comp_cntr(3): `counter` counts the completions in
   // `kinds` (bits by CountedCompletion) until the queue pair is destroyed.
   // EINVAL (no kinds, or not in RESET or INIT), ENOTSUP (unknown kinds), EBUSY

@@ -26,6 +26,7 @@
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/device_memory.h"
 #include "rxe_user/objects/event_queue.h"
+#include "rxe_user/objects/memory_key.h"
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/memory_window.h"
 #include "rxe_user/objects/queue_pair.h"
@@ -33,6 +34,7 @@
 #include "rxe_user/objects/work_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/raw/flow_table.h"
+#include "verbs_api/libibverbs/mlx5_interface.h"
 
 // verbs.h defines macros with the names of these functions.
 #undef ibv_query_port
@@ -74,11 +76,14 @@ struct Context : verbs_context {
   std::mutex mutex;
   std::vector<Qp*> qps;             // guarded by mutex; see AddQp
   std::unordered_set<Flow*> flows;  // guarded by mutex
-  bool closed = false;              // guarded by mutex
-  int objects = 0;                  // that point here; guarded by mutex
+  // mlx5dv_reserved_qpn_alloc(3); guarded by mutex
+  std::unordered_set<uint32_t> reserved_qpns;
+  bool closed = false;  // guarded by mutex
+  int objects = 0;      // that point here; guarded by mutex
 
   uint64_t link_listener = 0;  // of the engine
   uint64_t guid = 0;           // of the device when it was opened
+  bool mlx5 = false;           // the same
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();
@@ -213,6 +218,12 @@ struct alignas(64) CompletionCounter : CompletionCounterPart {
   std::shared_ptr<transport::CompletionCounter> counter;
 };
 
+// The first members are those of struct mlx5dv_mkey.
+struct Mkey : MkeyNumbers {
+  Context* owner;
+  std::unique_ptr<rxe_user::MemoryKey> key;
+};
+
 struct alignas(64) Flow : ibv_flow {  // for kMinObjectSize
   Flow() : ibv_flow{} {}
   Context* owner = nullptr;
@@ -231,6 +242,18 @@ static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
                         sizeof(RwqTable), sizeof(Counters), sizeof(Flow),
                         sizeof(CompletionCounter)}) >= kMinObjectSize);
 
+// Entries of a memory key that fit a work request, whatever the queue pair's
+// `max_inline_data` (mlx5dv_wr_post(3)).
+inline constexpr uint32_t kLeastMkeyEntries = 4;
+
+// The setters of mlx5dv_wr_mkey_configure(3) that were called and will be.
+struct MkeySetters {
+  uint8_t left = 0;
+  bool has_access = false;
+  bool has_layout = false;
+  uint16_t max_entries = 0;  // of the memory key
+};
+
 // The requests between ibv_wr_start and ibv_wr_complete. The vectors keep their
 // memory between critical regions.
 struct WorkBuilder {
@@ -245,10 +268,14 @@ struct WorkBuilder {
     bool is_addressed = false;
     transport::AddressVector av;  // of a datagram
     ibv_mw* window = nullptr;     // the window to bind
+    MkeySetters mkey;             // of the configuration of a memory key
   };
   std::mutex critical;  // held from start to complete or abort
   bool active = false;
   int error = 0;  // of the first invalid call
+  // `error` only means that the last memory key lacks setters. Valid if `error`
+  // is not 0.
+  bool is_unfinished = false;
   std::vector<transport::SendRequest> requests;
   std::vector<Data> data;  // of each request
   std::vector<transport::Sge> sges;
@@ -312,6 +339,8 @@ struct ExtendedQp final : Qp {
 
   const uint64_t send_ops;
   WorkBuilder builder;
+  // Of libmlx5; null: none. Guarded by the mutex of the context.
+  std::unique_ptr<Mlx5Extension> extension;
   Part part = {};
 };
 
@@ -408,6 +437,9 @@ int PostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int PostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int PostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad);
 ibv_qp* CreateQpEx(ibv_context* context, ibv_qp_init_attr_ex* attr);
+// The same with the attributes of mlx5dv_create_qp(3).
+ibv_qp* CreateMlx5Qp(ibv_context* context, ibv_qp_init_attr_ex* attr,
+                     const Mlx5QpAttributes& mlx5);
 ibv_srq* CreateSrqEx(ibv_context* context, ibv_srq_init_attr_ex* attr);
 // Creates a handle of `region`. Returns null and ENOMEM if there are too many.
 ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region);

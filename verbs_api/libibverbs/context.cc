@@ -56,6 +56,7 @@ ibv_context* Open(ibv_device* device,
               sizeof(verbs_context));
   context->device = std::move(shared);
   context->guid = context->snapshot()->guid;
+  context->mlx5 = context->snapshot()->mlx5;
   if (const int error = context->async.Open(); error != 0) return Fail(error);
   ibv_context& base = context->context;
   base.device = device;
@@ -177,10 +178,15 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   SetLive(ibv, false);
   std::vector<Qp*> qps;
   std::unordered_set<Flow*> flows;
+  std::unordered_set<uint32_t> reserved;
   {
     std::lock_guard<std::mutex> lock(context->mutex);
     qps.swap(context->qps);
     flows.swap(context->flows);
+    reserved.swap(context->reserved_qpns);
+  }
+  for (const uint32_t qpn : reserved) {
+    context->device->engine().ReleaseQpn(qpn);
   }
   for (Flow* flow : flows) EndFlow(flow);
   context->device->engine().RemoveLinkListener(context->link_listener);

@@ -83,6 +83,11 @@ Registry& CompletionCounters() {
   return *registry;
 }
 
+Registry& Mkeys() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
 Context* FromIbv(ibv_context* context) {
   return static_cast<Context*>(reinterpret_cast<verbs_context*>(
       reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
@@ -128,6 +133,12 @@ CompletionCounter* Find(CompletionCounterPart* counter) {
              : nullptr;
 }
 
+Mkey* Find(MkeyNumbers* mkey) {
+  return mkey != nullptr && Mkeys().IsLive(mkey) ? static_cast<Mkey*>(mkey)
+                                                 : nullptr;
+}
+
+bool IsInherited(MkeyNumbers* mkey) { return Mkeys().IsInherited(mkey); }
 bool IsInherited(ibv_flow* flow) { return Flows().IsInherited(flow); }
 bool IsInherited(ibv_counters* counters) {
   return CounterSets().IsInherited(counters);
@@ -167,6 +178,7 @@ void SetLive(ibv_rwq_ind_table* table, bool live) {
 void SetLive(CompletionCounterPart* counter, bool live) {
   CompletionCounters().SetLive(counter, live);
 }
+void SetLive(MkeyNumbers* mkey, bool live) { Mkeys().SetLive(mkey, live); }
 
 void ForEachLiveContext(const std::function<void(const Context&)>& call) {
   Contexts().ForEachLive([&](const void* live) {
@@ -181,7 +193,7 @@ template <typename F>
 void ForEachRegistry(F&& f) {
   for (Registry* registry :
        {&Contexts(), &Channels(), &Xrcds(), &Tds(), &Flows(), &CounterSets(),
-        &RwqTables(), &CompletionCounters()}) {
+        &RwqTables(), &CompletionCounters(), &Mkeys()}) {
     f(*registry);
   }
 }

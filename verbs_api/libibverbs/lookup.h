@@ -119,6 +119,7 @@ bool IsInherited(ibv_flow* flow);
 bool IsInherited(ibv_counters* counters);
 bool IsInherited(ibv_rwq_ind_table* table);
 bool IsInherited(CompletionCounterPart* counter);
+bool IsInherited(MkeyNumbers* mkey);
 void WarnInherited();
 
 // Finds an object even if its context is closed or the shared object is
@@ -181,7 +182,7 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
 }
 
 // --- Looked up by address: contexts, channels, XRC domains, thread domains,
-// flows, counters of both kinds, indirection tables.
+// flows, counters of both kinds, indirection tables, memory keys of mlx5dv.
 
 Context* Find(ibv_context* context);  // open ones only
 Channel* Find(ibv_comp_channel* channel);
@@ -191,6 +192,7 @@ Flow* Find(ibv_flow* flow);
 Counters* Find(ibv_counters* counters);
 RwqTable* Find(ibv_rwq_ind_table* table);
 CompletionCounter* Find(CompletionCounterPart* counter);
+Mkey* Find(MkeyNumbers* mkey);
 void SetLive(ibv_context* context, bool live);
 void SetLive(ibv_comp_channel* channel, bool live);
 void SetLive(ibv_xrcd* xrcd, bool live);
@@ -199,6 +201,7 @@ void SetLive(ibv_flow* flow, bool live);
 void SetLive(ibv_counters* counters, bool live);
 void SetLive(ibv_rwq_ind_table* table, bool live);
 void SetLive(CompletionCounterPart* counter, bool live);
+void SetLive(MkeyNumbers* mkey, bool live);
 // Calls `call` for each live context, under a lock that keeps it live. `call`
 // must not use this registry.
 void ForEachLiveContext(const std::function<void(const Context&)>& call);

@@ -19,7 +19,11 @@ namespace {
 
 constexpr uint8_t kPort = 1;
 
-void FillDevice(uint64_t guid, ibv_device_attr* attr) {
+constexpr uint32_t kMellanox = 0x02c9;  // an OUI
+constexpr uint32_t kConnectX6Dx = 4125;
+
+void FillDevice(const Context& context, ibv_device_attr* attr) {
+  const uint64_t guid = context.guid;
   std::memset(attr, 0, sizeof(*attr));
   std::strcpy(attr->fw_ver, "rxe_user");
   attr->node_guid = htobe64(guid);
@@ -29,9 +33,10 @@ void FillDevice(uint64_t guid, ibv_device_attr* attr) {
   // Not the IDs of a real card: some programs use vendor-specific fast paths
   // for parts that they know. The vendor ID is all ones, as in rdma_rxe: no
   // valid OUI, but not 0, which some programs take for a device whose
-  // attributes were not filled in.
-  attr->vendor_id = 0xffffff;
-  attr->vendor_part_id = 0;
+  // attributes were not filled in. Programs of mlx5dv know a ConnectX by its
+  // IDs.
+  attr->vendor_id = context.mlx5 ? kMellanox : 0xffffff;
+  attr->vendor_part_id = context.mlx5 ? kConnectX6Dx : 0;
   attr->max_qp = rxe_user::kMaxQp;
   attr->max_qp_wr = rxe_user::kMaxQpWr;
   attr->device_cap_flags =
@@ -121,7 +126,7 @@ const Context* FindForQuery(ibv_context* ibv) {
 VERBS_EXPORT int ibv_query_device(ibv_context* ibv, ibv_device_attr* attr) {
   const Context* context = FindForQuery(ibv);
   if (context == nullptr || attr == nullptr) return Refuse(EINVAL);
-  FillDevice(context->guid, attr);
+  FillDevice(*context, attr);
   return 0;
 }
 
@@ -135,7 +140,7 @@ int QueryDeviceEx(ibv_context* ibv, const ibv_query_device_ex_input* input,
   }
   ibv_device_attr_ex full;
   std::memset(&full, 0, sizeof(full));
-  FillDevice(context->guid, &full.orig_attr);
+  FillDevice(*context, &full.orig_attr);
   full.completion_timestamp_mask = UINT64_MAX;
   full.hca_core_clock = 1'000'000;  // kHz: time stamps are nanoseconds
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags |

@@ -71,18 +71,44 @@ Qp* Show(std::unique_ptr<Qp>& qp, Context* context, void* qp_context,
   return qp.release();
 }
 
+// The type of a queue pair that is created with these attributes. Returns 0 or
+// an errno value.
+int FindType(const ibv_qp_type& type, DcRole dc, transport::QpType* found) {
+  if (dc != DcRole::kNone) {
+    if (Raw(type) != IBV_QPT_DRIVER) return EINVAL;
+    *found = dc == DcRole::kInitiator ? transport::QpType::kDci
+                                      : transport::QpType::kDct;
+    return 0;
+  }
+  if (const int error = CheckType(type)) return error;
+  *found = static_cast<transport::QpType>(type);
+  return 0;
+}
+
+// What a queue pair can have beyond ibv_create_qp.
+struct Extras {
+  bool extended = false;  // it has ibv_wr_*
+  uint64_t send_ops = 0;
+  uint32_t max_tso_header = 0;
+  Mlx5QpAttributes mlx5;
+};
+
 Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
-           bool extended, uint64_t send_ops, uint32_t max_tso_header) {
+           const Extras& extras) {
   Pd* pd = Find(ibv_pd);
   if (pd == nullptr) return Fail(EINVAL);
-  if (const int error = CheckType(attr.qp_type)) return Fail(error);
+  transport::QpType type;
+  if (const int error = FindType(attr.qp_type, extras.mlx5.dc, &type)) {
+    return Fail(error);
+  }
   // An XRC target has an XRC domain instead of a PD; an initiator receives
   // nothing.
-  if (attr.qp_type == IBV_QPT_XRC_RECV) return Fail(EINVAL);
-  const auto type = static_cast<transport::QpType>(attr.qp_type);
-  const bool receives = transport::TraitsOf(type).receives_from !=
-                        transport::ReceivesFrom::kNothing;
-  Cq* send_cq = Find(attr.send_cq);
+  if (type == transport::QpType::kXrcTarget) return Fail(EINVAL);
+  const transport::QpTypeTraits& traits = transport::TraitsOf(type);
+  const bool receives =
+      traits.receives_from != transport::ReceivesFrom::kNothing;
+  // A DC target sends nothing.
+  Cq* send_cq = Find(traits.requests ? attr.send_cq : attr.recv_cq);
   Cq* recv_cq = receives ? Find(attr.recv_cq) : send_cq;
   ibv_srq* const ibv_srq = receives ? attr.srq : nullptr;
   Srq* srq = Find(ibv_srq);
@@ -94,20 +120,30 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
       (srq != nullptr && (srq->owner != context || srq->xrcd != nullptr))) {
     return Fail(EINVAL);
   }
-  std::unique_ptr<Qp> qp = NewQp(extended, send_ops);
+  std::unique_ptr<Qp> qp = NewQp(extras.extended, extras.send_ops);
   ibv_qp* const base = qp->base;
   rxe_user::QueuePair::Config config;
   config.type = type;
+  config.dct_access_key = extras.mlx5.access_key;
   config.pd = pd->domain.get();
   config.send_cq = send_cq->queue.get();
   config.recv_cq = recv_cq->queue.get();
   config.srq = srq != nullptr ? srq->queue.get() : nullptr;
-  config.capacity.max_send_wr = attr.cap.max_send_wr;
-  config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
-  config.capacity.max_inline_data = attr.cap.max_inline_data;
-  config.max_tso_header = max_tso_header;
+  if (traits.requests) {
+    config.capacity.max_send_wr = attr.cap.max_send_wr;
+    config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
+    config.capacity.max_inline_data = attr.cap.max_inline_data;
+  }
+  config.max_tso_header = extras.max_tso_header;
+  // The layout of a memory key is inline data. A card has space for this many
+  // entries in every work request.
+  if (extras.mlx5.configures_mkeys) {
+    config.capacity.max_inline_data =
+        std::max(config.capacity.max_inline_data,
+                 uint32_t{kLeastMkeyEntries * transport::kMkeyEntrySize});
+  }
   // The data of ibv_wr_atomic_write(3) is always inline.
-  if ((send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
+  if ((extras.send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
     config.capacity.max_inline_data =
         std::max(config.capacity.max_inline_data, transport::kAtomicSize);
   }
@@ -123,7 +159,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
     return Fail(error);
   }
   base->pd = pd;
-  base->send_cq = attr.send_cq;
+  base->send_cq = traits.requests ? attr.send_cq : nullptr;
   base->recv_cq = receives ? attr.recv_cq : nullptr;
   base->srq = ibv_srq;
   cap->max_send_wr = config.capacity.max_send_wr;
@@ -229,12 +265,17 @@ int WithoutOtherHalf(const transport::QpTypeTraits& traits, int mask) {
 VERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return PointerCall([&]() -> ibv_qp* {
     if (attr == nullptr) return Fail(EINVAL);
-    Qp* qp = Create(pd, *attr, &attr->cap, false, 0, 0);
+    Qp* qp = Create(pd, *attr, &attr->cap, {});
     return qp == nullptr ? nullptr : qp->base;
   });
 }
 
 ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
+  return CreateMlx5Qp(ibv, attr, {});
+}
+
+ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
+                     const Mlx5QpAttributes& mlx5) {
   return PointerCall([&]() -> ibv_qp* {
     if (attr == nullptr || Find(ibv) == nullptr) return Fail(EINVAL);
     constexpr uint32_t kSupported =
@@ -243,8 +284,11 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
         IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
     constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
     if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
-    if (const int error = CheckType(attr->qp_type)) return Fail(error);
-    if (attr->qp_type == IBV_QPT_XRC_RECV) {
+    transport::QpType type;
+    if (const int error = FindType(attr->qp_type, mlx5.dc, &type)) {
+      return Fail(error);
+    }
+    if (type == transport::QpType::kXrcTarget) {
       // A PD may be given and is ignored.
       return attr->comp_mask == IBV_QP_INIT_ATTR_XRCD ||
                      attr->comp_mask ==
@@ -253,8 +297,7 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
                  : Fail(EINVAL);
     }
     if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
-    const transport::QpTypeTraits& traits =
-        transport::TraitsOf(static_cast<transport::QpType>(attr->qp_type));
+    const transport::QpTypeTraits& traits = transport::TraitsOf(type);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
         (attr->create_flags & ~CreateFlags(traits)) != 0) {
       return Fail(EOPNOTSUPP);
@@ -272,24 +315,25 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
                  ? CreateHashing(ibv, attr)
                  : Fail(EINVAL);
     }
-    uint32_t max_tso_header = 0;
+    Extras extras = {.mlx5 = mlx5};
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
-      max_tso_header = attr->max_tso_header;
-      if (max_tso_header != 0 && !traits.Offers(transport::SendOpcode::kTso)) {
+      extras.max_tso_header = attr->max_tso_header;
+      if (extras.max_tso_header != 0 &&
+          !traits.Offers(transport::SendOpcode::kTso)) {
         return Fail(EOPNOTSUPP);
       }
     }
-    const bool extended =
+    const bool has_ops =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    const uint64_t send_ops = extended ? attr->send_ops_flags : 0;
-    if ((send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
+    extras.extended = has_ops || mlx5.configures_mkeys;
+    if (has_ops) extras.send_ops = attr->send_ops_flags;
+    if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
     // The extended structure begins with the members of the plain one.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
                   offsetof(ibv_qp_init_attr, sq_sig_all));
     std::memcpy(&plain, attr, sizeof(plain));
-    Qp* qp =
-        Create(attr->pd, plain, &attr->cap, extended, send_ops, max_tso_header);
+    Qp* qp = Create(attr->pd, plain, &attr->cap, extras);
     return qp == nullptr ? nullptr : qp->base;
   });
 }

@@ -14,6 +14,8 @@ namespace {
 ibv_srq* Create(ibv_pd* ibv, void* srq_context, ibv_srq_attr* attr, Xrcd* xrcd,
                 Cq* cq) {
   Pd* pd = Find(ibv);
+  // mlx5 accepts 0, and rdma-core's suite passes it.
+  if (pd != nullptr && pd->owner->mlx5 && attr->max_wr == 0) attr->max_wr = 1;
   if (pd == nullptr || attr->max_wr == 0 ||
       attr->max_wr > rxe_user::kMaxSrqWr || attr->max_sge > rxe_user::kMaxSge) {
     return Fail(EINVAL);

@@ -2,6 +2,8 @@
 // between them (manual page ibv_wr_post(3)). Nothing is posted before
 // ibv_wr_complete. ibv_wr_abort discards everything. After any invalid call,
 // ibv_wr_complete fails and posts nothing.
+#include "verbs_api/libibverbs/work_builder.h"
+
 #include <cstring>
 
 #include "transport/qp/qp_type.h"
@@ -14,46 +16,6 @@ namespace {
 
 using transport::SendOpcode;
 
-ExtendedQp* Self(ibv_qp_ex* qp) {
-  return static_cast<ExtendedQp::Part*>(qp)->self;
-}
-
-transport::SendTarget TargetOf(const ExtendedQp& qp) {
-  return transport::TraitsOf(qp.pair->type()).target;
-}
-
-void Wrong(WorkBuilder& builder, int error) {
-  if (builder.error == 0) builder.error = error;
-}
-
-// Setters and builders report errors only through ibv_wr_complete.
-template <typename Body>
-void Build(ibv_qp_ex* qp, Body&& body) noexcept {
-  WorkBuilder& builder = Self(qp)->builder;
-  try {
-    body(builder);
-  } catch (...) {
-    Wrong(builder, ENOMEM);
-  }
-}
-
-// Begins a work request. Returns null for an operation that was not enabled at
-// creation, or outside ibv_wr_start and ibv_wr_complete.
-transport::SendRequest* Begin(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op) {
-  WorkBuilder& builder = Self(qp)->builder;
-  if (!builder.active || (Self(qp)->send_ops & op) == 0) {
-    Wrong(builder, EINVAL);
-    return nullptr;
-  }
-  builder.data.emplace_back();
-  transport::SendRequest& request = builder.requests.emplace_back();
-  request.wr_id = qp->wr_id;
-  request.opcode = opcode;
-  // The data setter decides whether data is inline.
-  request.flags = qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
-  return &request;
-}
-
 // The data of the request that a setter applies to. Null if there is no
 // request, or its data is already set.
 WorkBuilder::Data* ForData(WorkBuilder& builder) {
@@ -63,20 +25,6 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
   }
   builder.data.back().is_set = true;
   return &builder.data.back();
-}
-
-// Begins the inline data of the last request.
-void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
-  builder.requests.back().flags |= transport::kSendInline;
-  data->is_set = true;
-  data->first_inline = builder.inline_bytes.size();
-  data->first_sge = builder.sges.size();
-  data->num_sge = 1;
-}
-// Ends the inline data, `total` bytes. Its address is filled in later, when the
-// vectors no longer move.
-void EndInlineData(WorkBuilder& builder, size_t total) {
-  builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
 }
 
 void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
@@ -326,7 +274,10 @@ void Leave(WorkBuilder& builder) {
 int Post(ExtendedQp* qp) {
   WorkBuilder& builder = qp->builder;
   if (builder.error != 0) return builder.error;
-  const bool xrc = TargetOf(*qp) == transport::SendTarget::kSrq;
+  const transport::SendTarget target = TargetOf(*qp);
+  const bool xrc = target == transport::SendTarget::kSrq;
+  // A datagram without an address is refused with its other fields.
+  const bool needs_address = xrc || target == transport::SendTarget::kDct;
   for (size_t i = 0; i < builder.requests.size(); ++i) {
     transport::SendRequest& request = builder.requests[i];
     const WorkBuilder::Data& data = builder.data[i];
@@ -339,14 +290,12 @@ int Post(ExtendedQp* qp) {
                             data.header_size};
     }
     request.sges = {builder.sges.data() + data.first_sge, data.num_sge};
-    if (xrc) {
-      if (!data.is_addressed &&
-          request.opcode != SendOpcode::kLocalInvalidate &&
-          request.opcode != SendOpcode::kBindMw) {
-        return EINVAL;
-      }
-    } else if (data.is_addressed) {
-      request.ah = &data.av;
+    if (data.is_addressed) {
+      if (!xrc) request.ah = &data.av;
+    } else if (needs_address &&
+               request.opcode != SendOpcode::kLocalInvalidate &&
+               request.opcode != SendOpcode::kBindMw) {
+      return EINVAL;
     }
   }
   rxe_user::QueuePair::Posting posting(*qp->pair);

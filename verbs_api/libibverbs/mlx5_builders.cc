@@ -1,0 +1,167 @@
+#include "verbs_api/libibverbs/mlx5_builders.h"
+
+#include <algorithm>
+
+#include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/work_builder.h"
+#include "wire/headers.h"
+
+namespace verbs_api {
+namespace {
+
+using Layout = transport::MkeyConfiguration::Layout;
+using transport::SendOpcode;
+using transport::SendRequest;
+
+// A card holds the bytes of a piece, and the distance to the next one, in 16
+// bits each.
+constexpr uint32_t kMaxPiece = 65535;
+// Entries of a list that fit `max_inline_data` bytes, as on a card, whose work
+// request has 4 bytes more.
+constexpr size_t kHeader = 4;
+
+// Gives a setter the last request, which must configure a memory key that lacks
+// setters. `has`: whether this kind was set before. Null, and fails the batch,
+// otherwise.
+SendRequest* ForSetter(WorkBuilder& builder, bool MkeySetters::*has) {
+  if (builder.active && !builder.requests.empty() &&
+      builder.requests.back().opcode == SendOpcode::kConfigureMkey) {
+    MkeySetters& setters = builder.data.back().mkey;
+    if (setters.left != 0 && !(setters.*has)) {
+      setters.*has = true;
+      return &builder.requests.back();
+    }
+  }
+  Wrong(builder, EINVAL);
+  return nullptr;
+}
+
+// A setter has succeeded.
+void Finish(WorkBuilder& builder) {
+  if (--builder.data.back().mkey.left != 0 || !builder.is_unfinished) return;
+  builder.error = 0;
+  builder.is_unfinished = false;
+}
+
+void SetOperand(SendRequest* request, Layout layout,
+                std::optional<uint32_t> access) {
+  request->swap = transport::MkeyOperand(layout, access);
+}
+
+// Sets the layout, `count` entries of which `make(i)` makes one. Its first
+// `taken` entries of space are not available.
+template <typename Make>
+void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
+               Layout layout, size_t count, size_t taken, Make&& make) {
+  const size_t space = (Self(qp)->pair->capacity().max_inline_data + kHeader) /
+                           transport::kMkeyEntrySize -
+                       taken;
+  if (count == 0) return Wrong(builder, EINVAL);
+  if (count > std::min<size_t>({space, transport::kMaxMkeyEntries,
+                                builder.data.back().mkey.max_entries})) {
+    return Wrong(builder, ENOMEM);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto entry = make(i);
+    static_assert(sizeof(entry) == transport::kMkeyEntrySize);
+    const auto* const bytes = reinterpret_cast<const uint8_t*>(&entry);
+    builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                bytes + sizeof(entry));
+  }
+  builder.sges.back().length =
+      static_cast<uint32_t>(count * transport::kMkeyEntrySize);
+  SetOperand(request, layout, transport::MkeyAccessOf(request->swap));
+  Finish(builder);
+}
+
+}  // namespace
+
+void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active || builder.data.empty() ||
+        builder.data.back().is_addressed ||
+        TargetOf(*Self(qp)) != transport::SendTarget::kDct) {
+      return Wrong(builder, EINVAL);
+    }
+    const Ah* const ah = FindAddress(*Self(qp), ibv);
+    if (ah == nullptr) return Wrong(builder, EINVAL);
+    builder.data.back().is_addressed = true;
+    builder.data.back().av = ah->av;
+    builder.requests.back().remote_qpn = dctn & wire::kQpnMask;
+    builder.requests.back().dc_access_key = key;
+  });
+}
+
+void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active) return Wrong(builder, EINVAL);
+    // The layout is in the work request.
+    if ((qp->wr_flags & IBV_SEND_INLINE) == 0) {
+      return Wrong(builder, EOPNOTSUPP);
+    }
+    const Mkey* const mkey = Find(numbers);
+    if (mkey == nullptr || mkey->owner != Self(qp)->owner ||
+        mkey->key->domain().id != Self(qp)->pair->pd()->id) {
+      return Wrong(builder, EINVAL);
+    }
+    SendRequest* const request = Add(qp, builder, SendOpcode::kConfigureMkey);
+    request->rkey = ReadOnce(mkey->lkey);
+    request->compare_add = 1;
+    SetOperand(request, Layout::kKeep, std::nullopt);
+    WorkBuilder::Data& data = builder.data.back();
+    data.mkey = {.left = setters, .max_entries = mkey->key->max_entries()};
+    BeginInlineData(builder, &data);
+    EndInlineData(builder, 0);
+    if (setters == 0 || builder.error != 0) return;
+    builder.error = EINVAL;  // until all setters were called
+    builder.is_unfinished = true;
+  });
+}
+
+void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) {
+  Build(qp, [&](WorkBuilder& builder) {
+    SendRequest* const request = ForSetter(builder, &MkeySetters::has_access);
+    if (request == nullptr) return;
+    if ((access & ~transport::kMkeyRights) != 0) return Wrong(builder, EINVAL);
+    SetOperand(request, transport::MkeyLayoutOf(request->swap), access);
+    Finish(builder);
+  });
+}
+
+void SetMkeyList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
+  Build(qp, [&](WorkBuilder& builder) {
+    SendRequest* const request = ForSetter(builder, &MkeySetters::has_layout);
+    if (request == nullptr) return;
+    if (list == nullptr) return Wrong(builder, EINVAL);
+    SetLayout(qp, builder, request, Layout::kList, count, 0, [&](size_t i) {
+      return transport::Sge{list[i].addr, list[i].length, list[i].lkey};
+    });
+  });
+}
+
+void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
+                        const MkeyPiece* pieces) {
+  Build(qp, [&](WorkBuilder& builder) {
+    SendRequest* const request = ForSetter(builder, &MkeySetters::has_layout);
+    if (request == nullptr) return;
+    if (pieces == nullptr || repeat_count == 0) return Wrong(builder, EINVAL);
+    for (size_t i = 0; i < count; ++i) {
+      if (pieces[i].bytes_count > kMaxPiece ||
+          pieces[i].bytes_skip > kMaxPiece - pieces[i].bytes_count) {
+        return Wrong(builder, EINVAL);
+      }
+    }
+    request->compare_add = repeat_count;
+    // On a card one entry says how often the others are repeated.
+    SetLayout(qp, builder, request, Layout::kInterleaved, count, 1,
+              [&](size_t i) {
+                return transport::InterleavedPiece{
+                    .addr = pieces[i].addr,
+                    .bytes = static_cast<uint16_t>(pieces[i].bytes_count),
+                    .skip = static_cast<uint16_t>(pieces[i].bytes_skip),
+                    .lkey = pieces[i].lkey};
+              });
+  });
+}
+
+}  // namespace verbs_api

@@ -1,0 +1,19 @@
+// Builders and setters of mlx5dv_wr_post(3). `qp` has an extension. Errors are
+// reported by ibv_wr_complete. Arguments: mlx5_interface.h.
+#ifndef VERBS_API_LIBIBVERBS_MLX5_BUILDERS_H_
+#define VERBS_API_LIBIBVERBS_MLX5_BUILDERS_H_
+
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+
+void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn, uint64_t key);
+void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey, uint8_t setters);
+void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access);
+void SetMkeyList(ibv_qp_ex* qp, size_t count, const ibv_sge* list);
+void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
+                        const MkeyPiece* pieces);
+
+}  // namespace verbs_api
+
+#endif  // VERBS_API_LIBIBVERBS_MLX5_BUILDERS_H_

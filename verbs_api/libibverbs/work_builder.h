@@ -1,0 +1,78 @@
+// What the builders and setters of work requests share (work_builder.cc,
+// mlx5_builders.cc).
+#ifndef VERBS_API_LIBIBVERBS_WORK_BUILDER_H_
+#define VERBS_API_LIBIBVERBS_WORK_BUILDER_H_
+
+#include "transport/qp/qp_type.h"
+#include "verbs_api/libibverbs/abi.h"
+
+namespace verbs_api {
+
+inline ExtendedQp* Self(ibv_qp_ex* qp) {
+  return static_cast<ExtendedQp::Part*>(qp)->self;
+}
+
+inline transport::SendTarget TargetOf(const ExtendedQp& qp) {
+  return transport::TraitsOf(qp.pair->type()).target;
+}
+
+// The first error of a critical region is the result of ibv_wr_complete.
+inline void Wrong(WorkBuilder& builder, int error) {
+  if (builder.error != 0 && !builder.is_unfinished) return;
+  builder.error = error;
+  builder.is_unfinished = false;
+}
+
+// Setters and builders report errors only through ibv_wr_complete.
+template <typename Body>
+void Build(ibv_qp_ex* qp, Body&& body) noexcept {
+  WorkBuilder& builder = Self(qp)->builder;
+  try {
+    body(builder);
+  } catch (...) {
+    Wrong(builder, ENOMEM);
+  }
+}
+
+// Adds a work request with the queue pair's `wr_id` and `wr_flags`.
+inline transport::SendRequest* Add(ibv_qp_ex* qp, WorkBuilder& builder,
+                                   transport::SendOpcode opcode) {
+  builder.data.emplace_back();
+  transport::SendRequest& request = builder.requests.emplace_back();
+  request.wr_id = qp->wr_id;
+  request.opcode = opcode;
+  // The data setter decides whether data is inline.
+  request.flags = qp->wr_flags & ~static_cast<unsigned int>(IBV_SEND_INLINE);
+  return &request;
+}
+
+// Begins a work request. Returns null for an operation that was not enabled at
+// creation, or outside ibv_wr_start and ibv_wr_complete.
+inline transport::SendRequest* Begin(ibv_qp_ex* qp,
+                                     transport::SendOpcode opcode,
+                                     uint64_t op) {
+  WorkBuilder& builder = Self(qp)->builder;
+  if (!builder.active || (Self(qp)->send_ops & op) == 0) {
+    Wrong(builder, EINVAL);
+    return nullptr;
+  }
+  return Add(qp, builder, opcode);
+}
+
+// Begins the inline data of the last request.
+inline void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
+  builder.requests.back().flags |= transport::kSendInline;
+  data->is_set = true;
+  data->first_inline = builder.inline_bytes.size();
+  data->first_sge = builder.sges.size();
+  data->num_sge = 1;
+}
+// Ends the inline data, `total` bytes. Its address is filled in later, when the
+// vectors no longer move.
+inline void EndInlineData(WorkBuilder& builder, size_t total) {
+  builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
+}
+
+}  // namespace verbs_api
+
+#endif  // VERBS_API_LIBIBVERBS_WORK_BUILDER_H_

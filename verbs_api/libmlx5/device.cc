@@ -1,0 +1,88 @@
+// Devices and contexts: mlx5dv_is_supported(3), mlx5dv_open_device(3),
+// mlx5dv_query_device(3), mlx5dv_query_port(3), mlx5dv_set_context_attr.
+#include <infiniband/mlx5dv.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "verbs_api/libmlx5/verbs.h"
+
+namespace libmlx5 {
+namespace {
+
+constexpr uint32_t kPort = 1;
+
+// Numbers of rdma-core 56 and newer.
+constexpr uint64_t kMaskMaxDcRdAtom = 1 << 14;
+
+// struct mlx5dv_context of rdma-core 56 and newer, as far as it is filled in.
+template <typename Header>
+struct WithDcLimits : Header {
+  uint64_t max_dc_rd_atom;
+  uint64_t max_dc_init_rd_atom;
+};
+template <typename Header>
+requires requires(Header header) { header.max_dc_rd_atom; }
+struct WithDcLimits<Header> : Header {};
+
+}  // namespace
+
+MLX5_EXPORT bool mlx5dv_is_supported(ibv_device* device) {
+  verbs_api::Mlx5Interface* const verbs = Verbs();
+  return verbs != nullptr && verbs->LooksLikeMlx5(device);
+}
+
+// Without DevX, and without descriptors of another process.
+MLX5_EXPORT ibv_context* mlx5dv_open_device(ibv_device* device,
+                                            mlx5dv_context_attr* attr) {
+  if (!mlx5dv_is_supported(device)) return Fail(EOPNOTSUPP);
+  if (attr == nullptr) return Fail(EINVAL);
+  if (attr->flags != 0 || attr->comp_mask != 0) return Fail(EOPNOTSUPP);
+  return Verbs()->Open(device);
+}
+
+// Fills in only what `out->comp_mask` asks for and the device has, and sets
+// those bits.
+MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
+  verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  if (out == nullptr) return Refuse(EINVAL);
+  const uint64_t wanted = out->comp_mask;
+  uint64_t filled = 0;
+  const auto fills = [&](uint64_t bit) {
+    filled |= wanted & bit;
+    return (wanted & bit) != 0;
+  };
+  out->version = 0;
+  out->flags = 0;
+  if (fills(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS)) {
+    out->dc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV |
+                       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                       IBV_ODP_SUPPORT_ATOMIC;
+  }
+  if (fills(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS)) out->num_lag_ports = 1;
+  if (fills(kMaskMaxDcRdAtom)) {
+    auto* const newer = static_cast<WithDcLimits<mlx5dv_context>*>(out);
+    newer->max_dc_rd_atom = newer->max_dc_init_rd_atom = verbs->MaxRdAtomic();
+  }
+  out->comp_mask = filled;
+  return 0;
+}
+
+// There are no virtual ports and no steering tables: no flags.
+MLX5_EXPORT int _mlx5dv_query_port(ibv_context* context, uint32_t port,
+                                   mlx5dv_port* info, size_t size) {
+  if (VerbsOf(context) == nullptr) return Refuse(EOPNOTSUPP);
+  if (port != kPort || info == nullptr) return Refuse(EINVAL);
+  std::memset(info, 0, size);
+  return 0;
+}
+
+// Queues are not in memory that a program could provide.
+MLX5_EXPORT int mlx5dv_set_context_attr(ibv_context* /*context*/,
+                                        mlx5dv_set_ctx_attr_type /*type*/,
+                                        void* /*attr*/) {
+  return Refuse(EOPNOTSUPP);
+}
+
+}  // namespace libmlx5

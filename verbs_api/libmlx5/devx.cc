@@ -1,0 +1,50 @@
+// DevX: commands to the card's firmware (mlx5dv_devx_general_cmd(3)).
+#include <cstring>
+
+#include "verbs_api/vendor_stubs/stub.h"
+
+POINTER(mlx5dv_devx_alloc_uar)
+VOID(mlx5dv_devx_free_uar)
+ERRNO(mlx5dv_devx_general_cmd)
+POINTER(mlx5dv_devx_obj_create)
+ERRNO(mlx5dv_devx_obj_destroy)
+ERRNO(mlx5dv_devx_obj_modify)
+ERRNO(mlx5dv_devx_obj_query)
+ERRNO(mlx5dv_devx_query_eqn)
+ERRNO(mlx5dv_devx_umem_dereg)
+POINTER(mlx5dv_devx_umem_reg)
+ERRNO(mlx5dv_devx_cq_modify)
+ERRNO(mlx5dv_devx_cq_query)
+ERRNO(mlx5dv_devx_ind_tbl_modify)
+ERRNO(mlx5dv_devx_ind_tbl_query)
+ERRNO(mlx5dv_devx_qp_modify)
+ERRNO(mlx5dv_devx_qp_query)
+ERRNO(mlx5dv_devx_srq_modify)
+ERRNO(mlx5dv_devx_srq_query)
+ERRNO(mlx5dv_devx_wq_modify)
+ERRNO(mlx5dv_devx_wq_query)
+POINTER(mlx5dv_devx_create_cmd_comp)
+VOID(mlx5dv_devx_destroy_cmd_comp)
+ERRNO(mlx5dv_devx_get_async_cmd_comp)
+ERRNO(mlx5dv_devx_obj_query_async)
+POINTER(mlx5dv_devx_create_event_channel)
+VOID(mlx5dv_devx_destroy_event_channel)
+MINUS_ONE(mlx5dv_devx_get_event)
+ERRNO(mlx5dv_devx_subscribe_devx_event)
+ERRNO(mlx5dv_devx_subscribe_devx_event_fd)
+POINTER(mlx5dv_devx_umem_reg_ex)
+POINTER(mlx5dv_devx_alloc_msi_vector)
+POINTER(mlx5dv_devx_create_eq)
+ERRNO(mlx5dv_devx_destroy_eq)
+ERRNO(mlx5dv_devx_free_msi_vector)
+MINUS_ONE(mlx5dv_devx_uar_export_dmabuf_fd)
+ERRNO(mlx5dv_devx_obj_export)
+POINTER(mlx5dv_devx_obj_import)
+VOID(mlx5dv_devx_obj_unimport)
+ERRNO(mlx5dv_devx_umem_export)
+POINTER(mlx5dv_devx_umem_import)
+VOID(mlx5dv_devx_umem_unimport)
+// There is nothing to export, and so no size.
+EXPORTED void _mlx5dv_get_export_sizes(void* sizes, size_t length) {
+  std::memset(sizes, 0, length);
+}

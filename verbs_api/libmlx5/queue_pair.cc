@@ -1,0 +1,139 @@
+// Queue pairs: mlx5dv_create_qp(3), and what mlx5dv can do with one.
+#include <infiniband/mlx5dv.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "verbs_api/libmlx5/verbs.h"
+#include "verbs_api/libmlx5/work_requests.h"
+
+namespace libmlx5 {
+namespace {
+
+using verbs_api::DcRole;
+
+constexpr uint64_t kKnownMask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
+                                MLX5DV_QP_INIT_ATTR_MASK_DC |
+                                MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
+                                MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+// Small received data may be in the completion on a card. Here it never is,
+// which both flags allow.
+constexpr uint32_t kScatterFlags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
+                                   MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
+constexpr uint64_t kKeyOperations = MLX5DV_QP_EX_WITH_MR_INTERLEAVED |
+                                    MLX5DV_QP_EX_WITH_MR_LIST |
+                                    MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+
+// Reads an enumeration that the program filled in.
+template <typename Enum>
+int Raw(const Enum& value) {
+  int number;
+  static_assert(sizeof(value) == sizeof(number));
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+// What `dv` asks for. Returns 0 or errno.
+int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
+         verbs_api::Mlx5QpAttributes* mlx5, uint64_t* operations) {
+  const auto has = [&](uint64_t bit) { return (dv.comp_mask & bit) != 0; };
+  if ((dv.comp_mask & ~kKnownMask) != 0) return EINVAL;
+  const int type = Raw(attr.qp_type);
+  if (has(MLX5DV_QP_INIT_ATTR_MASK_DC) != (type == IBV_QPT_DRIVER)) {
+    return EINVAL;
+  }
+  const uint32_t flags =
+      has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) ? dv.create_flags : 0;
+  if ((flags & ~kScatterFlags) != 0) return EOPNOTSUPP;
+  if (flags == kScatterFlags) return EINVAL;
+  if (has(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS)) return EOPNOTSUPP;
+  if (has(MLX5DV_QP_INIT_ATTR_MASK_DC)) {
+    switch (Raw(dv.dc_init_attr.dc_type)) {
+      case MLX5DV_DCTYPE_DCI:
+        mlx5->dc = DcRole::kInitiator;
+        break;
+      case MLX5DV_DCTYPE_DCT:
+        mlx5->dc = DcRole::kTarget;
+        mlx5->access_key = dv.dc_init_attr.dct_access_key;
+        break;
+      default:
+        return EINVAL;
+    }
+  }
+  *operations =
+      has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? dv.send_ops_flags : 0;
+  if (*operations == 0) return 0;
+  if (type != IBV_QPT_RC || (*operations & ~kKeyOperations) != 0) {
+    return EOPNOTSUPP;
+  }
+  if ((flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0) return EINVAL;
+  mlx5->configures_mkeys = true;
+  return 0;
+}
+
+}  // namespace
+
+MLX5_EXPORT ibv_qp* mlx5dv_create_qp(ibv_context* context,
+                                     ibv_qp_init_attr_ex* attr,
+                                     mlx5dv_qp_init_attr* dv) {
+  verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
+  if (verbs == nullptr) return Fail(EOPNOTSUPP);
+  if (attr == nullptr) return Fail(EINVAL);
+  verbs_api::Mlx5QpAttributes mlx5;
+  uint64_t operations = 0;
+  if (dv != nullptr) {
+    if (const int error = Read(*attr, *dv, &mlx5, &operations)) {
+      return Fail(error);
+    }
+  }
+  ibv_qp* const qp = verbs->CreateQp(context, attr, mlx5);
+  if (qp == nullptr || operations == 0) return qp;
+  // It is extended, and so begins with an ibv_qp.
+  WorkRequests* const requests =
+      WorkRequests::Of(reinterpret_cast<ibv_qp_ex*>(qp));
+  if (requests == nullptr) {
+    verbs->Destroy(qp);
+    return Fail(ENOMEM);
+  }
+  requests->set_operations(operations);
+  return qp;
+}
+
+// Null for a queue pair without ibv_wr_*.
+MLX5_EXPORT mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) {
+  WorkRequests* const requests = WorkRequests::Of(qp);
+  return requests != nullptr ? requests->table() : nullptr;
+}
+
+// A hint for the card: where DC packets of this peer will go.
+MLX5_EXPORT int mlx5dv_map_ah_to_qp(ibv_ah* ah, uint32_t /*qp_num*/) {
+  verbs_api::Mlx5Interface* const verbs = Verbs();
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  const int error = verbs->CheckAddress(ah);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+MLX5_EXPORT int mlx5dv_modify_qp_udp_sport(ibv_qp* qp, uint16_t port) {
+  verbs_api::Mlx5Interface* const verbs = Verbs();
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  const int error = verbs->SetSourcePort(qp, port);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+MLX5_EXPORT int mlx5dv_reserved_qpn_alloc(ibv_context* context, uint32_t* qpn) {
+  verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  if (qpn == nullptr) return Refuse(EINVAL);
+  const int error = verbs->ReserveQpn(context, qpn);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+MLX5_EXPORT int mlx5dv_reserved_qpn_dealloc(ibv_context* context,
+                                            uint32_t qpn) {
+  verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  const int error = verbs->ReleaseQpn(context, qpn);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+}  // namespace libmlx5
