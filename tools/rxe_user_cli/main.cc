@@ -10,6 +10,7 @@
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/stat.h"
+#include "tools/rxe_user_cli/trace.h"
 #include "tools/rxe_user_cli/view.h"
 
 namespace {
@@ -148,6 +149,42 @@ int main(int argc, char** argv) {
   decode->add_flag("--json", decode_options.json,
                    "Print JSON, one object per line");
 
+  rxe_user_cli::TraceOptions trace_options;
+  CLI::App* trace = app.add_subcommand(
+      "trace", "Show captures and recordings of several ends on one time line");
+  trace
+      ->add_option("FILE", trace_options.files,
+                   "Capture or recording (pcap, pcapng) of each end; - is "
+                   "standard input")
+      ->required();
+  CLI::Option* trace_text =
+      trace->add_flag("--text", trace_options.text,
+                      "Print a line for each packet and event "
+                      "(the default)");
+  trace
+      ->add_flag("--json", trace_options.json,
+                 "Print JSON, one object per line")
+      ->excludes(trace_text);
+  trace
+      ->add_option("--html", trace_options.html,
+                   "Write the ladder to this file, for a browser")
+      ->type_name("OUT");
+  trace
+      ->add_option("--svg", trace_options.svg,
+                   "Write the ladder as a picture to this file")
+      ->type_name("OUT");
+  trace
+      ->add_option("--local", trace_options.locals,
+                   "Own address of the host of a FILE that does not tell sent "
+                   "from received packets; in the order of the files")
+      ->type_name("ADDRESS")
+      ->take_all()
+      ->allow_extra_args(false);
+  trace
+      ->add_option("--limit", trace_options.limit,
+                   "Most packets in a ladder (default: 20000)")
+      ->type_name("N");
+
   bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;
   CLI::App* stat = app.add_subcommand(
@@ -208,6 +245,9 @@ int main(int argc, char** argv) {
   }
   if (decode->parsed()) {
     return rxe_user_cli::RunDecode(decode_options, stdout, stderr);
+  }
+  if (trace->parsed()) {
+    return rxe_user_cli::RunTrace(trace_options, stdout, stderr);
   }
   if (stat->parsed()) {
     // An option without a number has the value 0.

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "wire/address.h"
 
@@ -34,9 +35,10 @@ class PcapWriter {
   void Write(const Packet& packet, const std::string& comment);
 
  private:
-  void Block(uint32_t type, const std::string& body);
+  void Flush();
 
   std::FILE* file_;
+  std::vector<uint8_t> bytes_;  // not yet written
 };
 
 }  // namespace sim

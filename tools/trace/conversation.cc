@@ -1,0 +1,518 @@
+#include "tools/trace/conversation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include "wire/aeth.h"
+#include "wire/psn.h"
+
+namespace trace {
+namespace {
+
+using rxe_user::trace::BegunEvent;
+using rxe_user::trace::CompletedEvent;
+using rxe_user::trace::PolledEvent;
+using rxe_user::trace::PostedEvent;
+using wire::Operation;
+
+constexpr uint32_t kUsualMtu = 1024;
+
+bool IsRead(const Packet& packet) {
+  return wire::OperationOf(packet.opcode) == Operation::kReadRequest;
+}
+
+bool IsReliable(const Packet& packet) {
+  const wire::Transport transport = wire::TransportOf(packet.opcode);
+  return transport == wire::Transport::kRc ||
+         transport == wire::Transport::kXrc;
+}
+
+bool IsFatalNak(const Packet& p) {
+  return p.info().Has(wire::kAeth) &&
+         wire::AethKindOf(p.syndrome) == wire::AethKind::kNak &&
+         wire::NakCodeOf(p.syndrome) != wire::NakCode::kPsnSequence;
+}
+
+const char* NakText(uint8_t syndrome) {
+  switch (wire::NakCodeOf(syndrome)) {
+    case wire::NakCode::kPsnSequence:
+      return "PSN sequence error";
+    case wire::NakCode::kInvalidRequest:
+      return "invalid request";
+    case wire::NakCode::kRemoteAccess:
+      return "remote access error";
+    case wire::NakCode::kRemoteOperational:
+      return "remote operational error";
+    case wire::NakCode::kInvalidRd:
+      return "invalid RD request";
+  }
+  return "reserved code";
+}
+
+// "RDMA_WRITE" of RC_RDMA_WRITE_FIRST.
+std::string OperationName(const Packet& packet) {
+  std::string name = packet.info().name;
+  name.erase(0, name.find('_') + 1);
+  for (const char* part : {"_FIRST", "_ONLY", "_MIDDLE", "_LAST", "_REQUEST",
+                           "_WITH_IMMEDIATE", "_WITH_INVALIDATE"}) {
+    const size_t at = name.find(part);
+    if (at != std::string::npos) name.erase(at, std::string(part).size());
+  }
+  return name;
+}
+
+class Analyzer {
+ public:
+  explicit Analyzer(Timeline* timeline) : t_(*timeline) {}
+
+  Conversation Analyze() {
+    FindMtus();
+    for (size_t i = 0; i < t_.arrows.size(); ++i) OnSent(i);
+    FindConnections();
+    FinishMessages();
+    UseEvents();
+    std::stable_sort(
+        c_.messages.begin(), c_.messages.end(),
+        [](const Message& a, const Message& b) { return a.begin < b.begin; });
+    return std::move(c_);
+  }
+
+ private:
+  // Packets from an end to a queue pair of another.
+  using FlowKey = std::tuple<size_t, size_t, uint32_t>;
+  struct Flow {
+    FlowKey key;
+    bool has_request = false;
+    bool has_response = false;
+    uint32_t highest_request = 0;
+    uint32_t highest_response = 0;
+    size_t last_answered = kNone;
+    uint32_t last_response = 0;
+    uint32_t numbered = 0;                         // messages
+    std::unordered_map<uint32_t, uint32_t> times;  // sent, by PSN
+    std::unordered_map<uint32_t, size_t> latest;   // arrow, by PSN
+    std::vector<size_t> messages;
+    Flow* partner = nullptr;
+    size_t connection = kNone;
+  };
+
+  static std::pair<size_t, size_t> Pair(const Arrow& arrow) {
+    return std::minmax(arrow.from, arrow.to);
+  }
+
+  void FindMtus() {
+    for (const Arrow& arrow : t_.arrows) {
+      const Packet& p = arrow.packet();
+      if (!p.info().full_mtu_payload) continue;
+      uint32_t& mtu = mtus_[Pair(arrow)];
+      mtu = std::max(mtu, p.payload);
+    }
+  }
+  uint32_t MtuOf(const Arrow& arrow) const {
+    const auto mtu = mtus_.find(Pair(arrow));
+    return mtu == mtus_.end() || mtu->second == 0 ? kUsualMtu : mtu->second;
+  }
+
+  Flow& FlowOf(const Arrow& arrow) {
+    const FlowKey key = {arrow.from, arrow.to, arrow.packet().qpn};
+    const auto [at, is_new] = flows_.try_emplace(key);
+    if (is_new) {
+      at->second.key = key;
+      by_ends_[{arrow.from, arrow.to}].push_back(&at->second);
+    }
+    return at->second;
+  }
+
+  void OnSent(size_t i) {
+    Arrow& arrow = t_.arrows[i];
+    const Packet& p = arrow.packet();
+    if (!IsReliable(p) || arrow.fate == Fate::kDuplicate) {
+      if (p.info().is_request) FlowOf(arrow);
+      return;
+    }
+    Flow& flow = FlowOf(arrow);
+    if (p.info().is_request) {
+      OnRequest(i, &flow);
+    } else if (p.info().is_response) {
+      OnResponse(i, &flow);
+    }
+  }
+
+  void OnRequest(size_t i, Flow* flow) {
+    Arrow& arrow = t_.arrows[i];
+    const Packet& p = arrow.packet();
+    uint32_t last = p.psn;
+    if (IsRead(p) && p.length > 0) {
+      last = wire::PsnAdd(p.psn, (p.length - 1) / MtuOf(arrow));
+    }
+    const bool is_new =
+        !flow->has_request || wire::PsnDiff(p.psn, flow->highest_request) > 0;
+    if (is_new) {
+      flow->has_request = true;
+      flow->highest_request = last;
+      flow->times[p.psn] = 1;
+      AddToMessage(arrow, last, flow);
+    } else {
+      arrow.repeat = flow->times[p.psn]++;
+      // A READ that is resumed in its middle has a PSN of its own.
+      if (arrow.repeat == 0) arrow.repeat = 1;
+      arrow.message = MessageAt(*flow, p.psn);
+    }
+    flow->latest[p.psn] = i;
+  }
+
+  void AddToMessage(Arrow& arrow, uint32_t last, Flow* flow) {
+    const Packet& p = arrow.packet();
+    if (p.info().starts_message || flow->messages.empty()) {
+      Message message;
+      message.number = ++flow->numbered;
+      message.end = arrow.from;
+      message.name = OperationName(p);
+      message.first_psn = p.psn;
+      message.bytes = p.length;
+      message.begin = arrow.start();
+      flow->messages.push_back(c_.messages.size());
+      c_.messages.push_back(message);
+    }
+    Message& message = c_.messages[flow->messages.back()];
+    message.last_psn = last;
+    // A RETH tells the length of the whole message.
+    if (!message.name.starts_with("RDMA")) message.bytes += p.payload;
+    arrow.message = message.number;
+  }
+
+  uint32_t MessageAt(const Flow& flow, uint32_t psn) const {
+    for (size_t n = flow.messages.size(); n-- > 0;) {
+      const Message& message = c_.messages[flow.messages[n]];
+      if (wire::PsnDiff(psn, message.first_psn) >= 0) return message.number;
+    }
+    return 0;
+  }
+
+  // The flow that this one answers.
+  Flow* FindPartner(const Arrow& arrow, Flow* flow) {
+    if (flow->partner != nullptr) return flow->partner;
+    const auto others = by_ends_.find({arrow.to, arrow.from});
+    if (others == by_ends_.end()) return nullptr;
+    Flow* best = nullptr;
+    size_t best_arrow = 0;
+    for (Flow* other : others->second) {
+      const auto request = other->latest.find(arrow.packet().psn);
+      if (request == other->latest.end()) continue;
+      if (other->partner != nullptr && other->partner != flow) continue;
+      if (best == nullptr || request->second > best_arrow) {
+        best = other;
+        best_arrow = request->second;
+      }
+    }
+    if (best != nullptr) {
+      flow->partner = best;
+      best->partner = flow;
+    }
+    return best;
+  }
+
+  void OnResponse(size_t i, Flow* flow) {
+    Arrow& arrow = t_.arrows[i];
+    const Packet& p = arrow.packet();
+    if (!p.is_acknowledge()) {
+      const bool is_new = !flow->has_response ||
+                          wire::PsnDiff(p.psn, flow->highest_response) > 0;
+      if (is_new) {
+        flow->has_response = true;
+        flow->highest_response = p.psn;
+      } else {
+        arrow.repeat = 1;
+      }
+    }
+    Flow* const requests = FindPartner(arrow, flow);
+    if (requests == nullptr) return;
+    const auto request = requests->latest.find(p.psn);
+    if (request != requests->latest.end()) {
+      arrow.answers = request->second;
+    } else if (flow->last_answered != kNone &&
+               wire::PsnDiff(p.psn, flow->last_response) == 1) {
+      arrow.answers = flow->last_answered;  // a later packet of a READ
+    }
+    flow->last_answered = arrow.answers;
+    flow->last_response = p.psn;
+    if (arrow.answers != kNone) {
+      arrow.message = t_.arrows[arrow.answers].message;
+    }
+  }
+
+  void FindConnections() {
+    for (auto& [key, flow] : flows_) {
+      if (flow.connection != kNone) continue;
+      const auto [from, to, qpn] = key;
+      Connection connection = {
+          from, to,
+          flow.partner != nullptr ? std::get<2>(flow.partner->key) : 0, qpn};
+      if (connection.a > connection.b) {
+        std::swap(connection.a, connection.b);
+        std::swap(connection.qpn_a, connection.qpn_b);
+      }
+      flow.connection = c_.connections.size();
+      if (flow.partner != nullptr) flow.partner->connection = flow.connection;
+      c_.connections.push_back(connection);
+    }
+    for (Arrow& arrow : t_.arrows) {
+      const auto at = flows_.find({arrow.from, arrow.to, arrow.packet().qpn});
+      if (at == flows_.end()) continue;
+      arrow.connection = at->second.connection;
+      if (at->second.partner != nullptr) {
+        arrow.local_qpn = std::get<2>(at->second.partner->key);
+      }
+    }
+    for (auto& [key, flow] : flows_) {
+      for (const size_t m : flow.messages) {
+        c_.messages[m].connection = flow.connection;
+      }
+    }
+  }
+
+  // A message is done when its requester gets an acknowledgement of its last
+  // packet or of a later one; a READ, when it gets its last response.
+  void FinishMessages() {
+    std::vector<size_t> answers;
+    for (size_t i = 0; i < t_.arrows.size(); ++i) {
+      const Arrow& arrow = t_.arrows[i];
+      const bool is_here = arrow.t1 != kNoTime || arrow.fate == Fate::kUnseen;
+      if (is_here && IsReliable(arrow.packet()) &&
+          arrow.packet().info().is_response) {
+        answers.push_back(i);
+      }
+    }
+    std::stable_sort(answers.begin(), answers.end(), [&](size_t a, size_t b) {
+      return t_.arrows[a].end() < t_.arrows[b].end();
+    });
+    std::map<Flow*, size_t> next;  // message that is not done
+    for (const size_t i : answers) {
+      const Arrow& arrow = t_.arrows[i];
+      Flow* const requests = FlowOf(arrow).partner;
+      if (requests == nullptr) continue;
+      const Packet& p = arrow.packet();
+      size_t& n = next[requests];
+      while (n < requests->messages.size()) {
+        Message& message = c_.messages[requests->messages[n]];
+        if (message.begin > arrow.end()) break;
+        if (!Finishes(p, message)) break;
+        message.done = arrow.end();
+        if (IsFatalNak(p)) message.error = NakText(p.syndrome);
+        ++n;
+        if (!message.error.empty()) {
+          n = requests->messages.size();  // later ones never get one
+        }
+      }
+    }
+  }
+
+  static bool Finishes(const Packet& p, const Message& message) {
+    const bool is_ack = !p.info().Has(wire::kAeth) ||
+                        wire::AethKindOf(p.syndrome) == wire::AethKind::kAck;
+    if (IsFatalNak(p)) return wire::PsnDiff(p.psn, message.first_psn) >= 0;
+    if (!is_ack) return false;
+    const int32_t beyond = wire::PsnDiff(p.psn, message.last_psn);
+    // Acknowledgements say nothing of the data of a READ.
+    if (message.name == "RDMA_READ" && p.is_acknowledge()) return beyond > 0;
+    return beyond >= 0;
+  }
+
+  // --- Work requests of recordings.
+
+  size_t EndOf(size_t file) const {
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      if (t_.ends[e].file == file) return e;
+    }
+    return kNone;
+  }
+
+  size_t ConnectionOf(size_t end, uint32_t qpn) const {
+    for (size_t n = 0; n < c_.connections.size(); ++n) {
+      const Connection& c = c_.connections[n];
+      if ((c.a == end && c.qpn_a == qpn) || (c.b == end && c.qpn_b == qpn)) {
+        return n;
+      }
+    }
+    return kNone;
+  }
+
+  void UseEvents() {
+    // Message by file and id of the posted, and of the completed event.
+    std::map<std::pair<size_t, uint64_t>, size_t> posted;
+    std::map<std::pair<size_t, uint64_t>, size_t> completed;
+    std::map<std::pair<size_t, uint32_t>, uint32_t> numbers;
+    std::vector<Message> requests;
+    for (const TimedEvent& e : t_.events) {
+      const uint32_t qpn = e.event->header().qpn;
+      if (const auto post = e.event->As<PostedEvent>()) {
+        if (post->queue != 0 || post->error != 0) continue;
+        Message message;
+        message.number = ++numbers[{e.file, qpn}];
+        message.end = EndOf(e.file);
+        message.connection = ConnectionOf(message.end, qpn);
+        for (const Event::Value& value : e.event->Values()) {
+          if (value.field->name == "opcode") message.name = value.text;
+        }
+        message.bytes = post->bytes;
+        message.begin = e.time;
+        message.has_wr_id = true;
+        message.wr_id = post->wr_id;
+        posted[{e.file, post->header.id}] = requests.size();
+        requests.push_back(message);
+      } else if (const auto begun = e.event->As<BegunEvent>()) {
+        const auto at = posted.find({e.file, begun->header.cause});
+        if (at == posted.end()) continue;
+        requests[at->second].first_psn = begun->first_psn;
+        requests[at->second].last_psn = begun->last_psn;
+        if (begun->message != 0) requests[at->second].number = begun->message;
+      } else if (const auto done = e.event->As<CompletedEvent>()) {
+        const auto at = posted.find({e.file, done->posted});
+        if (at == posted.end()) continue;
+        Message& message = requests[at->second];
+        message.done = e.time;
+        if (done->status != 0) {
+          message.error = std::string(rxe_user::trace::NameOf(
+              rxe_user::trace::StatusNames(), done->status));
+        }
+        completed[{e.file, done->header.id}] = at->second;
+      } else if (const auto poll = e.event->As<PolledEvent>()) {
+        const auto at = completed.find({e.file, poll->header.cause});
+        if (at != completed.end()) requests[at->second].polled = e.time;
+      }
+    }
+    if (requests.empty()) return;
+    // Events replace what packets tell of the same end.
+    std::erase_if(c_.messages, [&](const Message& message) {
+      for (const auto& [of, number] : numbers) {
+        if (EndOf(of.first) != message.end) continue;
+        const size_t connection = ConnectionOf(message.end, of.second);
+        if (connection == kNone || connection == message.connection)
+          return true;
+      }
+      return false;
+    });
+    for (Message& message : requests) {
+      if (message.end != kNone) c_.messages.push_back(std::move(message));
+    }
+  }
+
+  Timeline& t_;
+  Conversation c_;
+  std::map<std::pair<size_t, size_t>, uint32_t> mtus_;
+  std::map<FlowKey, Flow> flows_;
+  std::map<std::pair<size_t, size_t>, std::vector<Flow*>> by_ends_;
+};
+
+std::string Number(uint64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+Conversation Analyze(Timeline* timeline) {
+  return Analyzer(timeline).Analyze();
+}
+
+std::string ConnectionName(const Timeline& timeline, const Connection& c) {
+  const auto side = [&](size_t end, uint32_t qpn) {
+    char text[24];
+    std::snprintf(text, sizeof(text), " 0x%06x", qpn);
+    return timeline.ends[end].name + (qpn == 0 ? std::string(" ?") : text);
+  };
+  return side(c.a, c.qpn_a) + " - " + side(c.b, c.qpn_b);
+}
+
+std::string PacketText(const Packet& p) {
+  if (p.is_cnp()) return "CNP: congestion";
+  const bool has_aeth = p.info().Has(wire::kAeth);
+  if (p.is_acknowledge() && has_aeth) {
+    switch (wire::AethKindOf(p.syndrome)) {
+      case wire::AethKind::kAck:
+        return "ACK " + Number(p.psn) + " msn " + Number(p.msn);
+      case wire::AethKind::kRnrNak:
+        return "RNR NAK " + Number(p.psn) + ", wait " +
+               Number(static_cast<uint64_t>(
+                   wire::RnrTimerNanos(wire::AethValueOf(p.syndrome)) / 1000)) +
+               " us";
+      case wire::AethKind::kNak:
+        if (wire::NakCodeOf(p.syndrome) == wire::NakCode::kPsnSequence) {
+          return "NAK PSN sequence error, wants " + Number(p.psn);
+        }
+        return std::string("NAK ") + NakText(p.syndrome) + " at " +
+               Number(p.psn);
+      case wire::AethKind::kReserved:
+        return "ACK with a reserved syndrome";
+    }
+  }
+  std::string text = p.info().name;
+  text.erase(0, text.find('_') + 1);
+  if (text.starts_with("RDMA_")) text.erase(0, 5);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  text += " " + Number(p.psn);
+  if (IsRead(p)) {
+    text += " asks " + Number(p.length) + " B";
+  } else if (p.payload != 0) {
+    text += " " + Number(p.payload) + " B";
+  }
+  if (p.ack_req) text += " ackreq";
+  return text;
+}
+
+std::string EventText(const Event& event) {
+  std::map<std::string_view, std::string> v;
+  for (const Event::Value& value : event.Values()) {
+    v[value.field->name] = value.text;
+  }
+  using rxe_user::trace::EventType;
+  switch (static_cast<EventType>(event.header().type)) {
+    case EventType::kRecording:
+      return "recording of " + v["program"] + "[" + v["pid"] + "] begins";
+    case EventType::kCall:
+      return v["function"] + "(" + v["arguments"] + ") = " + v["result"] +
+             (v["error"] == "0" ? "" : ", errno " + v["error"]);
+    case EventType::kPosted:
+      return "posted " + (v["queue"] == "send" ? v["opcode"] : v["queue"]) +
+             " wr_id " + v["wr_id"] + ", " + v["bytes"] + " B" +
+             (v["error"] == "0" ? "" : ": refused, errno " + v["error"]);
+    case EventType::kBegun:
+      return "begun wr_id " + v["wr_id"] + ": PSN " + v["first_psn"] + " to " +
+             v["last_psn"];
+    case EventType::kCompleted:
+      return "completed wr_id " + v["wr_id"] + ": " + v["status"];
+    case EventType::kPolled:
+      return "polled wr_id " + v["wr_id"];
+    case EventType::kQpState:
+      return "state " + v["from"] + " to " + v["to"];
+    case EventType::kTimer:
+      return v["kind"] + " " + v["action"] + ", for " + v["psn"];
+    case EventType::kRetransmission:
+      return "sends " + v["first_psn"] + " to " + v["last_psn"] +
+             " again: " + v["why"];
+    case EventType::kPath:
+      return "window " + v["window"] + " B, in flight " + v["in_flight"] +
+             " B, rate " + v["rate"] + " B/s, round trip " + v["round_trip"] +
+             " ns";
+    case EventType::kCnp:
+      return "CNP " + v["way"] + ", rate " + v["rate"] + " B/s";
+    case EventType::kAsyncEvent:
+      return "event " + v["event"] + " of " + v["object"];
+    case EventType::kNotification:
+      return "CQ " + v["cq"] + " " + v["action"];
+    case EventType::kCmMessage:
+      return "CM message " + v["attribute"] + " " + v["way"];
+    case EventType::kOverflow:
+      return v["packets"] + " packets dropped: the receive buffer was full";
+    case EventType::kFault:
+      return "injected fault: " + v["action"] + " (rule " + v["rule"] + ")";
+    case EventType::kMissed:
+      return v["events"] + " events and " + v["packets"] +
+             " packets are missing here";
+    case EventType::kPacket:
+      break;
+  }
+  return event.name();
+}
+
+}  // namespace trace

@@ -1,0 +1,64 @@
+// An event of a recording, decoded by its table (docs/trace-format.md).
+#ifndef TOOLS_TRACE_EVENT_H_
+#define TOOLS_TRACE_EVENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rxe_user/observe/trace_events.h"
+#include "rxe_user/observe/trace_table.h"
+
+namespace trace {
+
+// Holds its bytes: files of any version and content.
+class Event {
+ public:
+  // `contents`: of a Custom Block or option with the right enterprise number.
+  // Nothing if they are not an event of ours.
+  static std::optional<Event> Parse(std::span<const uint8_t> contents);
+
+  const rxe_user::trace::EventHeader& header() const { return header_; }
+  // Null for an event that this program does not know.
+  const rxe_user::trace::EventDescription* description() const {
+    return rxe_user::trace::FindEvent(header_.type);
+  }
+  // "posted"; "event 99" for one that this program does not know.
+  std::string name() const;
+
+  // As a struct of its type. Members that the file does not have are zero.
+  template <typename Struct>
+  std::optional<Struct> As() const {
+    if (header_.type != static_cast<uint16_t>(Struct::kType)) {
+      return std::nullopt;
+    }
+    Struct event;
+    Copy(&event, sizeof(event));
+    return event;
+  }
+
+  struct Value {
+    const rxe_user::trace::EventField* field;
+    // Integers, sign-extended; kName, kHex, kTime included.
+    uint64_t number = 0;
+    // How the value is shown: "RETRY_EXC_ERR", "0x000011", "10.0.0.1". May have
+    // any bytes that a file holds.
+    std::string text;
+  };
+  // The fields behind the header, without reserved ones.
+  std::vector<Value> Values() const;
+
+ private:
+  void Copy(void* out, size_t size) const;
+
+  rxe_user::trace::EventHeader header_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_EVENT_H_

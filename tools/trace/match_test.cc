@@ -1,0 +1,131 @@
+#include "tools/trace/match.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace trace {
+namespace {
+
+constexpr size_t kNone = Match::kNone;
+using Places = std::vector<size_t>;
+using Sightings = std::vector<Sighting>;
+
+TEST(MatchTest, PacketsThatDiffer) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {2, 1}, {3, 2}},
+                               Sightings{{1, 10}, {3, 12}});
+  EXPECT_EQ(m.received, (Places{0, kNone, 1}));
+  EXPECT_EQ(m.sent, (Places{0, 2}));
+}
+
+// Packets 1 to 3, of which 2 is lost; the NAK makes 2 and 3 be sent again.
+TEST(MatchTest, GoBackN) {
+  const Match m =
+      MatchPackets(Sightings{{1, 0}, {2, 1}, {3, 2}, {2, 100}, {3, 101}},
+                   Sightings{{1, 10}, {3, 12}, {2, 110}, {3, 111}});
+  EXPECT_EQ(m.received, (Places{0, kNone, 1, 2, 3}));
+  EXPECT_EQ(std::count(m.ambiguous.begin(), m.ambiguous.end(), true), 0);
+}
+
+// The first copy is lost. The earliest equal one would be wrong.
+TEST(MatchTest, OfEqualPacketsTheLeastDelay) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {2, 5}, {1, 1000}},
+                               Sightings{{2, 15}, {1, 1010}});
+  EXPECT_EQ(m.received, (Places{kNone, 0, 1}));
+}
+
+TEST(MatchTest, NothingArrivesBeforeItIsSent) {
+  const Match m = MatchPackets(Sightings{{1, 50}}, Sightings{{1, 40}});
+  EXPECT_EQ(m.received, Places{kNone});
+  EXPECT_EQ(m.sent, Places{kNone});
+  EXPECT_EQ(m.duplicate_of, Places{kNone});
+}
+
+TEST(MatchTest, AnOvertakenPacket) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {2, 1}, {3, 2}, {4, 3}},
+                               Sightings{{2, 11}, {3, 12}, {4, 13}, {1, 20}});
+  EXPECT_EQ(m.received, (Places{3, 0, 1, 2}));
+  EXPECT_EQ(m.overtaken, (std::vector<bool>{true, false, false, false}));
+}
+
+TEST(MatchTest, ACopyThatWasMadeOnTheWay) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {2, 1}},
+                               Sightings{{1, 10}, {1, 11}, {2, 12}});
+  EXPECT_EQ(m.duplicate_of.size(), 3u);
+  EXPECT_EQ(std::count(m.duplicate_of.begin(), m.duplicate_of.end(), 0u), 1);
+  EXPECT_EQ(m.received[1], 2u);
+}
+
+// Two equal packets in short succession, and one arrives: nothing tells which.
+TEST(MatchTest, AmbiguousCopies) {
+  const Match m = MatchPackets(Sightings{{9, 0}, {1, 10}, {1, 12}, {8, 20}},
+                               Sightings{{9, 30}, {1, 40}, {8, 50}});
+  EXPECT_EQ(m.received, (Places{0, kNone, 1, 2}));
+  EXPECT_EQ(m.ambiguous, (std::vector<bool>{false, true, true, false}));
+}
+
+TEST(MatchTest, ManyEqualPacketsAreQuick) {
+  Sightings sent, received;
+  for (int i = 0; i < 20'000; ++i) {
+    sent.push_back({7, i * 10});
+    if (i % 2 == 0) received.push_back({7, i * 10 + 5});
+  }
+  const Match m = MatchPackets(sent, received);
+  EXPECT_EQ(std::count(m.sent.begin(), m.sent.end(), kNone), 0);
+  for (size_t j = 0; j < received.size(); ++j) EXPECT_EQ(m.sent[j], j * 2);
+}
+
+// Compares with the quadratic method on random losses of go-back-N traffic.
+TEST(MatchTest, AsManyMatchesAsTheLongestCommonSubsequence) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    Sightings sent, received;
+    for (int i = 0; i < 60; ++i) {
+      const Sighting s = {1 + random() % 12, i * 10};
+      sent.push_back(s);
+      if (random() % 4 != 0) received.push_back({s.key, s.time + 5});
+    }
+    std::vector<std::vector<int>> best(sent.size() + 1,
+                                       std::vector<int>(received.size() + 1));
+    for (size_t i = sent.size(); i-- > 0;) {
+      for (size_t j = received.size(); j-- > 0;) {
+        best[i][j] = std::max(best[i + 1][j], best[i][j + 1]);
+        if (sent[i].key == received[j].key &&
+            sent[i].time <= received[j].time) {
+          best[i][j] = std::max(best[i][j], best[i + 1][j + 1] + 1);
+        }
+      }
+    }
+    const Match m = MatchPackets(sent, received);
+    const auto matched =
+        m.received.size() -
+        std::count(m.received.begin(), m.received.end(), kNone);
+    EXPECT_EQ(static_cast<int>(matched), best[0][0]);
+    for (size_t i = 0; i < sent.size(); ++i) {
+      if (m.received[i] == kNone) continue;
+      EXPECT_EQ(sent[i].key, received[m.received[i]].key);
+      EXPECT_EQ(m.sent[m.received[i]], i);
+    }
+  }
+}
+
+TEST(CompareClocksTest, BoundsFromBothWays) {
+  // b is 1000 ahead; the way takes 10 there and 30 back.
+  const ClockBounds bounds =
+      CompareClocks(Sightings{{1, 0}, {2, 5}}, Sightings{{1, 1010}, {2, 1025}},
+                    Sightings{{3, 1100}}, Sightings{{3, 130}});
+  EXPECT_EQ(bounds.most, 1010);
+  EXPECT_EQ(bounds.least, 970);
+}
+
+TEST(CompareClocksTest, RepeatedPacketsDoNotCount) {
+  const ClockBounds bounds =
+      CompareClocks(Sightings{{1, 0}, {1, 500}}, Sightings{{1, 510}},
+                    Sightings{}, Sightings{});
+  EXPECT_EQ(bounds.most, INT64_MAX);
+  EXPECT_EQ(bounds.least, INT64_MIN);
+}
+
+}  // namespace
+}  // namespace trace

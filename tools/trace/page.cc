@@ -1,0 +1,193 @@
+#include "tools/trace/page.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "tools/trace/escape.h"
+#include "tools/trace/text_view.h"
+#include "tools/trace/time_text.h"
+
+namespace trace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Hex(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
+
+// ns since the first packet or event; null: not known.
+Json Since(const Timeline& t, int64_t time) {
+  return time == kNoTime ? Json() : Json(time - t.first);
+}
+
+Json NumberOrNull(uint64_t number) {
+  return number == 0 ? Json() : Json(number);
+}
+
+// What the script needs, in the order of its functions packet(), event() and
+// message().
+Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
+  Json packets = Json::array();
+  for (const size_t i : ladder.packets) {
+    const Arrow& arrow = t.arrows[i];
+    const Packet& p = arrow.packet();
+    const auto head = t.recording_of(arrow).HeadOf(p);
+    Json row = {
+        i,
+        Hex(head.first(std::min<size_t>(head.size(), p.info().header_length))),
+        Since(t, arrow.t0),
+        Since(t, arrow.t1),
+        arrow.sent != nullptr ? Json(arrow.sent->frame) : Json(),
+        arrow.received != nullptr ? Json(arrow.received->frame) : Json(),
+        arrow.answers == kNone ? Json() : Json(arrow.answers),
+        NumberOrNull(arrow.message)};
+    const bool waited =
+        arrow.received != nullptr && arrow.received->kernel_time != 0;
+    if (p.event != 0 || waited) {
+      row.push_back(arrow.sent != nullptr ? arrow.sent_file
+                                          : arrow.received_file);
+      row.push_back(p.event);
+      row.push_back(p.cause);
+      row.push_back(
+          waited ? Json(arrow.received->time - arrow.received->kernel_time)
+                 : Json());
+    }
+    packets.push_back(std::move(row));
+  }
+  Json events = Json::array();
+  for (const size_t e : ladder.events) {
+    const TimedEvent& timed = t.events[e];
+    Json fields = Json::array();
+    for (const Event::Value& value : timed.event->Values()) {
+      fields.push_back({value.field->name, Printable(value.text)});
+    }
+    const auto& header = timed.event->header();
+    events.push_back({e, timed.file, header.id, header.cause,
+                      Since(t, timed.time), header.qpn, fields});
+  }
+  Json messages = Json::array();
+  for (const size_t m : ladder.messages) {
+    const Message& message = c.messages[m];
+    char wr_id[24];
+    std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, message.wr_id);
+    messages.push_back({m, message.number, t.ends[message.end].name,
+                        message.name, message.first_psn, message.last_psn,
+                        message.bytes, Since(t, message.begin),
+                        Since(t, message.done), Since(t, message.polled),
+                        message.error,
+                        message.has_wr_id ? Json(wr_id) : Json()});
+  }
+  return {{"packets", packets}, {"events", events}, {"messages", messages}};
+}
+
+// JSON that can stand in an element of HTML: ASCII without "<".
+std::string ForScript(const Json& json) {
+  std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;) {
+    text.replace(at, 1, "\\u003c");
+  }
+  return text;
+}
+
+std::string Notes(const Timeline& t, const Ladder& ladder) {
+  std::vector<std::string> notes = t.notes;
+  for (const Recording* recording : t.recordings) {
+    if (!recording->error.empty()) {
+      notes.push_back(recording->path + ": " + recording->error);
+    }
+  }
+  if (ladder.missing != 0) {
+    notes.push_back("The picture has the first " +
+                    std::to_string(ladder.arrows) + " packets; " +
+                    std::to_string(ladder.missing) +
+                    " more are in the files (--limit)");
+  }
+  std::string text;
+  for (const std::string& note : notes) {
+    text += "<li>" + EscapeXml(note) + "</li>";
+  }
+  return text.empty() ? "" : "<ul class=\"notes\">" + text + "</ul>\n";
+}
+
+std::string Title(const Timeline& t) {
+  std::string title;
+  for (const Recording* recording : t.recordings) {
+    const size_t slash = recording->path.rfind('/');
+    title += (title.empty() ? "" : ", ") +
+             recording->path.substr(slash == std::string::npos ? 0 : slash + 1);
+  }
+  return title;
+}
+
+std::string Filters(const Timeline& t, const Conversation& c) {
+  struct Filter {
+    const char* name;
+    const char* text;
+  };
+  constexpr Filter kFilters[] = {
+      {"k", "ACK"}, {"n", "NAK, RNR NAK"},   {"d", "READ responses"},
+      {"c", "CNP"}, {"i", "MIDDLE packets"}, {"v", "events"}};
+  std::string text = "<div class=\"filters\">";
+  for (const Filter& filter : kFilters) {
+    text +=
+        std::string("<label><input type=\"checkbox\" checked data-kind=\"") +
+        filter.name + "\"> " + filter.text + "</label> ";
+  }
+  text +=
+      "<label><input type=\"checkbox\" id=\"only\"> only what went wrong "
+      "<kbd>w</kbd></label> ";
+  if (c.connections.size() > 1) {
+    text +=
+        "<label>connection <select id=\"connection\"><option value=\"\">all";
+    for (size_t n = 0; n < c.connections.size(); ++n) {
+      text += "<option value=\"" + std::to_string(n) + "\">" +
+              EscapeXml(ConnectionName(t, c.connections[n]));
+    }
+    text += "</select></label> ";
+  }
+  return text +
+         "<span class=\"keys\"><kbd>j</kbd> <kbd>k</kbd> next, previous; "
+         "<kbd>n</kbd> <kbd>p</kbd> of what went wrong; <kbd>Esc</kbd> "
+         "none</span></div>\n";
+}
+
+}  // namespace
+
+std::string HtmlPage(const Timeline& t, const Conversation& c,
+                     const Ladder& ladder) {
+  char size[128];
+  std::snprintf(size, sizeof(size),
+                "width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\"",
+                ladder.width, ladder.height, ladder.width, ladder.height);
+  std::string page =
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "
+      "'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src "
+      "data:\">\n<link rel=\"icon\" href=\"data:,\">\n<title>" +
+      EscapeXml(Title(t)) + "</title>\n<style>" + kPageStyle + LadderStyle() +
+      "</style></head><body>\n<header><h1>" + EscapeXml(Title(t)) +
+      "</h1>\n<p>" + CountsText(CountPackets(t)) + ", " +
+      std::to_string(c.messages.size()) + " messages. From " +
+      DateAndTime(t.first) +
+      "; times at the labels are us since then. Bars are messages, from post "
+      "or first packet to completion or acknowledgement.</p>\n";
+  page += Notes(t, ladder) + Filters(t, c) + "</header>\n";
+  page += std::string("<svg class=\"ladder\" id=\"ladder\" ") + size + ">" +
+          LadderMarkers() + "\n" + ladder.body + "</svg>\n";
+  page +=
+      "<div id=\"tip\" role=\"status\"></div>\n<script "
+      "type=\"application/json\" id=\"data\">" +
+      ForScript(Data(t, c, ladder)) + "</script>\n<script>" + kPageScript +
+      "</script>\n</body></html>\n";
+  return page;
+}
+
+}  // namespace trace

@@ -1,0 +1,224 @@
+#include "tools/trace/recording.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "wire/bytes.h"
+#include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace trace {
+namespace {
+
+using rxe_user::trace::PacketEvent;
+using rxe_user::trace::PacketWhat;
+using wire::pcapng::Direction;
+
+// Bytes of a packet that are compared, besides its size and ICRC: what a
+// recording without payloads has of it (96 bytes from the link layer on, of
+// which cooked header, IPv6 and UDP take 64).
+constexpr size_t kComparedBytes = 32;
+// Bytes that are kept: all headers, for the views; and messages of connection
+// management as a whole.
+constexpr size_t kKeptBytes = 64;
+constexpr size_t kKeptOfMads = 320;
+
+uint64_t Mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t Hash(std::span<const uint8_t> bytes, uint64_t hash) {
+  size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof(word));
+    hash = Mix(hash, word);
+  }
+  for (; at < bytes.size(); ++at) hash = Mix(hash, bytes[at]);
+  return hash;
+}
+
+class Reader {
+ public:
+  explicit Reader(Recording* recording) : recording_(recording) {}
+
+  void OnRecord(const CaptureRecord& record) {
+    if (record.is_packet) {
+      OnFrame(record);
+    } else if (auto event = Event::Parse(record.custom)) {
+      OnEvent(std::move(*event));
+    }
+  }
+
+ private:
+  void OnEvent(Event event) {
+    if (const auto about = event.As<rxe_user::trace::RecordingEvent>();
+        about && !recording_->about) {
+      recording_->about = about;
+    }
+    recording_->events.push_back(std::move(event));
+  }
+
+  void OnFrame(const CaptureRecord& record) {
+    wire::Frame frame;
+    const wire::FrameKind kind =
+        wire::DecodeFrame(record.link_type, record.frame, &frame);
+    if (kind != wire::FrameKind::kUdp || !frame.headers.is_rocev2()) {
+      ++recording_->other;
+      return;
+    }
+    const wire::FrameHeaders& h = frame.headers;
+    if (frame.is_truncated() ||
+        // What link layers show of a frame that was cut off.
+        record.frame.size() < record.original_size) {
+      OnPacket(record, h, frame.udp_payload, frame.udp_payload_size,
+               IcrcVerdict::kUnknown);
+      return;
+    }
+    const std::optional<size_t> size =
+        wire::FindSegmentSize(h.icrc_flow(), frame.udp_payload, h.ip_id, h.df);
+    if (!size || *size == frame.udp_payload.size()) {
+      OnPacket(record, h, frame.udp_payload, frame.udp_payload.size(),
+               size ? IcrcVerdict::kGood : IcrcVerdict::kBad);
+      return;
+    }
+    std::span<const uint8_t> rest = frame.udp_payload;
+    for (uint16_t id = h.ip_id; !rest.empty(); ++id) {
+      const auto packet = rest.first(std::min(*size, rest.size()));
+      rest = rest.subspan(packet.size());
+      OnPacket(record, h, packet, packet.size(),
+               h.icrc_flow().Verify(packet, id, h.df) ? IcrcVerdict::kGood
+                                                      : IcrcVerdict::kBad);
+    }
+  }
+
+  // `size`: of the packet on the wire; `captured` may be shorter.
+  void OnPacket(const CaptureRecord& record, const wire::FrameHeaders& h,
+                std::span<const uint8_t> captured, size_t size,
+                IcrcVerdict icrc) {
+    if (captured.size() < wire::kBthSize) {
+      ++recording_->malformed;
+      return;
+    }
+    // What was cut off counts as zeros; the headers are not.
+    whole_.assign(captured.begin(), captured.end());
+    whole_.resize(std::max(size, captured.size()));
+    wire::PacketView view;
+    if (wire::PacketView::Parse(whole_, &view) != wire::ParseError::kOk ||
+        captured.size() < view.info().header_length) {
+      ++recording_->malformed;
+      return;
+    }
+    Packet p;
+    p.time = record.time;
+    p.frame = record.frame_number;
+    p.src = h.src;
+    p.dst = h.dst;
+    p.src_port = h.src_port;
+    p.ce = (h.tos & 3) == 3;
+    p.size = static_cast<uint32_t>(size);
+    p.payload = static_cast<uint32_t>(view.payload().size());
+    p.opcode = view.opcode();
+    p.qpn = view.bth().dest_qpn;
+    p.psn = view.bth().psn;
+    p.ack_req = view.bth().ack_req;
+    if (view.info().Has(wire::kAeth)) {
+      p.syndrome = view.aeth().syndrome;
+      p.msn = view.aeth().msn;
+    }
+    if (view.info().Has(wire::kReth)) p.length = view.reth().length;
+    p.icrc = icrc;
+    p.direction = record.direction;
+    // LINKTYPE_LINUX_SLL and its successor tell the direction in their headers.
+    const auto type = static_cast<wire::LinkType>(record.link_type);
+    if (p.direction == Direction::kUnknown &&
+        (type == wire::LinkType::kLinuxSll ||
+         type == wire::LinkType::kLinuxSll2)) {
+      const size_t at = type == wire::LinkType::kLinuxSll ? 1 : 10;
+      p.direction =
+          record.frame[at] == 4 ? Direction::kSent : Direction::kReceived;
+    }
+
+    std::optional<uint32_t> checksum;
+    if (icrc != IcrcVerdict::kUnknown) checksum = view.icrc();
+    AddEvent(record, &p, &checksum);
+    uint64_t key =
+        Hash(captured.first(std::min({captured.size(), kComparedBytes,
+                                      size - std::min(size, wire::kIcrcSize)})),
+             size);
+    // Addresses may differ between the ends (NAT), ports too; the queue pair
+    // and PSN do not.
+    p.key_short = key;
+    p.key = Mix(key, checksum.value_or(0));
+    recording_->has_icrcs &= checksum.has_value();
+    recording_->has_directions &= p.direction != Direction::kUnknown;
+
+    const size_t kept = p.qpn == 1 ? kKeptOfMads : kKeptBytes;
+    p.head = recording_->heads.size();
+    p.head_size = static_cast<uint16_t>(std::min(kept, captured.size()));
+    recording_->heads.insert(recording_->heads.end(), captured.begin(),
+                             captured.begin() + p.head_size);
+    recording_->packets.push_back(p);
+  }
+
+  void AddEvent(const CaptureRecord& record, Packet* p,
+                std::optional<uint32_t>* checksum) {
+    if (record.custom.empty()) return;
+    const auto event = Event::Parse(record.custom);
+    if (!event) return;
+    const auto packet = event->As<PacketEvent>();
+    if (!packet) return;
+    p->event = packet->header.id;
+    p->cause = packet->header.cause;
+    p->kernel_time = packet->kernel_time;
+    p->reason = packet->reason;
+    p->dropped = packet->what == static_cast<uint8_t>(PacketWhat::kDropped);
+    p->disposition = packet->disposition;
+    if (!*checksum && packet->icrc != 0) *checksum = packet->icrc;
+  }
+
+  Recording* const recording_;
+  std::vector<uint8_t> whole_;
+};
+
+}  // namespace
+
+void Recording::VisitFields(const Packet& packet,
+                            const wire::FieldVisitor& visit) const {
+  const auto head = HeadOf(packet);
+  std::vector<uint8_t> whole(head.begin(), head.end());
+  whole.resize(std::max<size_t>(packet.size, head.size()));
+  wire::PacketView view;
+  if (wire::PacketView::Parse(whole, &view) != wire::ParseError::kOk) return;
+  bool behind = false;
+  wire::VisitFields(view, [&](const wire::Field& field) {
+    if (!behind) visit(field);
+    behind |= field.name == "payload" && head.size() < packet.size;
+  });
+}
+
+bool ReadRecording(const std::string& path, Recording* recording) {
+  recording->path = path;
+  const auto file = CaptureFile::Open(path, &recording->error);
+  if (file == nullptr) return false;
+  ReadRecording(file.get(), recording);
+  return true;
+}
+
+void ReadRecording(CaptureFile* file, Recording* recording) {
+  Reader reader(recording);
+  CaptureRecord record;
+  while (file->Next(&record)) reader.OnRecord(record);
+  recording->error = file->error();
+  if (recording->about &&
+      recording->about->version > rxe_user::trace::kVersion) {
+    recording->error = "it is of version " +
+                       std::to_string(recording->about->version) +
+                       " of the format: a newer rxe-user wrote it";
+  }
+  recording->has_directions &= !recording->packets.empty();
+}
+
+}  // namespace trace

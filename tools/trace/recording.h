@@ -1,0 +1,94 @@
+// A file that was read: its packets, decoded as far as the views need them, and
+// its events.
+#ifndef TOOLS_TRACE_RECORDING_H_
+#define TOOLS_TRACE_RECORDING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/trace/capture_file.h"
+#include "tools/trace/event.h"
+#include "wire/address.h"
+#include "wire/describe.h"
+#include "wire/opcode.h"
+#include "wire/pcapng.h"
+
+namespace trace {
+
+enum class IcrcVerdict : uint8_t { kUnknown, kGood, kBad };
+
+// One RoCEv2 packet. Several of them may come from one frame (segmentation).
+struct Packet {
+  int64_t time = 0;  // ns since 1970, on the clock of its file
+  uint64_t frame = 0;
+  uint64_t event = 0;  // id of its packet event; 0: none
+  uint64_t cause = 0;  // id of the event that caused it; 0: none
+  wire::IpAddress src;
+  wire::IpAddress dst;
+  uint64_t key = 0;        // equal for equal contents, ICRC included if known
+  uint64_t key_short = 0;  // the same without the ICRC
+  uint64_t head = 0;       // where its first bytes are in Recording::heads
+  uint32_t size = 0;       // UDP payload on the wire, bytes
+  uint32_t payload = 0;    // bytes behind the headers
+  uint32_t qpn = 0;        // destination
+  uint32_t psn = 0;
+  uint32_t msn = 0;     // of an AETH
+  uint32_t length = 0;  // of a RETH
+  uint16_t src_port = 0;
+  uint16_t head_size = 0;
+  uint16_t reason = 0;  // of the packet event
+  uint8_t opcode = 0;
+  uint8_t syndrome = 0;
+  bool ack_req = false;
+  bool ce = false;          // ECN: congestion experienced
+  bool dropped = false;     // by the device that received it
+  uint8_t disposition = 0;  // transport::Disposition, if it was dropped
+  IcrcVerdict icrc = IcrcVerdict::kUnknown;
+  wire::pcapng::Direction direction = wire::pcapng::Direction::kUnknown;
+  int64_t kernel_time = 0;  // when the kernel received it; 0: not known
+
+  const wire::OpcodeInfo& info() const { return wire::GetOpcodeInfo(opcode); }
+  bool is_cnp() const { return opcode == wire::kOpcodeCnp; }
+  // ACK, NAK or RNR NAK, without data.
+  bool is_acknowledge() const {
+    return wire::OperationOf(opcode) == wire::Operation::kAcknowledge;
+  }
+};
+
+struct Recording {
+  std::string path;
+  // Empty, or why the file could not be read to its end: one line.
+  std::string error;
+  std::optional<rxe_user::trace::RecordingEvent> about;  // its first event
+  std::vector<Packet> packets;  // in the order of the file
+  std::vector<Event> events;    // in the order of the file, without packets'
+  std::vector<uint8_t> heads;
+  // Frames that are not shown.
+  uint64_t malformed = 0;  // sent to port 4791, no RoCEv2 packet
+  uint64_t other = 0;
+  bool has_icrcs = true;  // of every packet
+  bool has_directions = true;
+
+  std::span<const uint8_t> HeadOf(const Packet& packet) const {
+    return std::span(heads).subspan(packet.head, packet.head_size);
+  }
+  // The fields as `rxe-user decode` shows them. Of a packet that was cut off,
+  // those up to the payload's length.
+  void VisitFields(const Packet& packet, const wire::FieldVisitor& visit) const;
+};
+
+// Reads the file. A file that is damaged or cut off gives what is before that.
+// False: it could not be opened or is of another format.
+bool ReadRecording(const std::string& path, Recording* recording);
+// The same of an open capture.
+void ReadRecording(CaptureFile* file, Recording* recording);
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_RECORDING_H_

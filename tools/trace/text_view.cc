@@ -1,0 +1,310 @@
+#include "tools/trace/text_view.h"
+
+#include <cinttypes>
+#include <nlohmann/json.hpp>
+
+#include "rxe_user/observe/trace_table.h"
+#include "tools/trace/escape.h"
+#include "tools/trace/time_text.h"
+
+namespace trace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool WriteLine(std::FILE* out, const std::string& line) {
+  return std::fputs((line + "\n").c_str(), out) >= 0;
+}
+
+bool WriteObject(std::FILE* out, const Json& object) {
+  return WriteLine(out,
+                   object.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+// Calls `on_arrow` and `on_event` in order of time, until one returns false.
+template <typename OnArrow, typename OnEvent>
+bool VisitInOrder(const Timeline& t, const OnArrow& on_arrow,
+                  const OnEvent& on_event) {
+  size_t e = 0;
+  for (const Arrow& arrow : t.arrows) {
+    for (; e < t.events.size() && t.events[e].time <= arrow.start(); ++e) {
+      if (!on_event(t.events[e])) return false;
+    }
+    if (!on_arrow(arrow)) return false;
+  }
+  for (; e < t.events.size(); ++e) {
+    if (!on_event(t.events[e])) return false;
+  }
+  return true;
+}
+
+std::string Start(const Timeline& t, int64_t time) {
+  char since[32];
+  std::snprintf(since, sizeof(since), " %10.3f ",
+                static_cast<double>(time - t.first) / 1000);
+  return TimeOfDay(time, 6) + since;
+}
+
+std::string NameOfFile(const Timeline& t, size_t file) {
+  for (const End& end : t.ends) {
+    if (end.file == file) return end.name;
+  }
+  return "?";
+}
+
+Json Value(const wire::Field& field) {
+  switch (field.format) {
+    case wire::Field::Format::kFlag:
+      return field.number != 0;
+    case wire::Field::Format::kText:
+      return std::string(field.text);
+    case wire::Field::Format::kHex:
+      // Many parsers hold 53 bits only.
+      if (field.hex_digits == 16) {
+        const std::string text = wire::FieldText(field);
+        return text.substr(text.find('=') + 1);
+      }
+      return field.number;
+    case wire::Field::Format::kDecimal:
+      return field.number;
+  }
+  return nullptr;
+}
+
+Json Value(const Event::Value& value) {
+  using rxe_user::trace::FieldFormat;
+  switch (value.field->format) {
+    case FieldFormat::kNumber:
+      return value.number;
+    case FieldFormat::kSigned:
+      return static_cast<int64_t>(value.number);
+    case FieldFormat::kTime:
+      return value.number == 0
+                 ? Json()
+                 : Json(DateAndTime(static_cast<int64_t>(value.number)));
+    default:
+      return Printable(value.text);
+  }
+}
+
+Json PacketObject(const Timeline& t, const Conversation& c,
+                  const Arrow& arrow) {
+  const Packet& p = arrow.packet();
+  Json object = {{"type", "packet"},
+                 {"from", t.ends[arrow.from].name},
+                 {"to", t.ends[arrow.to].name},
+                 {"fate", FateName(arrow.fate)}};
+  if (arrow.t0 != kNoTime) object["sent"] = DateAndTime(arrow.t0);
+  if (arrow.t1 != kNoTime) object["received"] = DateAndTime(arrow.t1);
+  if (arrow.t0 != kNoTime && arrow.t1 != kNoTime) {
+    object["took_ns"] = arrow.t1 - arrow.t0;
+  }
+  if (arrow.sent != nullptr) object["sent_frame"] = arrow.sent->frame;
+  if (arrow.received != nullptr) {
+    object["received_frame"] = arrow.received->frame;
+  }
+  if (arrow.ambiguous) object["ambiguous"] = true;
+  if (arrow.overtaken) object["overtaken"] = true;
+  if (arrow.repeat != 0) object["repeat"] = arrow.repeat;
+  if (arrow.message != 0) object["message"] = arrow.message;
+  if (arrow.connection != kNone) {
+    object["connection"] = ConnectionName(t, c.connections[arrow.connection]);
+  }
+  if (p.event != 0) object["id"] = p.event;
+  if (p.cause != 0) object["cause"] = p.cause;
+  object["src"] = p.src.ToString();
+  object["dst"] = p.dst.ToString();
+  object["src_port"] = p.src_port;
+  t.recording_of(arrow).VisitFields(p, [&](const wire::Field& field) {
+    object[std::string(field.name)] = Value(field);
+  });
+  object["icrc"] = p.icrc == IcrcVerdict::kGood
+                       ? "good"
+                       : (p.icrc == IcrcVerdict::kBad ? "bad" : "unknown");
+  return object;
+}
+
+}  // namespace
+
+Counts CountPackets(const Timeline& timeline) {
+  Counts counts;
+  for (const Arrow& arrow : timeline.arrows) {
+    ++counts.packets;
+    counts.lost += arrow.fate == Fate::kLost;
+    counts.dropped += arrow.fate == Fate::kDropped;
+    counts.duplicates += arrow.fate == Fate::kDuplicate;
+    counts.after_end += arrow.fate == Fate::kAfterEnd;
+    counts.strangers += arrow.fate == Fate::kStranger;
+    counts.repeated += arrow.repeat != 0;
+    counts.overtaken += arrow.overtaken;
+    counts.ambiguous += arrow.ambiguous;
+    counts.damaged += arrow.packet().icrc == IcrcVerdict::kBad;
+  }
+  return counts;
+}
+
+std::string CountsText(const Counts& c) {
+  std::string text = std::to_string(c.packets) + " packets";
+  const auto add = [&](size_t count, const char* what) {
+    if (count != 0) text += ", " + std::to_string(count) + " " + what;
+  };
+  add(c.lost, "lost");
+  add(c.dropped, "dropped by the receiver");
+  add(c.damaged, "damaged");
+  add(c.repeated, "repeated");
+  add(c.overtaken, "overtaken");
+  add(c.duplicates, "duplicated on the way");
+  add(c.ambiguous, "ambiguous");
+  add(c.after_end, "after the end of the peer's file");
+  add(c.strangers, "that no file of the sender has");
+  return text;
+}
+
+std::string FateText(const Arrow& arrow) {
+  std::string text;
+  const auto add = [&](const std::string& what) {
+    text += (text.empty() ? "" : ", ") + what;
+  };
+  if (arrow.repeat == 1) add("again");
+  if (arrow.repeat > 1) add("repeat " + std::to_string(arrow.repeat));
+  switch (arrow.fate) {
+    case Fate::kLost:
+      add("LOST");
+      break;
+    case Fate::kDropped: {
+      std::string why = "DROPPED by the receiver";
+      const auto* const description = rxe_user::trace::FindEvent(
+          static_cast<uint16_t>(rxe_user::trace::EventType::kPacket));
+      for (const auto& field : description->fields) {
+        if (field.name != "disposition") continue;
+        const auto name =
+            rxe_user::trace::NameOf(field.names, arrow.received->disposition);
+        if (name != "delivered") why += ": " + std::string(name);
+      }
+      add(why);
+      break;
+    }
+    case Fate::kDuplicate:
+      add("second copy, made on the way");
+      break;
+    case Fate::kAfterEnd:
+      add("the peer's file had ended");
+      break;
+    case Fate::kStranger:
+      add("the sender's file does not have it");
+      break;
+    case Fate::kArrived:
+    case Fate::kUnseen:
+    case Fate::kReceived:
+      break;
+  }
+  if (arrow.overtaken) add("overtaken");
+  if (arrow.ambiguous) add("or an equal packet: ambiguous");
+  if (arrow.packet().icrc == IcrcVerdict::kBad) add("wrong ICRC");
+  return text;
+}
+
+bool WriteText(const Timeline& t, const Conversation&, std::FILE* out) {
+  for (const std::string& note : t.notes) {
+    if (!WriteLine(out, "# " + Printable(note))) return false;
+  }
+  for (const End& end : t.ends) {
+    if (!WriteLine(out, "# " + Printable(end.label))) return false;
+  }
+  const auto on_arrow = [&](const Arrow& arrow) {
+    const Packet& p = arrow.packet();
+    std::string line = Start(t, arrow.start()) + t.ends[arrow.from].name +
+                       " > " + t.ends[arrow.to].name + " ";
+    line += wire::DescribeFields([&](const wire::FieldVisitor& visit) {
+      t.recording_of(arrow).VisitFields(p, visit);
+    });
+    if (arrow.t0 != kNoTime && arrow.t1 != kNoTime && arrow.t1 != arrow.t0) {
+      line += " took=" + Duration(arrow.t1 - arrow.t0);
+      line.erase(line.rfind(' '), 1);
+    }
+    const std::string fate = FateText(arrow);
+    if (!fate.empty()) line += " | " + fate;
+    return WriteLine(out, line);
+  };
+  const auto on_event = [&](const TimedEvent& e) {
+    char qpn[24] = "";
+    if (e.event->header().qpn != 0) {
+      std::snprintf(qpn, sizeof(qpn), "qp=0x%06x ", e.event->header().qpn);
+    }
+    return WriteLine(out, Start(t, e.time) + NameOfFile(t, e.file) + "     " +
+                              e.event->name() + " " + qpn +
+                              Printable(EventText(*e.event)));
+  };
+  if (!VisitInOrder(t, on_arrow, on_event)) return false;
+  return WriteLine(out, CountsText(CountPackets(t)));
+}
+
+bool WriteJson(const Timeline& t, const Conversation& c, std::FILE* out) {
+  for (size_t f = 0; f < t.recordings.size(); ++f) {
+    const Recording& r = *t.recordings[f];
+    if (!WriteObject(out, {{"type", "file"},
+                           {"path", Printable(r.path)},
+                           {"end", NameOfFile(t, f)},
+                           {"packets", r.packets.size()},
+                           {"events", r.events.size()},
+                           {"malformed", r.malformed},
+                           {"other_frames", r.other},
+                           {"clock_offset_ns", t.offsets[f]},
+                           {"clock_error_ns", t.uncertainties[f]}})) {
+      return false;
+    }
+  }
+  const auto on_arrow = [&](const Arrow& arrow) {
+    return WriteObject(out, PacketObject(t, c, arrow));
+  };
+  const auto on_event = [&](const TimedEvent& e) {
+    const auto& header = e.event->header();
+    Json object = {{"type", "event"},
+                   {"end", NameOfFile(t, e.file)},
+                   {"name", e.event->name()},
+                   {"id", header.id},
+                   {"time", DateAndTime(e.time)}};
+    if (header.cause != 0) object["cause"] = header.cause;
+    if (header.qpn != 0) object["qpn"] = header.qpn;
+    object["thread"] = header.thread;
+    for (const Event::Value& value : e.event->Values()) {
+      object[std::string(value.field->name)] = Value(value);
+    }
+    return WriteObject(out, object);
+  };
+  if (!VisitInOrder(t, on_arrow, on_event)) return false;
+  for (const Message& m : c.messages) {
+    Json object = {
+        {"type", "message"},         {"number", m.number},
+        {"end", t.ends[m.end].name}, {"name", m.name},
+        {"first_psn", m.first_psn},  {"last_psn", m.last_psn},
+        {"bytes", m.bytes},          {"begin", DateAndTime(m.begin)}};
+    if (m.has_wr_id) {
+      char wr_id[24];
+      std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, m.wr_id);
+      object["wr_id"] = wr_id;
+    }
+    if (m.done != kNoTime) object["done"] = DateAndTime(m.done);
+    if (m.polled != kNoTime) object["polled"] = DateAndTime(m.polled);
+    if (!m.error.empty()) object["error"] = m.error;
+    if (!WriteObject(out, object)) return false;
+  }
+  const Counts n = CountPackets(t);
+  Json notes = Json::array();
+  for (const std::string& note : t.notes) notes.push_back(Printable(note));
+  return WriteObject(out, {{"type", "summary"},
+                           {"packets", n.packets},
+                           {"lost", n.lost},
+                           {"dropped", n.dropped},
+                           {"damaged", n.damaged},
+                           {"repeated", n.repeated},
+                           {"overtaken", n.overtaken},
+                           {"duplicates", n.duplicates},
+                           {"ambiguous", n.ambiguous},
+                           {"after_end", n.after_end},
+                           {"strangers", n.strangers},
+                           {"messages", c.messages.size()},
+                           {"notes", notes}});
+}
+
+}  // namespace trace

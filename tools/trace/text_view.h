@@ -1,0 +1,50 @@
+// The time line as text, and as JSON: a line for each packet and event.
+#ifndef TOOLS_TRACE_TEXT_VIEW_H_
+#define TOOLS_TRACE_TEXT_VIEW_H_
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+#include "tools/trace/conversation.h"
+#include "tools/trace/timeline.h"
+
+namespace trace {
+
+// What became of the packets, for summaries.
+struct Counts {
+  size_t packets = 0;
+  size_t lost = 0;
+  size_t dropped = 0;
+  size_t repeated = 0;
+  size_t overtaken = 0;
+  size_t duplicates = 0;
+  size_t ambiguous = 0;
+  size_t after_end = 0;
+  size_t strangers = 0;
+  size_t damaged = 0;
+};
+Counts CountPackets(const Timeline& timeline);
+// "30 packets, 1 lost, 11 repeated"
+std::string CountsText(const Counts& counts);
+// What is said of an arrow's fate in words; empty if there is nothing to say.
+std::string FateText(const Arrow& arrow);
+
+// One line for each: time of day (UTC), us since the first, the ends, the
+// packet with the fields of `rxe-user decode`, its fate. False if `out` cannot
+// be written.
+bool WriteText(const Timeline& timeline, const Conversation& conversation,
+               std::FILE* out);
+
+// One object per line, with a member "type":
+//   "file"     path, packets, events, clock offset; first
+//   "packet"   from, to, sent, received (times), fate, fields
+//   "event"    end, name, id, cause, time, fields
+//   "message"  a work request, or a message of packets
+//   "summary"  counts; last
+bool WriteJson(const Timeline& timeline, const Conversation& conversation,
+               std::FILE* out);
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_TEXT_VIEW_H_

@@ -1,0 +1,615 @@
+#include "tools/trace/timeline.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "tools/trace/match.h"
+#include "tools/trace/time_text.h"
+#include "transport/base/counters.h"
+#include "wire/headers.h"
+
+namespace trace {
+namespace {
+
+using wire::IpAddress;
+using wire::pcapng::Direction;
+
+// Packets from one address to one queue pair.
+using Flow = std::tuple<IpAddress, IpAddress, uint32_t>;
+// A queue pair, or a multicast group.
+using Target = std::pair<IpAddress, uint32_t>;
+
+uint64_t HashFlow(const Packet& packet) {
+  uint64_t hash = packet.qpn;
+  for (const IpAddress* address : {&packet.src, &packet.dst}) {
+    for (const uint8_t byte : address->bytes) {
+      hash = (hash ^ byte) * 0x100000001b3;
+    }
+  }
+  return hash;
+}
+
+std::string NameOfEnd(size_t index) {
+  std::string name(1, static_cast<char>('A' + index % 26));
+  if (index >= 26) name += std::to_string(index / 26);
+  return name;
+}
+
+class Joiner {
+ public:
+  Joiner(const std::vector<const Recording*>& recordings,
+         const std::vector<IpAddress>& locals)
+      : locals_(locals) {
+    t_.recordings = recordings;
+  }
+
+  Timeline Join() {
+    const size_t files = t_.recordings.size();
+    t_.offsets.assign(files, 0);
+    t_.uncertainties.assign(files, 0);
+    use_icrcs_ = std::all_of(t_.recordings.begin(), t_.recordings.end(),
+                             [](const Recording* r) { return r->has_icrcs; });
+    FindDirections();
+    FindOwners();
+    CompareAllClocks();
+    for (size_t f = 0; f < files; ++f) last_times_.push_back(LastTime(f));
+    MakeFlows();
+    for (auto& [flow, packets] : flows_) JoinFlow(packets);
+    AddEvents();
+    Finish();
+    return std::move(t_);
+  }
+
+ private:
+  struct Seen {
+    const Packet* packet;
+    size_t file;
+  };
+  struct FlowPackets {
+    std::vector<Seen> sent;
+    std::map<size_t, std::vector<Seen>> received;  // by file
+    std::vector<Seen> passing;  // of a file that is at neither end
+  };
+
+  int64_t Time(const Seen& seen) const {
+    return seen.packet->time - t_.offsets[seen.file];
+  }
+  uint64_t Key(const Packet& packet) const {
+    return (use_icrcs_ ? packet.key : packet.key_short) ^ HashFlow(packet);
+  }
+
+  // --- Directions.
+
+  Direction DirectionOf(size_t file, const Packet& packet) const {
+    if (packet.direction != Direction::kUnknown) return packet.direction;
+    if (!own_[file]) return Direction::kUnknown;
+    return packet.src == *own_[file] ? Direction::kSent : Direction::kReceived;
+  }
+
+  // A capture without directions: the host's own address is that whose packets
+  // other files have latest. Differences of clocks do not matter.
+  void FindDirections() {
+    const size_t files = t_.recordings.size();
+    own_.resize(files);
+    for (size_t f = 0; f < files; ++f) {
+      if (t_.recordings[f]->has_directions) continue;
+      if (f < locals_.size() && !locals_[f].is_unspecified()) {
+        own_[f] = locals_[f];
+        continue;
+      }
+      for (size_t g = 0; g < files && !own_[f]; ++g) {
+        if (g != f) own_[f] = LatestElsewhere(f, g);
+      }
+      if (!own_[f]) {
+        t_.notes.push_back(
+            t_.recordings[f]->path +
+            " does not tell sent from received packets, and there is no file "
+            "of the other end: each is drawn where it was seen");
+      }
+    }
+  }
+
+  std::optional<IpAddress> LatestElsewhere(size_t f, size_t g) const {
+    std::map<uint64_t, std::pair<const Packet*, int>> here;
+    for (const Packet& p : t_.recordings[f]->packets) {
+      auto& [packet, count] = here[Key(p)];
+      packet = &p;
+      ++count;
+    }
+    std::map<IpAddress, std::pair<double, int>> later;
+    for (const Packet& p : t_.recordings[g]->packets) {
+      const auto same = here.find(Key(p));
+      if (same == here.end() || same->second.second != 1) continue;
+      auto& [sum, count] = later[p.src];
+      sum += static_cast<double>(p.time - same->second.first->time);
+      ++count;
+    }
+    if (later.size() < 2) return std::nullopt;
+    const auto mean = [](const auto& entry) {
+      return entry.second.first / entry.second.second;
+    };
+    return std::max_element(
+               later.begin(), later.end(),
+               [&](const auto& a, const auto& b) { return mean(a) < mean(b); })
+        ->first;
+  }
+
+  // --- Who has a queue pair.
+
+  void FindOwners() {
+    std::map<Target, std::map<size_t, size_t>> counts;
+    for (size_t f = 0; f < t_.recordings.size(); ++f) {
+      for (const Packet& p : t_.recordings[f]->packets) {
+        const Direction direction = DirectionOf(f, p);
+        if (direction == Direction::kReceived) {
+          // Another process of the host gets what has no queue pair here.
+          const bool foreign =
+              p.dropped && p.disposition == static_cast<uint8_t>(
+                                                6 /* transport::Disposition */);
+          if (!foreign) ++counts[{p.dst, p.qpn}][f];
+          if (!p.dst.is_multicast()) addresses_[p.dst].insert(f);
+        } else if (direction == Direction::kSent) {
+          addresses_[p.src].insert(f);
+        }
+      }
+    }
+    for (const auto& [target, files] : counts) {
+      if (target.first.is_multicast()) {
+        for (const auto& [file, count] : files) owners_[target].push_back(file);
+      } else {
+        owners_[target] = {std::max_element(files.begin(), files.end(),
+                                            [](const auto& a, const auto& b) {
+                                              return a.second < b.second;
+                                            })
+                               ->first};
+      }
+    }
+  }
+
+  // The files in which a packet from `file` to `target` should be.
+  std::vector<size_t> OwnersOf(const Target& target, size_t file) const {
+    const auto known = owners_.find(target);
+    if (known != owners_.end()) return known->second;
+    const auto there = addresses_.find(target.first);
+    if (there == addresses_.end()) return {};
+    if (there->second.size() == 1) return {*there->second.begin()};
+    if (there->second.size() == 2 && there->second.contains(file)) {
+      return {*there->second.begin() == file ? *there->second.rbegin()
+                                             : *there->second.begin()};
+    }
+    return {};
+  }
+
+  // --- Clocks.
+
+  std::vector<Sighting> Sightings(size_t file, Direction direction) const {
+    std::vector<Sighting> sightings;
+    for (const Packet& p : t_.recordings[file]->packets) {
+      if (DirectionOf(file, p) == direction) {
+        sightings.push_back({Key(p), p.time});
+      }
+    }
+    return sightings;
+  }
+
+  static bool SameBoot(const Recording& a, const Recording& b) {
+    return a.about && b.about &&
+           std::equal(a.about->boot_id, a.about->boot_id + 16,
+                      b.about->boot_id);
+  }
+
+  void CompareAllClocks() {
+    const size_t files = t_.recordings.size();
+    std::vector<bool> done(files);
+    for (size_t root = 0; root < files; ++root) {
+      if (done[root]) continue;
+      done[root] = true;
+      std::vector<size_t> reached = {root};
+      for (size_t n = 0; n < reached.size(); ++n) {
+        for (size_t f = 0; f < files; ++f) {
+          if (!done[f] && CompareClock(reached[n], f)) {
+            done[f] = true;
+            reached.push_back(f);
+          }
+        }
+      }
+      if (root != 0) {
+        t_.notes.push_back(t_.recordings[root]->path +
+                           ": no packet tells how its clock differs: it is "
+                           "taken as equal");
+      }
+    }
+  }
+
+  // Sets the offset of `file` by that of `known`. False: they have nothing in
+  // common.
+  bool CompareClock(size_t known, size_t file) {
+    const Recording& a = *t_.recordings[known];
+    const Recording& b = *t_.recordings[file];
+    if (SameBoot(a, b)) {
+      t_.offsets[file] = t_.offsets[known];
+      t_.uncertainties[file] = t_.uncertainties[known];
+      return true;
+    }
+    const ClockBounds bounds =
+        CompareClocks(Sightings(known, Direction::kSent),
+                      Sightings(file, Direction::kReceived),
+                      Sightings(file, Direction::kSent),
+                      Sightings(known, Direction::kReceived));
+    const bool has_least = bounds.least != INT64_MIN;
+    const bool has_most = bounds.most != INT64_MAX;
+    if (!has_least && !has_most) return false;
+    const bool known_boots = a.about && b.about;
+    int64_t offset = 0;
+    int64_t error = 0;
+    std::string how;
+    if (has_least && has_most) {
+      // Without word of the hosts, clocks that can be equal are taken as equal.
+      error = std::max<int64_t>(0, bounds.most - bounds.least) / 2;
+      if (known_boots || bounds.least > 0 || bounds.most < 0) {
+        offset = bounds.least + (bounds.most - bounds.least) / 2;
+        how = "its clock is " + Duration(std::abs(offset)) +
+              (offset < 0 ? " behind that of " : " ahead of that of ") +
+              a.path + ", by packets both ways (within " + Duration(error) +
+              "): its times are corrected";
+      }
+      if (bounds.least > bounds.most) {
+        how +=
+            "; some packets arrive before they are sent: a clock was set "
+            "meanwhile";
+      }
+    } else if (has_least ? bounds.least > 0 : bounds.most < 0) {
+      offset = has_least ? bounds.least : bounds.most;
+      how = "its clock differs from that of " + a.path + " by at least " +
+            Duration(std::abs(offset)) +
+            ": packets one way only tell no more; its times are corrected by "
+            "that";
+    }
+    t_.offsets[file] = t_.offsets[known] + offset;
+    t_.uncertainties[file] = t_.uncertainties[known] + error;
+    if (!how.empty()) t_.notes.push_back(b.path + ": " + how);
+    return true;
+  }
+
+  int64_t LastTime(size_t file) const {
+    int64_t last = kNoTime;
+    for (const Packet& p : t_.recordings[file]->packets) {
+      last = std::max(last, p.time);
+    }
+    for (const Event& e : t_.recordings[file]->events) {
+      last = std::max(last, e.header().time);
+    }
+    return last == kNoTime ? last : last - t_.offsets[file];
+  }
+
+  // --- Packets.
+
+  void MakeFlows() {
+    for (size_t f = 0; f < t_.recordings.size(); ++f) {
+      for (const Packet& p : t_.recordings[f]->packets) {
+        FlowPackets& flow = flows_[{p.src, p.dst, p.qpn}];
+        switch (DirectionOf(f, p)) {
+          case Direction::kSent:
+            flow.sent.push_back({&p, f});
+            break;
+          case Direction::kReceived: {
+            const auto owners = OwnersOf({p.dst, p.qpn}, f);
+            if (owners.empty() || std::count(owners.begin(), owners.end(), f)) {
+              flow.received[f].push_back({&p, f});
+            }
+            break;
+          }
+          case Direction::kUnknown:
+            flow.passing.push_back({&p, f});
+            break;
+        }
+      }
+    }
+  }
+
+  size_t EndOf(size_t file, const IpAddress& address, uint32_t qpn) {
+    const auto key = std::make_tuple(file, address, qpn);
+    const auto [at, is_new] = end_indices_.try_emplace(key, t_.ends.size());
+    if (is_new) t_.ends.push_back({file, address, qpn, "", ""});
+    return at->second;
+  }
+
+  void Add(const Seen* sent, const Seen* received, size_t to_file, Fate fate,
+           bool ambiguous = false, bool overtaken = false) {
+    Arrow arrow;
+    const Packet& p = sent != nullptr ? *sent->packet : *received->packet;
+    size_t from_file = kNone;
+    if (sent != nullptr) {
+      arrow.sent = sent->packet;
+      arrow.sent_file = from_file = sent->file;
+      arrow.t0 = Time(*sent);
+    }
+    if (received != nullptr) {
+      arrow.received = received->packet;
+      arrow.received_file = received->file;
+      arrow.t1 = Time(*received);
+    }
+    if (from_file == kNone) {
+      // A sender whose file lacks the packet, or has none.
+      const auto there = addresses_.find(p.src);
+      if (there != addresses_.end() && there->second.size() == 1) {
+        from_file = *there->second.begin();
+      }
+    }
+    // A process that sends to itself: its queue pairs are the ends.
+    const bool to_itself = from_file != kNone && from_file == to_file;
+    arrow.from = EndOf(from_file, p.src, to_itself ? kPartner : 0);
+    arrow.to = EndOf(to_file,
+                     p.dst.is_multicast() && to_file != kNone
+                         ? OwnAddress(to_file, p.dst)
+                         : p.dst,
+                     to_itself ? p.qpn : 0);
+    arrow.fate = fate;
+    if (fate == Fate::kArrived && received != nullptr &&
+        received->packet->dropped) {
+      arrow.fate = Fate::kDropped;
+    }
+    arrow.ambiguous = ambiguous;
+    arrow.overtaken = overtaken;
+    t_.arrows.push_back(arrow);
+  }
+
+  IpAddress OwnAddress(size_t file, const IpAddress& otherwise) const {
+    for (const auto& [address, files] : addresses_) {
+      if (files.contains(file)) return address;
+    }
+    return otherwise;
+  }
+
+  void JoinFlow(FlowPackets& flow) {
+    for (const Seen& seen : flow.passing) {
+      Arrow arrow;
+      arrow.sent = seen.packet;
+      arrow.sent_file = seen.file;
+      arrow.t0 = arrow.t1 = Time(seen);
+      arrow.from = EndOf(kNone, seen.packet->src, 0);
+      arrow.to = EndOf(kNone, seen.packet->dst, 0);
+      t_.arrows.push_back(arrow);
+    }
+    const auto by_time = [&](const Seen& a, const Seen& b) {
+      return Time(a) < Time(b);
+    };
+    std::stable_sort(flow.sent.begin(), flow.sent.end(), by_time);
+
+    std::set<size_t> there;
+    for (const auto& [file, seen] : flow.received) there.insert(file);
+    if (!flow.sent.empty()) {
+      const Packet& p = *flow.sent[0].packet;
+      for (const size_t file : OwnersOf({p.dst, p.qpn}, flow.sent[0].file)) {
+        there.insert(file);
+      }
+    }
+    if (there.empty()) {
+      for (const Seen& sent : flow.sent) {
+        Add(&sent, nullptr, kNone, Fate::kUnseen);
+      }
+      return;
+    }
+    for (const size_t file : there) {
+      JoinAt(flow.sent, flow.received[file], file);
+    }
+  }
+
+  void JoinAt(const std::vector<Seen>& sent, const std::vector<Seen>& received,
+              size_t file) {
+    const auto sightings = [&](const std::vector<Seen>& packets) {
+      std::vector<Sighting> all;
+      for (const Seen& seen : packets) {
+        all.push_back({Key(*seen.packet), Time(seen)});
+      }
+      return all;
+    };
+    const Match match = MatchPackets(sightings(sent), sightings(received));
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const size_t j = match.received[i];
+      if (j != kNone) {
+        Add(&sent[i], &received[j], file, Fate::kArrived, match.ambiguous[i],
+            match.overtaken[i]);
+        continue;
+      }
+      const bool after = Time(sent[i]) > last_times_[file];
+      Add(&sent[i], nullptr, file, after ? Fate::kAfterEnd : Fate::kLost,
+          match.ambiguous[i]);
+    }
+    for (size_t j = 0; j < received.size(); ++j) {
+      if (match.sent[j] != kNone) continue;
+      const size_t original = match.duplicate_of[j];
+      if (original != kNone) {
+        Add(&sent[original], &received[j], file, Fate::kDuplicate);
+      } else {
+        Add(nullptr, &received[j], file,
+            sent.empty() && !SenderHasFile(*received[j].packet)
+                ? Fate::kReceived
+                : Fate::kStranger);
+      }
+    }
+  }
+
+  bool SenderHasFile(const Packet& packet) const {
+    return addresses_.contains(packet.src);
+  }
+
+  // --- Events and the rest.
+
+  void AddEvents() {
+    for (size_t f = 0; f < t_.recordings.size(); ++f) {
+      for (const Event& event : t_.recordings[f]->events) {
+        t_.events.push_back({f, &event, event.header().time - t_.offsets[f]});
+      }
+    }
+    std::stable_sort(t_.events.begin(), t_.events.end(),
+                     [](const TimedEvent& a, const TimedEvent& b) {
+                       return a.time < b.time;
+                     });
+  }
+
+  // Ends of the senders of packets to itself: the queue pair that its packets
+  // are answered by, if there are two.
+  void FindPartners() {
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      if (t_.ends[e].qpn != kPartner) continue;
+      std::vector<size_t> others;
+      for (size_t o = 0; o < t_.ends.size(); ++o) {
+        const End& end = t_.ends[o];
+        if (end.file == t_.ends[e].file && end.qpn != 0 &&
+            end.qpn != kPartner) {
+          others.push_back(o);
+        }
+      }
+      for (Arrow& arrow : t_.arrows) {
+        if (arrow.from != e) continue;
+        if (others.size() == 2) {
+          arrow.from = arrow.to == others[0] ? others[1] : others[0];
+        } else if (others.size() > 2) {
+          arrow.from = PartnerOf(arrow, others);
+        }
+      }
+    }
+  }
+
+  // Of many queue pairs: the one to which a packet with the same PSN goes.
+  size_t PartnerOf(const Arrow& arrow, const std::vector<size_t>& others) {
+    if (partners_.empty()) {
+      std::map<uint32_t, std::set<size_t>> by_psn;
+      for (const Arrow& a : t_.arrows) {
+        if (t_.ends[a.to].qpn != 0) by_psn[a.packet().psn].insert(a.to);
+      }
+      for (const auto& [psn, ends] : by_psn) {
+        if (ends.size() != 2) continue;
+        partners_[*ends.begin()] = *ends.rbegin();
+        partners_[*ends.rbegin()] = *ends.begin();
+      }
+      partners_.try_emplace(kNone, kNone);
+    }
+    const auto partner = partners_.find(arrow.to);
+    return partner != partners_.end() ? partner->second : others[0];
+  }
+
+  void Finish() {
+    FindPartners();
+    std::stable_sort(
+        t_.arrows.begin(), t_.arrows.end(),
+        [](const Arrow& a, const Arrow& b) { return a.start() < b.start(); });
+    SortEnds();
+    t_.first = std::numeric_limits<int64_t>::max();
+    if (!t_.arrows.empty()) t_.first = t_.arrows[0].start();
+    if (!t_.events.empty()) t_.first = std::min(t_.first, t_.events[0].time);
+    if (t_.arrows.empty() && t_.events.empty()) t_.first = 0;
+  }
+
+  // Ends that are used, in the order of the files, those without a file last.
+  void SortEnds() {
+    std::vector<bool> used(t_.ends.size());
+    for (const Arrow& arrow : t_.arrows)
+      used[arrow.from] = used[arrow.to] = true;
+    for (size_t f = 0; f < t_.recordings.size(); ++f) {
+      const bool has_end = [&] {
+        for (size_t e = 0; e < t_.ends.size(); ++e) {
+          if (used[e] && t_.ends[e].file == f) return true;
+        }
+        return false;
+      }();
+      if (!has_end && !t_.recordings[f]->events.empty()) {
+        t_.ends.push_back({f, IpAddress(), 0, "", ""});
+        used.push_back(true);
+      }
+    }
+    std::vector<size_t> order;
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      if (used[e]) order.push_back(e);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::tie(t_.ends[a].file, t_.ends[a].qpn) <
+             std::tie(t_.ends[b].file, t_.ends[b].qpn);
+    });
+    std::vector<size_t> place(t_.ends.size(), 0);
+    std::vector<End> ends;
+    for (const size_t e : order) {
+      place[e] = ends.size();
+      End end = t_.ends[e];
+      end.name = NameOfEnd(ends.size());
+      end.label = end.name;
+      if (!end.address.is_unspecified()) {
+        end.label += " " + end.address.ToString();
+      }
+      if (end.qpn != 0 && end.qpn != kPartner) {
+        char text[24];
+        std::snprintf(text, sizeof(text), " qp 0x%06x", end.qpn);
+        end.label += text;
+      }
+      if (end.file == kNone) {
+        end.label += " (not recorded)";
+      } else if (const auto& about = t_.recordings[end.file]->about) {
+        const auto text = [](const char* member, size_t size) {
+          return std::string(member, strnlen(member, size));
+        };
+        end.label += " " + text(about->program, sizeof(about->program)) + "[" +
+                     std::to_string(about->pid) + "]";
+        const std::string host = text(about->host, sizeof(about->host));
+        if (!host.empty()) end.label += " on " + host;
+      }
+      ends.push_back(end);
+    }
+    for (Arrow& arrow : t_.arrows) {
+      arrow.from = place[arrow.from];
+      arrow.to = place[arrow.to];
+    }
+    t_.ends = std::move(ends);
+  }
+
+  // Stands for the queue pair of a sender to itself, until it is found.
+  static constexpr uint32_t kPartner = UINT32_MAX;
+
+  const std::vector<IpAddress>& locals_;
+  Timeline t_;
+  bool use_icrcs_ = false;
+  std::vector<std::optional<IpAddress>> own_;
+  std::map<IpAddress, std::set<size_t>> addresses_;  // files by own address
+  std::map<Target, std::vector<size_t>> owners_;
+  std::vector<int64_t> last_times_;
+  std::map<Flow, FlowPackets> flows_;
+  std::map<std::tuple<size_t, IpAddress, uint32_t>, size_t> end_indices_;
+  std::map<size_t, size_t> partners_;
+};
+
+}  // namespace
+
+const char* FateName(Fate fate) {
+  switch (fate) {
+    case Fate::kArrived:
+      return "arrived";
+    case Fate::kLost:
+      return "lost";
+    case Fate::kDropped:
+      return "dropped";
+    case Fate::kDuplicate:
+      return "duplicate";
+    case Fate::kAfterEnd:
+      return "after-end";
+    case Fate::kUnseen:
+      return "unseen";
+    case Fate::kReceived:
+      return "received";
+    case Fate::kStranger:
+      return "stranger";
+  }
+  return "";
+}
+
+Timeline MakeTimeline(const std::vector<const Recording*>& recordings,
+                      const std::vector<IpAddress>& locals) {
+  return Joiner(recordings, locals).Join();
+}
+
+}  // namespace trace

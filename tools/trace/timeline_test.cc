@@ -1,0 +1,311 @@
+// Time lines of simulated connections: what the network did is known.
+#include "tools/trace/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "tools/trace/conversation.h"
+#include "tools/trace/sim_recorder.h"
+#include "tools/trace/text_view.h"
+#include "transport/sim/pair.h"
+
+namespace trace {
+namespace {
+
+std::unique_ptr<Recording> Load(const std::string& path) {
+  auto recording = std::make_unique<Recording>();
+  EXPECT_TRUE(ReadRecording(path, recording.get())) << recording->error;
+  EXPECT_EQ(recording->error, "");
+  return recording;
+}
+
+// A connection whose ends are recorded.
+struct Recorded {
+  explicit Recorded(const sim::PairOptions& options, int64_t clock_b = 0,
+                    uint8_t boot_b = 1)
+      : pair(options),
+        a(&pair.net, pair.a.node, "client", 1),
+        b(&pair.net, pair.b.node, "server", boot_b, clock_b) {
+    pair.net.filter = [this](const sim::Node& from,
+                             const wire::PacketView& packet) {
+      const size_t n = sent[from.index()]++;
+      if (!drop || !drop(from.index(), n, packet)) return true;
+      dropped.insert({from.index(), n});
+      return false;
+    };
+    pair.Connect();
+  }
+
+  // Reads what was recorded.
+  void Finish() {
+    files.push_back(Load(a.Write("a.pcapng")));
+    files.push_back(Load(b.Write("b.pcapng")));
+    timeline = MakeTimeline({files[0].get(), files[1].get()}, {});
+    conversation = Analyze(&timeline);
+  }
+  // The packets with this fate: node, and number among those it sent.
+  std::set<std::pair<int, size_t>> With(Fate fate) const {
+    std::set<std::pair<int, size_t>> found;
+    for (const Arrow& arrow : timeline.arrows) {
+      if (arrow.fate != fate || arrow.sent == nullptr) continue;
+      size_t n = 0;
+      for (const Packet& p : files[arrow.sent_file]->packets) {
+        if (&p == arrow.sent) break;
+        n += p.direction == wire::pcapng::Direction::kSent;
+      }
+      found.insert({static_cast<int>(arrow.sent_file), n});
+    }
+    return found;
+  }
+
+  sim::Pair pair;
+  SimRecorder a;
+  SimRecorder b;
+  std::map<int, size_t> sent;
+  std::function<bool(int, size_t, const wire::PacketView&)> drop;
+  std::set<std::pair<int, size_t>> dropped;
+  std::vector<std::unique_ptr<Recording>> files;
+  Timeline timeline;
+  Conversation conversation;
+};
+
+TEST(TimelineTest, ALossAndItsRepair) {
+  Recorded r({});
+  r.drop = [](int from, size_t n, const wire::PacketView&) {
+    return from == 0 && n == 5;
+  };
+  for (int i = 0; i < 4; ++i) r.pair.a.Write(i, 0, 0, 3500);
+  r.pair.Run();
+  r.Finish();
+  EXPECT_EQ(r.dropped.size(), 1u);
+  EXPECT_EQ(r.With(Fate::kLost), r.dropped);
+  EXPECT_TRUE(r.timeline.notes.empty());
+  ASSERT_EQ(r.timeline.ends.size(), 2u);
+  EXPECT_EQ(r.timeline.ends[0].label, "A 10.0.0.1 client[101]");
+  EXPECT_EQ(r.timeline.ends[1].label, "B 10.0.0.2 server[101]");
+  ASSERT_EQ(r.conversation.messages.size(), 4u);
+  for (const Message& message : r.conversation.messages) {
+    EXPECT_EQ(message.name, "RDMA_WRITE");
+    EXPECT_EQ(message.bytes, 3500u);
+    EXPECT_EQ(message.last_psn - message.first_psn, 3u);
+    EXPECT_NE(message.done, kNoTime);
+    EXPECT_EQ(message.error, "");
+  }
+  ASSERT_EQ(r.conversation.connections.size(), 1u);
+  EXPECT_NE(r.conversation.connections[0].qpn_a, 0u);
+  EXPECT_NE(r.conversation.connections[0].qpn_b, 0u);
+  const Counts counts = CountPackets(r.timeline);
+  EXPECT_EQ(counts.lost, 1u);
+  EXPECT_GT(counts.repeated, 0u);
+}
+
+// The rule of the page: at least 0.99 of the dropped packets are named, and
+// none that came, apart from those that are said to be ambiguous.
+TEST(TimelineTest, RandomLossesAreNamed) {
+  size_t dropped = 0;
+  size_t named = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    sim::PairOptions options;
+    options.seed = seed;
+    options.link.jitter = 20 * transport::kMicrosecond;
+    Recorded r(options);
+    std::srand(static_cast<unsigned>(seed));
+    r.drop = [](int, size_t, const wire::PacketView&) {
+      return std::rand() % 8 == 0;
+    };
+    for (int i = 0; i < 30; ++i) {
+      r.pair.a.Write(i, 0, 0, 1 + std::rand() % 6000);
+      r.pair.b.Write(i, 0, 0, 1 + std::rand() % 6000);
+      r.pair.a.Read(i, 0, 0, 1 + std::rand() % 6000);
+    }
+    r.pair.Run();
+    r.Finish();
+    std::set<std::pair<int, size_t>> missing = r.With(Fate::kLost);
+    for (const auto& packet : r.With(Fate::kAfterEnd)) missing.insert(packet);
+    size_t ambiguous = 0;
+    for (const Arrow& arrow : r.timeline.arrows) ambiguous += arrow.ambiguous;
+    dropped += r.dropped.size();
+    size_t wrong = 0;
+    for (const auto& packet : missing) {
+      if (r.dropped.contains(packet)) {
+        ++named;
+      } else {
+        ++wrong;
+      }
+    }
+    EXPECT_LE(wrong, ambiguous) << "seed " << seed;
+    EXPECT_EQ(missing.size(), r.dropped.size()) << "seed " << seed;
+  }
+  EXPECT_GT(dropped, 500u);
+  EXPECT_GE(static_cast<double>(named), 0.99 * static_cast<double>(dropped))
+      << named << " of " << dropped;
+}
+
+TEST(TimelineTest, DuplicatesAndReorderedPacketsAreNoLosses) {
+  sim::PairOptions options;
+  options.link.duplicate = 50'000;
+  options.link.reorder = 50'000;
+  Recorded r(options);
+  for (int i = 0; i < 40; ++i) r.pair.a.Write(i, 0, 0, 5000);
+  r.pair.Run();
+  r.Finish();
+  EXPECT_TRUE(r.With(Fate::kLost).empty());
+  const Counts counts = CountPackets(r.timeline);
+  EXPECT_GT(counts.duplicates, 0u);
+  EXPECT_GT(counts.overtaken, 0u);
+  EXPECT_EQ(counts.strangers, 0u);
+}
+
+TEST(TimelineTest, ClocksOfTwoHosts) {
+  for (const int64_t ahead : {int64_t{3'000'000'000}, int64_t{-40'000'000}}) {
+    Recorded r({}, ahead, /*boot_b=*/2);
+    for (int i = 0; i < 8; ++i) {
+      r.pair.a.Write(i, 0, 0, 3000);
+      r.pair.b.Write(i, 0, 0, 3000);
+    }
+    r.pair.Run();
+    r.Finish();
+    EXPECT_TRUE(r.With(Fate::kLost).empty());
+    EXPECT_EQ(CountPackets(r.timeline).strangers, 0u);
+    EXPECT_NEAR(static_cast<double>(r.timeline.offsets[1]),
+                static_cast<double>(ahead),
+                static_cast<double>(r.timeline.uncertainties[1]) + 1);
+    EXPECT_LE(r.timeline.uncertainties[1], 10 * transport::kMicrosecond);
+    ASSERT_EQ(r.timeline.notes.size(), 1u);
+    EXPECT_NE(r.timeline.notes[0].find(ahead > 0 ? "ahead" : "behind"),
+              std::string::npos)
+        << r.timeline.notes[0];
+  }
+}
+
+TEST(TimelineTest, OneEndAlone) {
+  Recorded r({});
+  r.pair.a.Write(1, 0, 0, 3000);
+  r.pair.Run();
+  const auto file = Load(r.a.Write("alone.pcapng"));
+  Timeline timeline = MakeTimeline({file.get()}, {});
+  const Conversation conversation = Analyze(&timeline);
+  ASSERT_EQ(timeline.ends.size(), 2u);
+  EXPECT_EQ(timeline.ends[1].label, "B 10.0.0.2 (not recorded)");
+  for (const Arrow& arrow : timeline.arrows) {
+    EXPECT_EQ(arrow.fate, arrow.from == 0 ? Fate::kUnseen : Fate::kReceived);
+  }
+  ASSERT_EQ(conversation.messages.size(), 1u);
+  EXPECT_NE(conversation.messages[0].done, kNoTime);
+}
+
+// A second recorder would take the place of the first: one process records two
+// queue pairs that talk to each other in one file.
+TEST(TimelineTest, AProcessThatSendsToItself) {
+  Recorded r({});
+  r.pair.a.Write(1, 0, 0, 3000);
+  r.pair.Run();
+  r.Finish();
+  // The same file twice under one address: packets of both directions in one.
+  Recording both = *r.files[0];
+  both.packets.clear();
+  both.heads.clear();
+  for (const auto& file : r.files) {
+    for (Packet p : file->packets) {
+      const auto head = file->HeadOf(p);
+      p.src = p.dst = *wire::IpAddress::Parse("127.0.0.1");
+      p.head = both.heads.size();
+      both.heads.insert(both.heads.end(), head.begin(), head.end());
+      both.packets.push_back(p);
+    }
+  }
+  const Timeline timeline = MakeTimeline({&both}, {});
+  ASSERT_EQ(timeline.ends.size(), 2u);
+  EXPECT_NE(timeline.ends[0].qpn, timeline.ends[1].qpn);
+  EXPECT_EQ(timeline.arrows.size(), r.timeline.arrows.size());
+  for (const Arrow& arrow : timeline.arrows) {
+    EXPECT_EQ(arrow.fate, Fate::kArrived);
+    EXPECT_NE(arrow.from, arrow.to);
+  }
+}
+
+TEST(TimelineTest, WorkRequestsOfEvents) {
+  Recorded r({});
+  rxe_user::trace::PostedEvent posted;
+  posted.header.qpn = 77;
+  posted.wr_id = 0xabc;
+  posted.opcode = 4;
+  posted.bytes = 3000;
+  rxe_user::trace::BegunEvent begun;
+  begun.header.qpn = 77;
+  begun.header.cause = r.a.Add(posted);
+  begun.first_psn = 5;
+  begun.last_psn = 7;
+  r.a.Add(begun);
+  r.pair.a.Read(1, 0, 0, 3000);
+  r.pair.Run();
+  rxe_user::trace::CompletedEvent completed;
+  completed.header.qpn = 77;
+  completed.posted = begun.header.cause;
+  completed.status = 12;
+  rxe_user::trace::PolledEvent polled;
+  polled.header.qpn = 77;
+  polled.header.cause = r.a.Add(completed);
+  r.a.Add(polled);
+  r.Finish();
+  ASSERT_EQ(r.conversation.messages.size(), 1u);
+  const Message& message = r.conversation.messages[0];
+  EXPECT_EQ(message.name, "RDMA_READ");
+  EXPECT_EQ(message.wr_id, 0xabcu);
+  EXPECT_EQ(message.first_psn, 5u);
+  EXPECT_EQ(message.last_psn, 7u);
+  EXPECT_EQ(message.error, "RETRY_EXC_ERR");
+  EXPECT_NE(message.polled, kNoTime);
+}
+
+// Captures of two hosts beside the checkout, with what the link between them
+// dropped: NAME.a.pcap, NAME.b.pcap and NAME.link.
+TEST(TimelineTest, CapturesOfALinkThatLogs) {
+  // Tests see links into the checkout.
+  std::error_code error;
+  const auto page = std::filesystem::canonical("docs/trace-format.md", error);
+  const auto folder =
+      page.parent_path().parent_path().parent_path() / "shared/lab/cap";
+  if (!std::filesystem::exists(folder, error)) {
+    GTEST_SKIP() << "there is no ../shared/lab/cap";
+  }
+  size_t dropped = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".link") continue;
+    const std::string name = entry.path().parent_path() / entry.path().stem();
+    const auto a = Load(name + ".a.pcap");
+    const auto b = Load(name + ".b.pcap");
+    Timeline timeline = MakeTimeline({a.get(), b.get()}, {});
+    // The link's lines: seconds, direction, opcode, PSN, action.
+    std::multiset<std::pair<bool, uint32_t>> log;
+    std::ifstream lines(entry.path());
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string time, direction, opcode, psn, action;
+      words >> time >> direction >> opcode >> psn >> action;
+      if (action != "drop") continue;
+      log.insert({direction == "a2b",
+                  static_cast<uint32_t>(std::stoul(psn.substr(4)))});
+    }
+    dropped += log.size();
+    std::multiset<std::pair<bool, uint32_t>> named;
+    for (const Arrow& arrow : timeline.arrows) {
+      if (arrow.fate == Fate::kLost) {
+        named.insert({arrow.sent_file == 0, arrow.packet().psn});
+      }
+    }
+    EXPECT_EQ(named, log) << name;
+  }
+  EXPECT_GT(dropped, 0u);
+}
+
+}  // namespace
+}  // namespace trace

@@ -1,0 +1,274 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tools/trace/conversation.h"
+#include "tools/trace/escape.h"
+#include "tools/trace/ladder.h"
+#include "tools/trace/page.h"
+#include "tools/trace/sim_recorder.h"
+#include "tools/trace/text_view.h"
+#include "tools/trace/time_text.h"
+#include "tools/trace/timeline.h"
+#include "transport/sim/pair.h"
+
+namespace trace {
+namespace {
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) {
+    ++count;
+  }
+  return count;
+}
+
+// A recorded connection and its views.
+struct Views {
+  explicit Views(std::string_view program = "client")
+      : a(&pair.net, pair.a.node, program, 1),
+        b(&pair.net, pair.b.node, "server", 1) {
+    pair.net.filter = [this](const sim::Node& from, const wire::PacketView& p) {
+      return keep == nullptr || keep(from.index(), p);
+    };
+    pair.Connect();
+  }
+  void Make(size_t limit = 100'000) {
+    for (const std::string& path :
+         {a.Write("views_a.pcapng"), b.Write("views_b.pcapng")}) {
+      files.push_back(std::make_unique<Recording>());
+      ASSERT_TRUE(ReadRecording(path, files.back().get()));
+    }
+    timeline = MakeTimeline({files[0].get(), files[1].get()}, {});
+    conversation = Analyze(&timeline);
+    ladder = MakeLadder(timeline, conversation, limit);
+    html = HtmlPage(timeline, conversation, ladder);
+  }
+  std::string Written(bool (*write)(const Timeline&, const Conversation&,
+                                    std::FILE*)) const {
+    char* text = nullptr;
+    size_t size = 0;
+    std::FILE* const out = open_memstream(&text, &size);
+    EXPECT_TRUE(write(timeline, conversation, out));
+    std::fclose(out);
+    std::string result(text, size);
+    std::free(text);
+    return result;
+  }
+
+  sim::Pair pair;
+  SimRecorder a;
+  SimRecorder b;
+  std::function<bool(int, const wire::PacketView&)> keep;
+  std::vector<std::unique_ptr<Recording>> files;
+  Timeline timeline;
+  Conversation conversation;
+  Ladder ladder;
+  std::string html;
+};
+
+TEST(LadderTest, ALossEndsHalfWayAndItsRepeatIsDashed) {
+  Views v;
+  bool dropped = false;
+  v.keep = [&](int from, const wire::PacketView& p) {
+    if (dropped || from != 0 || p.bth().psn != v.pair.a.attributes.sq_psn + 1) {
+      return true;
+    }
+    dropped = true;
+    return false;
+  };
+  v.pair.a.Write(1, 0, 0, 3500);
+  v.pair.Run();
+  v.Make();
+  EXPECT_EQ(Count(v.ladder.body, "data-fate=\"lost\""), 1u);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"x\""), 1u);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"p "), v.timeline.arrows.size());
+  EXPECT_GE(Count(v.ladder.body, "data-again=\"1\""), 3u);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"p n t\""), 1u);
+  EXPECT_EQ(Count(v.ladder.body, "data-m="), 1u);
+  EXPECT_NE(v.ladder.body.find("NAK PSN sequence error"), std::string::npos);
+  EXPECT_NE(v.Written(WriteText).find("| LOST\n"), std::string::npos);
+}
+
+TEST(LadderTest, ARunOfMiddlePacketsIsOneBand) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 40 * 1024);
+  v.pair.Run();
+  v.Make();
+  EXPECT_EQ(Count(v.ladder.body, "class=\"b "), 1u);
+  EXPECT_EQ(Count(v.ladder.body, "data-n=\"38\""), 1u);
+  EXPECT_LT(Count(v.ladder.body, "class=\"p "), 10u);
+}
+
+TEST(LadderTest, ASilenceIsFolded) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 3000);
+  v.pair.Run();
+  v.pair.net.RunTo(v.pair.now() + 5 * transport::kSecond);
+  v.pair.a.Write(2, 0, 0, 3000);
+  v.pair.Run();
+  v.Make();
+  EXPECT_EQ(Count(v.ladder.body, "data-ns=\"5"), 1u) << v.ladder.body;
+  EXPECT_NE(v.ladder.body.find("5.00 s of silence"), std::string::npos);
+  EXPECT_LT(v.ladder.height, 600);
+}
+
+TEST(LadderTest, EventsAreOnTheLines) {
+  Views v;
+  rxe_user::trace::QpStateEvent state;
+  state.from = 3;
+  state.to = 6;
+  v.a.Add(state);
+  rxe_user::trace::TimerEvent timer;
+  timer.action = 1;
+  timer.psn = 8;
+  v.a.Add(timer);
+  timer.action = 0;  // only set: not drawn
+  v.a.Add(timer);
+  v.pair.a.Write(1, 0, 0, 3000);
+  v.pair.Run();
+  v.Make();
+  EXPECT_EQ(Count(v.ladder.body, "class=\"v\""), 2u);
+  EXPECT_NE(v.ladder.body.find("state RTS to ERR"), std::string::npos);
+  EXPECT_NE(v.ladder.body.find("ACK timeout fired, for 8"), std::string::npos);
+}
+
+TEST(LadderTest, TheFirstPacketsUpToTheLimit) {
+  Views v;
+  for (int i = 0; i < 10; ++i) v.pair.a.Write(i, 0, 0, 64);
+  v.pair.Run();
+  v.Make(/*limit=*/5);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"p "), 5u);
+  EXPECT_NE(v.html.find("The picture has the first 5 packets"),
+            std::string::npos);
+}
+
+// 10,000 packets that cannot be folded, each drawn: at most 3 MB.
+TEST(PageTest, SizeOfTenThousandPackets) {
+  Views v;
+  for (int i = 0; i < 5'000; ++i) {
+    v.pair.a.Write(i, 0, 0, 64);
+    v.pair.Run();
+  }
+  const auto start = std::chrono::steady_clock::now();
+  v.Make();
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - start;
+  EXPECT_GE(v.timeline.arrows.size(), 10'000u);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"p "), v.timeline.arrows.size());
+  EXPECT_LE(v.html.size(), 3'000'000u);
+  RecordProperty("milliseconds", static_cast<int>(took.count() * 1000));
+}
+
+// Whatever a file holds: no element, no attribute, no script of its own.
+TEST(PageTest, NothingFromAFileIsRun) {
+  const std::string evil =
+      "\"><script>alert(1)</script><img src=x onerror=a>'\x1b[2J\x9b";
+  Views v(evil);
+  rxe_user::trace::CallEvent call;
+  call.error = 22;
+  rxe_user::trace::SetText("</script><script>alert(2)</script>", call.function);
+  rxe_user::trace::SetText(evil, call.arguments);
+  v.a.Add(call);
+  v.pair.a.Write(1, 0, 0, 64);
+  v.pair.Run();
+  v.Make();
+  // The data and the script of the page itself.
+  EXPECT_EQ(Count(v.html, "<script"), 2u);
+  EXPECT_EQ(Count(v.html, "</script"), 2u);
+  EXPECT_EQ(Count(v.html, "<img"), 0u);
+  EXPECT_EQ(Count(SvgFile(v.ladder), "<script"), 0u);
+  EXPECT_EQ(Count(v.html, "\x1b"), 0u);
+  EXPECT_EQ(Count(v.Written(WriteText), "\x1b"), 0u);
+  EXPECT_EQ(Count(v.Written(WriteJson), "\x1b"), 0u);
+}
+
+TEST(PageTest, NoRequestToAnywhere) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 64);
+  v.pair.Run();
+  v.Make();
+  for (const char* text : {"http:", "https:", "@import", "src=", "fetch("}) {
+    EXPECT_EQ(Count(v.html, text), 0u) << text;
+  }
+  EXPECT_EQ(Count(v.html, "default-src 'none'"), 1u);
+}
+
+// Every "url(#x)" of the styles has its marker, and elements are closed.
+TEST(PageTest, TheSvgIsWhole) {
+  Views v;
+  v.pair.a.Read(1, 0, 0, 3000);
+  v.pair.Run();
+  v.Make();
+  const std::string svg = SvgFile(v.ladder);
+  const std::regex url("url\\(#([a-z0-9]+)\\)");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), url), end; at != end;
+       ++at) {
+    EXPECT_NE(svg.find("<marker id=\"" + (*at)[1].str() + "\""),
+              std::string::npos);
+  }
+  for (const std::string tag : {"g", "text", "tspan", "svg", "marker"}) {
+    EXPECT_EQ(Count(svg, "<" + tag + " ") + Count(svg, "<" + tag + ">"),
+              Count(svg, "</" + tag + ">"))
+        << tag;
+  }
+}
+
+TEST(JsonTest, OneObjectPerLine) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 3000);
+  v.pair.Run();
+  v.Make();
+  std::istringstream lines(v.Written(WriteJson));
+  std::map<std::string, int> types;
+  nlohmann::json last;
+  for (std::string line; std::getline(lines, line);) {
+    last = nlohmann::json::parse(line);
+    ++types[last["type"]];
+    if (last["type"] == "packet") {
+      EXPECT_EQ(last["fate"], "arrived");
+      EXPECT_TRUE(last.contains("sent") && last.contains("received"));
+      EXPECT_TRUE(last.contains("psn") && last.contains("opcode"));
+    }
+  }
+  EXPECT_EQ(types["file"], 2);
+  EXPECT_EQ(types["packet"], static_cast<int>(v.timeline.arrows.size()));
+  EXPECT_EQ(types["message"], 1);
+  EXPECT_EQ(last["type"], "summary");
+  EXPECT_EQ(last["lost"], 0);
+}
+
+TEST(EscapeTest, TextFromAFile) {
+  EXPECT_EQ(EscapeXml("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
+  EXPECT_EQ(Printable("x\n\t\x7f y"), "x??? y");
+  EXPECT_EQ(Printable("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"),
+            "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
+  // Cut off, too long, surrogates, C1 controls, right-to-left override.
+  EXPECT_EQ(Printable("\xc3"), "?");
+  EXPECT_EQ(Printable("\xc0\xaf"), "??");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "???");
+  EXPECT_EQ(Printable("\xc2\x9b"), "??");
+  EXPECT_EQ(Printable("\xe2\x80\xae"), "???");
+}
+
+TEST(TimeTextTest, Durations) {
+  EXPECT_EQ(Duration(0), "0 ns");
+  EXPECT_EQ(Duration(999), "999 ns");
+  EXPECT_EQ(Duration(1250), "1.25 us");
+  EXPECT_EQ(Duration(42'100'000), "42.1 ms");
+  EXPECT_EQ(Duration(999'999), "1.00 ms");
+  EXPECT_EQ(Duration(-3'000'000'000), "-3.00 s");
+  EXPECT_EQ(TimeOfDay(3'723'000'000'007, 9), "01:02:03.000000007");
+  EXPECT_EQ(DateAndTime(-1), "1969-12-31T23:59:59.999999999Z");
+}
+
+}  // namespace
+}  // namespace trace
