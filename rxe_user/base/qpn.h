@@ -1,5 +1,5 @@
-// Queue pair numbers have 24 bits: the upper eight are a slot of the process
-// (docs/design/broker.md), the lower sixteen are its own choice.
+// Queue pair numbers have 24 bits: the upper twelve are a slot of the process
+// (docs/design/broker.md), the lower twelve are its own choice.
 #ifndef RXE_USER_BASE_QPN_H_
 #define RXE_USER_BASE_QPN_H_
 
@@ -7,15 +7,18 @@
 
 namespace rxe_user {
 
-inline constexpr int kSlots = 256;  // slot 0 is the port broker's
+// Slot 0 is the port broker's. Slots from kSlots on belong to nobody.
+inline constexpr int kSlots = 4001;
+// Queue pair numbers of a slot.
+inline constexpr int kNumbersOfSlot = 4096;
 
-constexpr uint32_t MakeQpn(uint8_t slot, uint16_t number) {
-  return uint32_t{slot} << 16 | number;
+constexpr uint32_t MakeQpn(uint16_t slot, uint16_t number) {
+  return uint32_t{slot} << 12 | number;
 }
-constexpr uint8_t SlotOf(uint32_t qpn) {
-  return static_cast<uint8_t>(qpn >> 16);
+constexpr uint16_t SlotOf(uint32_t qpn) {
+  return static_cast<uint16_t>(qpn >> 12);
 }
-constexpr uint16_t NumberOf(uint32_t qpn) { return static_cast<uint16_t>(qpn); }
+constexpr uint16_t NumberOf(uint32_t qpn) { return qpn & 0xfff; }
 
 }  // namespace rxe_user
 

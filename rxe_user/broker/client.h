@@ -9,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -31,7 +32,7 @@ inline constexpr int kClientSendBuffer = 212'992;
 
 // Handlers that wait for a client hold a shared pointer: a dropped client lives
 // on, closed, until the last one has been called.
-struct Client {
+struct Client : std::enable_shared_from_this<Client> {
   explicit Client(boost::asio::io_context& io)
       : connection(io),
         turn(io),
@@ -48,7 +49,7 @@ struct Client {
   uid_t uid = 0;
   uid_t account = 0;     // the user whose quotas it counts to (accounts.h)
   bool trusted = false;  // of our user or root: its ledger is trusted
-  std::optional<uint8_t> slot;
+  std::optional<uint16_t> slot;
   // Open::wants_unverified of any of its addresses.
   bool wants_unverified = false;
   bool waiting_for_slot = false;

@@ -150,7 +150,7 @@ absl::Status NoAnswer(pid_t pid, int64_t waited_ms) {
       " has not answered for " + Seconds(waited_ms) + " (busy machine?)");
 }
 
-absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
+absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
                                 Start start, UniqueFd& starting,
                                 Failure& failure) {
   int64_t pause = kFirstPauseMs;
@@ -260,7 +260,7 @@ absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
     if (message.lost_fds()) {
       return ErrnoStatus(EMFILE, "cannot take a file from the port broker");
     }
-    session.slot = static_cast<uint8_t>(reply->slot);
+    session.slot = static_cast<uint16_t>(reply->slot);
     session.ledger = message.TakeFd(0);
     starting.Reset();
     return session;

@@ -18,7 +18,7 @@ int64_t MonotonicMs();
 
 struct Session {
   UniqueFd socket;  // non-blocking
-  uint8_t slot = 0;
+  uint16_t slot = 0;
   UniqueFd ledger;
   uid_t broker_uid = 0;
   pid_t broker_pid = 0;
@@ -37,7 +37,7 @@ enum class Start { kIfNeeded, kNever };
 // broker that listens, and as long again for its reply; tries at least once.
 // `failure` is set on failure. `starting` is a broker that is still coming up
 // (spawn.h), to pass to the next call; empty at first and after success.
-absl::StatusOr<Session> Connect(uint8_t slot, int ledger, int64_t patience_ms,
+absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
                                 Start start, UniqueFd& starting,
                                 Failure& failure);
 

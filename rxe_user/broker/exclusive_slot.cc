@@ -22,6 +22,7 @@
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/broker/further_slots.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
@@ -29,8 +30,8 @@
 namespace rxe_user::broker {
 namespace {
 
-uint8_t RandomSlot() {
-  return static_cast<uint8_t>(1 + SecureRandom32() % (kSlots - 1));
+uint16_t RandomSlot() {
+  return static_cast<uint16_t>(1 + SecureRandom32() % (kSlots - 1));
 }
 
 // A stray that owns its bytes.
@@ -64,7 +65,7 @@ class Port final : private ForkGuard {
     return p;
   }
 
-  uint8_t number() const { return number_; }
+  uint16_t number() const { return number_; }
   absl::StatusOr<int> Open(const LocalAddress& local,
                            const std::string& reason) {
     if (dead_) return OpenedBeforeForkError();
@@ -167,7 +168,7 @@ class Port final : private ForkGuard {
     mutex_.unlock();
   }
 
-  const uint8_t number_ = RandomSlot();
+  const uint16_t number_ = RandomSlot();
   std::atomic<bool> dead_ = false;
   mutable std::mutex mutex_;  // held during fork()
   // Under mutex_:
@@ -187,7 +188,19 @@ class ExclusiveSlot final : public Slot {
     if (management_) port_->CloseManagement();
   }
 
-  uint8_t number() const override { return port_->number(); }
+  uint16_t number() const override { return port_->number(); }
+  // The process owns all of the port.
+  absl::StatusOr<uint16_t> Extend() override {
+    if (further_.full()) {
+      return absl::ResourceExhaustedError("a process has too many slots");
+    }
+    const size_t next = number() + further_.size();
+    further_.Add(static_cast<uint16_t>(1 + next % (kSlots - 1)));
+    return further_[further_.size() - 1];
+  }
+  bool Owns(uint16_t wanted) const override {
+    return wanted == number() || further_.Has(wanted);
+  }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     const std::lock_guard lock(mutex_);
     const bool was_open = opened_.contains(local);
@@ -247,6 +260,7 @@ class ExclusiveSlot final : public Slot {
   const std::string reason_;
   const std::shared_ptr<Port> port_ = Port::Get();
   std::atomic<bool> management_ = false;
+  FurtherSlots further_;
   std::mutex mutex_;
   std::set<LocalAddress> opened_;  // under mutex_
   std::set<LocalAddress> read_;    // under mutex_; those that this slot reads

@@ -57,15 +57,17 @@ void RaiseReceiveBuffer(int fd) {
 
 }  // namespace
 
-Group::Group(const LocalAddress& address)
+Group::Group(const LocalAddress& address, const MainSlots& main)
     : address_(address),
+      main_(&main),
       probe_word_((uint32_t{kProbeFirstByte} << 24) |
                   (SecureRandom32() & 0x00ffffff)) {
   former_.fill(kNoIndex);
   map_.fill(kNoIndex);
 }
 
-absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
+absl::StatusOr<Group> Group::Create(const LocalAddress& address,
+                                    const MainSlots& main) {
   // Another group's sockets would have unknown positions.
   if (!BindUdp(address, wire::kRoceUdpPort, Sharing::kExclusive).valid()) {
     const int error = errno;
@@ -75,7 +77,7 @@ absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
     }
     return BindError(address, error);
   }
-  Group group(address);
+  Group group(address, main);
   const absl::StatusOr<Member*> first = group.Add(0, geteuid(), true);
   if (!first.ok()) return first.status();
   const absl::Status status = group.Install();
@@ -84,25 +86,26 @@ absl::StatusOr<Group> Group::Create(const LocalAddress& address) {
   return group;
 }
 
-Group Group::ForAdoption(const LocalAddress& address,
+Group Group::ForAdoption(const LocalAddress& address, const MainSlots& main,
                          const LedgerGroup* former) {
-  Group group(address);
+  Group group(address, main);
   group.adopted_ = true;
   if (former != nullptr) group.MergeLedger(*former);
   return group;
 }
 
-absl::StatusOr<Group> Group::Join(const LocalAddress& address) {
-  Group group(address);
+absl::StatusOr<Group> Group::Join(const LocalAddress& address,
+                                  const MainSlots& main) {
+  Group group(address, main);
   group.adopted_ = true;
   const absl::Status status = group.Settle();
   if (!status.ok()) return status;
   return group;
 }
 
-bool Group::Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
+bool Group::Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
                   UniqueFd anchor) {
-  const auto take = [&](uint8_t for_slot, UniqueFd fd, uint16_t claimed) {
+  const auto take = [&](uint16_t for_slot, UniqueFd fd, uint16_t claimed) {
     if (!fd.valid() || Find(for_slot) != nullptr ||
         !IsGroupSocket(fd.get(), address_)) {
       return false;
@@ -153,17 +156,21 @@ absl::Status Group::Settle() {
 }
 
 bool Group::unused() const {
-  return std::none_of(
-             members_.begin(), members_.end(),
-             [](const Member& m) { return m.slot.value_or(0) != 0; }) &&
-         std::all_of(former_.begin() + 1, former_.end(),
-                     [](uint16_t index) { return index == kNoIndex; });
+  for (size_t slot = 1; slot < kSlots; ++slot) {
+    if (former_[slot] != kNoIndex && !IsFurther(slot)) return false;
+  }
+  return std::none_of(members_.begin(), members_.end(),
+                      [](const Member& m) { return m.slot.value_or(0) != 0; });
+}
+
+bool Group::IsFurther(size_t slot) const {
+  return (*main_)[slot] != 0 && (*main_)[slot] != slot;
 }
 
 size_t Group::Lent(const std::function<bool(uid_t)>& counts) const {
   return static_cast<size_t>(std::count_if(
       members_.begin(), members_.end(),
-      [&](const Member& m) { return m.slot != uint8_t{0} && counts(m.uid); }));
+      [&](const Member& m) { return m.slot != uint16_t{0} && counts(m.uid); }));
 }
 
 bool Group::has_gaps() const {
@@ -172,7 +179,7 @@ bool Group::has_gaps() const {
   });
 }
 
-Group::Member* Group::Find(uint8_t slot) {
+Group::Member* Group::Find(uint16_t slot) {
   const auto it = std::find_if(members_.begin(), members_.end(),
                                [&](const Member& m) { return m.slot == slot; });
   return it == members_.end() ? nullptr : &*it;
@@ -185,7 +192,7 @@ Group::Member* Group::FindFree(uid_t uid) {
   return it == members_.end() ? nullptr : &*it;
 }
 
-absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid,
+absl::StatusOr<Group::Member*> Group::Add(uint16_t slot, uid_t uid,
                                           bool trusted) {
   UniqueFd fd = BindUdp(address_, wire::kRoceUdpPort, Sharing::kReusePort);
   if (!fd.valid()) return BindError(address_, errno);
@@ -205,7 +212,7 @@ absl::StatusOr<Group::Member*> Group::Add(uint8_t slot, uid_t uid,
   return &members_.back();
 }
 
-absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid,
+absl::StatusOr<const Group::Member*> Group::Assign(uint16_t slot, uid_t uid,
                                                    bool trusted) {
   Member* m = Find(slot);
   if (m == nullptr) {
@@ -221,12 +228,15 @@ absl::StatusOr<const Group::Member*> Group::Assign(uint8_t slot, uid_t uid,
     }
     former_[slot] = kNoIndex;
     const absl::Status status = Install();
-    if (!status.ok()) return status;
+    if (!status.ok()) {
+      m->slot = std::nullopt;
+      return status;
+    }
   }
   return m;
 }
 
-void Group::Release(uint8_t slot) {
+void Group::Release(uint16_t slot) {
   Member* m = slot == 0 ? nullptr : Find(slot);
   former_[slot] = kNoIndex;
   if (m == nullptr) return;
@@ -235,13 +245,13 @@ void Group::Release(uint8_t slot) {
   Drain(m->fd.get(), kWholeQueue);
 }
 
-void Group::Forget(uint8_t slot) {
+void Group::Forget(uint16_t slot) {
   if (slot == 0 || former_[slot] == kNoIndex) return;
   former_[slot] = kNoIndex;
   if (settled_) (void)Install();
 }
 
-int Group::fd_of(uint8_t slot) const {
+int Group::fd_of(uint16_t slot) const {
   for (const Member& m : members_) {
     if (m.slot == slot) return m.fd.get();
   }
@@ -254,7 +264,7 @@ absl::Status Group::Install() {
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     // A position of a known socket overrides the former record.
     const uint16_t index = former_[slot];
-    if (index != kNoIndex &&
+    if (index != kNoIndex && !IsFurther(slot) &&
         std::none_of(members_.begin(), members_.end(),
                      [&](const Member& m) { return m.index == index; })) {
       map[slot] = index;
@@ -262,6 +272,11 @@ absl::Status Group::Install() {
   }
   for (const Member& m : members_) {
     if (m.slot.has_value()) map[*m.slot] = m.index;
+  }
+  for (size_t slot = 1; slot < kSlots; ++slot) {
+    if (!IsFurther(slot)) continue;
+    const uint16_t index = map[(*main_)[slot]];
+    if (index != kNoIndex) map[slot] = index;
   }
   // Through slot 0's socket, which is not locked.
   const Member* const own = Find(0);
@@ -292,27 +307,31 @@ void Group::Locate() {
 // Returns false if the positions cannot be found.
 bool Group::LocateSome() {
   if (!Install().ok()) return false;
-  const UniqueFd socket = BindUdp(address_, 0, Sharing::kExclusive);
-  if (!socket.valid()) return false;
-  std::vector<int> sockets;
-  for (const Member& m : members_) sockets.push_back(m.fd.get());
-  const Prober prober(sockets, socket.get(), address_, probe_word_);
+  Locating& now = *locating_;
+  if (now.prober == nullptr) {
+    UniqueFd sender = BindUdp(address_, 0, Sharing::kExclusive);
+    if (!sender.valid()) return false;
+    std::vector<int> sockets;
+    for (const Member& m : members_) sockets.push_back(m.fd.get());
+    now.prober = std::make_unique<Prober>(std::move(sockets), std::move(sender),
+                                          address_, probe_word_);
+  }
   const int64_t deadline = MonotonicNs() + kLocateStepNs;
-  for (Locating& now = *locating_; now.round < kProbeRounds; ++now.round) {
+  for (; now.round < kProbeRounds; ++now.round) {
     const int64_t wait_ns =
         std::min(kProbeWaitNs << now.round, kLongestProbeWaitNs);
     if (MonotonicNs() > deadline) return true;
     if (!now.search.has_value()) {
-      if (prober.Verify(now.candidate, wait_ns)) {
+      if (now.prober->Verify(now.candidate, wait_ns)) {
         for (size_t m = 0; m < members_.size(); ++m) {
           members_[m].index = now.candidate[m];
         }
         EndLocating(true);
         return true;
       }
-      now.search.emplace();
+      now.search.emplace().indexes = now.candidate;
     }
-    switch (prober.Continue(*now.search, wait_ns, deadline)) {
+    switch (now.prober->Continue(*now.search, wait_ns, deadline)) {
       case Prober::Outcome::kMore:
         return true;
       case Prober::Outcome::kFound:

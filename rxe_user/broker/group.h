@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -29,25 +30,27 @@ namespace rxe_user::broker {
 // found by probing (prober.h).
 class Group {
  public:
-  // Binds slot 0's socket. kAlreadyExists: sockets of this user hold the port
-  // (clients of a dead broker, which may hand them back, or a process that is
-  // ending). kUnavailable: a foreign socket holds it. kNotFound: no such
-  // address.
-  static absl::StatusOr<Group> Create(const LocalAddress& address);
+  // Binds slot 0's socket. `main` must outlive the group. kAlreadyExists:
+  // sockets of this user hold the port (clients of a dead broker, which may
+  // hand them back, or a process that is ending). kUnavailable: a foreign
+  // socket holds it. kNotFound: no such address.
+  static absl::StatusOr<Group> Create(const LocalAddress& address,
+                                      const MainSlots& main);
 
   // A group of handed-back sockets; call Adopt and Settle. `former`: their last
   // positions, or null if unknown.
-  static Group ForAdoption(const LocalAddress& address,
+  static Group ForAdoption(const LocalAddress& address, const MainSlots& main,
                            const LedgerGroup* former);
 
   // A group that already contains sockets of ours which their holders did not
   // hand back. Positions are probed, as after an adoption: it is locating().
-  static absl::StatusOr<Group> Join(const LocalAddress& address);
+  static absl::StatusOr<Group> Join(const LocalAddress& address,
+                                    const MainSlots& main);
 
   // Takes the sockets that a client hands back: `slot`'s, and slot 0's, which
   // may be missing. Refuses a socket that is not in this group, belongs to
   // another slot, or is unknown to a created group.
-  bool Adopt(uint8_t slot, uid_t uid, UniqueFd socket, uint16_t index,
+  bool Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
              UniqueFd anchor);
   // Merges a dead broker's record of an adopted group.
   void MergeLedger(const LedgerGroup& former);
@@ -68,7 +71,7 @@ class Group {
   struct Member {
     UniqueFd fd;
     uint64_t cookie = 0;
-    std::optional<uint8_t> slot;  // absent: free
+    std::optional<uint16_t> slot;  // absent: free
     uint16_t index = kNoIndex;
     uid_t uid = 0;  // the last holder, which may have kept a copy
   };
@@ -76,16 +79,18 @@ class Group {
   // steered to it. For a user who is not `trusted` it is locked. Valid until
   // the next call of Assign or Adopt. An adopted group may be locating()
   // afterwards; the index of the socket is known when that has ended.
-  absl::StatusOr<const Member*> Assign(uint8_t slot, uid_t uid, bool trusted);
-  void Release(uint8_t slot);
+  absl::StatusOr<const Member*> Assign(uint16_t slot, uid_t uid, bool trusted);
+  void Release(uint16_t slot);
+  // Steers again, after `main` has changed.
+  absl::Status Update() { return settled_ ? Install() : absl::OkStatus(); }
   // Forgets the position of a slot whose owner did not come back.
-  void Forget(uint8_t slot);
+  void Forget(uint16_t slot);
 
   const LocalAddress& address() const { return address_; }
   // Slot 0's socket; -1 before an adopted group is settled.
   int management_fd() const { return fd_of(0); }
   // The socket of a slot; -1 if it has none in this group.
-  int fd_of(uint8_t slot) const;
+  int fd_of(uint16_t slot) const;
   bool settled() const { return settled_; }
   bool adopted() const { return adopted_; }
   // Whether the group contains sockets that we do not hold. When one of them
@@ -102,16 +107,19 @@ class Group {
   uint32_t probe_word() const { return probe_word_; }
 
  private:
-  explicit Group(const LocalAddress& address);
-  Member* Find(uint8_t slot);
+  Group(const LocalAddress& address, const MainSlots& main);
+  Member* Find(uint16_t slot);
   Member* FindFree(uid_t uid);
-  absl::StatusOr<Member*> Add(uint8_t slot, uid_t uid, bool trusted);
+  absl::StatusOr<Member*> Add(uint16_t slot, uid_t uid, bool trusted);
   absl::Status Install();
+  // Whether the slot uses the sockets of another one.
+  bool IsFurther(size_t slot) const;
   void BeginLocating();
   bool LocateSome();
   void EndLocating(bool found);
 
   LocalAddress address_;
+  const MainSlots* main_;
   uint32_t probe_word_;
   std::vector<Member> members_;
   // Last known positions of slots whose sockets were not handed back.
@@ -122,6 +130,7 @@ class Group {
   bool located_ = true;
   // Present while the search for positions is in progress.
   struct Locating {
+    std::unique_ptr<Prober> prober;  // null before the first step
     int round = 0;
     std::vector<uint16_t> candidate;  // to verify
     // Present if the candidate of this round failed.

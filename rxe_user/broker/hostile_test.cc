@@ -65,11 +65,11 @@ TEST_F(HostileTest, AnAddressInTwoNotationsIsOneGroup) {
 TEST_F(HostileTest, HandingBackASocketDoesNotHarmOthers) {
   Attack([]() -> std::string {
     RawClient client;
-    const uint8_t slot = client.Greet();
+    const uint16_t slot = client.Greet();
     const UniqueFd lent = client.OpenAddress(kLoopback);
     if (!lent.valid()) return "no socket";
-    const uint8_t other = slot == 1 ? 2 : 1;
-    for (const uint8_t wanted : {slot, other}) {
+    const uint16_t other = slot == 1 ? 2 : 1;
+    for (const uint16_t wanted : {slot, other}) {
       for (const uint32_t scope : {0u, 7u}) {
         RawClient again;
         if (again.Greet(wanted, client.ledger()) != 0) {
@@ -94,7 +94,7 @@ TEST_F(HostileTest, ASocketHandedBackForAnotherSlotIsRefused) {
   const UniqueFd lent = client.OpenAddress(kLoopback);
   ASSERT_TRUE(lent.valid());
   RawClient again;
-  uint8_t slot = 1;
+  uint16_t slot = 1;
   while (again.Greet(slot) == 0) {
     again = RawClient();
     ++slot;
@@ -182,15 +182,15 @@ TEST_F(HostileTest, WildcardAndMulticastAddressesAreRefused) {
 TEST_F(HostileTest, SlotsOfAUserAreLimited) {
   Attack([]() -> std::string {
     static std::vector<RawClient> clients;
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 2100; ++i) {
       clients.emplace_back();
       if (!clients.back().connected()) return "not connected";
       if (clients.back().Greet() != 0) continue;
-      return clients.back().refusal() == Refusal::kFull && i > 100
+      return clients.back().refusal() == Refusal::kFull && i == 1999
                  ? ""
                  : "refused at " + std::to_string(i);
     }
-    return "300 slots";
+    return "2100 slots";
   });
   std::vector<Peer> others;
   for (int i = 0; i < 10; ++i) {
@@ -204,7 +204,7 @@ TEST_F(HostileTest, SlotsOfAUserAreLimited) {
 TEST_F(HostileTest, ConnectionsOfAUserAreLimited) {
   Attack([]() -> std::string {
     static std::vector<RawClient> silent;
-    for (int i = 0; i < 256; ++i) silent.emplace_back();
+    for (int i = 0; i < 2500; ++i) silent.emplace_back();
     return RawClient().Greet() == 0 ? "" : "one more";
   });
   Peer other({}, [] { Become(kAnother); });
@@ -326,8 +326,8 @@ TEST_F(SubordinateTest, IdsOfARangeHaveOneQuota) {
     close(said[0]);
     slots += had;
   }
-  EXPECT_GE(slots, 120u);
-  EXPECT_LE(slots, 127u);
+  EXPECT_GE(slots, 1990u);
+  EXPECT_LE(slots, 2000u);
   Peer other({}, [] { Become(kAnother); });
   EXPECT_EQ(other.Start(), "");
   for (const pid_t child : children) {
@@ -463,7 +463,7 @@ TEST_F(HostileTest, AnotherUsersSlotCannotBeReclaimed) {
   ASSERT_TRUE(Eventually([] { return !NameExists(); }));
   Peer root;  // starts the next one
   ASSERT_TRUE(Eventually([] { return BrokerPid() != 0; }));
-  const uint8_t slot = late.slot();
+  const uint16_t slot = late.slot();
   Attack([&]() -> std::string {
     RawClient client;
     if (client.Greet(slot) != 0) return "has it";

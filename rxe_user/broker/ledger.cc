@@ -30,7 +30,10 @@ Ledger::Ledger() {
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
   }
-  data_ = new (memory) LedgerData;
+  // Zeros, in pages that exist only once they are written.
+  data_ = static_cast<LedgerData*>(memory);
+  data_->magic = kMagic;
+  data_->version = kProtocolVersion;
   timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
   data_->made_at_ms = now.tv_sec * int64_t{1000} + now.tv_nsec / 1'000'000;
@@ -38,16 +41,17 @@ Ledger::Ledger() {
 
 Ledger::~Ledger() { munmap(data_, sizeof(LedgerData)); }
 
-std::optional<LedgerData> ReadLedger(int fd) {
+std::shared_ptr<const LedgerData> ReadLedger(int fd) {
   // Only a sealed memory file: reading anything else might block.
   const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
   if (seals < 0 || !(seals & F_SEAL_FUTURE_WRITE) || !IsOurs(fd)) {
-    return std::nullopt;
+    return nullptr;
   }
-  LedgerData d;
-  if (pread(fd, &d, sizeof(d), 0) != ssize_t{sizeof(d)} || d.magic != kMagic ||
-      d.version != kProtocolVersion || d.group_count > LedgerData::kGroups) {
-    return std::nullopt;
+  auto d = std::make_shared<LedgerData>();
+  if (pread(fd, d.get(), sizeof(*d), 0) != ssize_t{sizeof(*d)} ||
+      d->magic != kMagic || d->version != kProtocolVersion ||
+      d->group_count > LedgerData::kGroups) {
+    return nullptr;
   }
   return d;
 }

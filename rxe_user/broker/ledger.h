@@ -7,13 +7,16 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
+#include <memory>
 
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
 #include "rxe_user/broker/steering.h"
 
 namespace rxe_user::broker {
+
+// By slot: see LedgerData.
+using MainSlots = std::array<uint16_t, kSlots>;
 
 struct LedgerGroup {
   LocalAddress address;
@@ -27,9 +30,11 @@ struct LedgerData {
   static constexpr size_t kGroups = 64;
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
-  int64_t made_at_ms = 0;              // since boot
-  std::array<uint8_t, kSlots> used{};  // 1: in use
-  std::array<uint32_t, kSlots> uid{};  // by whom
+  int64_t made_at_ms = 0;  // since boot
+  // The slot whose sockets a slot uses: itself, or the first one of its process
+  // (Extend). 0: not in use.
+  MainSlots main{};
+  std::array<uint32_t, kSlots> uid{};  // the user of a slot in use
   uint32_t group_count = 0;
   std::array<LedgerGroup, kGroups> groups{};
 };
@@ -51,9 +56,9 @@ class Ledger {
   LedgerData* data_;
 };
 
-// A copy of the ledger that a client hands over. Absent unless it is
-// well-formed and was created by our user.
-std::optional<LedgerData> ReadLedger(int fd);
+// A copy of the ledger that a client hands over. Null unless it is well-formed
+// and was created by our user.
+std::shared_ptr<const LedgerData> ReadLedger(int fd);
 
 }  // namespace rxe_user::broker
 

@@ -141,7 +141,7 @@ TEST_F(LifetimeTest, RacingStartersShareOneBroker) {
   for (int round = 0; round < 5; ++round) {
     std::vector<Peer> peers;
     for (int i = 0; i < 8; ++i) peers.emplace_back();
-    std::set<uint8_t> slots;
+    std::set<uint16_t> slots;
     for (Peer& p : peers) {
       ASSERT_EQ(p.Start(), "");
       EXPECT_TRUE(slots.insert(p.slot()).second);
@@ -164,7 +164,7 @@ TEST_F(LifetimeTest, ThreadsOfAProcessGetDistinctSlots) {
     });
   }
   for (std::thread& t : threads) t.join();
-  std::set<uint8_t> numbers;
+  std::set<uint16_t> numbers;
   for (const auto& slot : slots) {
     ASSERT_NE(slot, nullptr);
     EXPECT_TRUE(numbers.insert(slot->number()).second);

@@ -18,9 +18,7 @@ namespace rxe_user::broker {
 class MadQueue {
  public:
   static constexpr size_t kMost = 2048;
-  // Limits for unanswered requests: in all, and from one address.
-  static constexpr size_t kMostInitial = kMost * 3 / 4;
-  static constexpr size_t kMostInitialOfSource = kMost / 2;
+  explicit MadQueue(size_t most = kMost) : most_(most) {}
 
   struct Entry {
     StrayHead head;
@@ -31,11 +29,12 @@ class MadQueue {
 
   // False if it does not fit.
   bool Push(const Entry& entry) {
-    if (entries_.size() >= kMost) return false;
+    if (entries_.size() >= most_) return false;
     if (entry.initial) {
-      if (initial_ >= kMostInitial) return false;
+      // Limits for unanswered requests: in all, and from one address.
+      if (initial_ >= most_ * 3 / 4) return false;
       size_t& of_source = initial_of_[entry.source];
-      if (of_source >= kMostInitialOfSource) return false;
+      if (of_source >= most_ / 2) return false;
       ++of_source;
       ++initial_;
     }
@@ -45,7 +44,7 @@ class MadQueue {
   bool empty() const { return entries_.empty(); }
   size_t size() const { return entries_.size(); }
   const Entry& front() const { return entries_.front(); }
-  void Clear() { *this = MadQueue(); }
+  void Clear() { *this = MadQueue(most_); }
   void Pop() {
     const Entry& entry = entries_.front();
     if (entry.initial) {
@@ -57,6 +56,7 @@ class MadQueue {
   }
 
  private:
+  size_t most_;
   std::deque<Entry> entries_;
   size_t initial_ = 0;
   std::map<wire::IpAddress, size_t> initial_of_;

@@ -30,9 +30,9 @@ TEST(MadQueue, RequestsLeaveSpaceForConnectionsAndOtherSources) {
   MadQueue queue;
   size_t taken = 0;
   while (queue.Push(From(1, true))) ++taken;
-  EXPECT_EQ(taken, MadQueue::kMostInitialOfSource);
+  EXPECT_EQ(taken, MadQueue::kMost / 2);
   while (queue.Push(From(2, true))) ++taken;
-  EXPECT_EQ(taken, MadQueue::kMostInitial);
+  EXPECT_EQ(taken, MadQueue::kMost * 3 / 4);
   EXPECT_FALSE(queue.Push(From(3, true)));
   while (queue.Push(From(1, false))) ++taken;
   EXPECT_EQ(taken, MadQueue::kMost);

@@ -79,19 +79,19 @@ void Management::Remember(const RequestKey& key, const Request& request,
   recent_[key] = request;
 }
 
-void Management::Forget(uint8_t slot) {
+void Management::Forget(uint16_t slot) {
   services_.RemoveAll(slot);
   const auto of_slot = [slot](const auto& r) { return r.second.slot == slot; };
   std::erase_if(recent_, of_slot);
   std::erase_if(older_, of_slot);
 }
 
-std::optional<uint8_t> Management::FindRequest(const RequestKey& key,
-                                               uint64_t service_id,
-                                               const LocalAddress& local,
-                                               const HolderOf& holder_of,
-                                               Time now) {
-  std::optional<uint8_t> slot;
+std::optional<uint16_t> Management::FindRequest(const RequestKey& key,
+                                                uint64_t service_id,
+                                                const LocalAddress& local,
+                                                const HolderOf& holder_of,
+                                                Time now) {
+  std::optional<uint16_t> slot;
   const Request* const recent = Recent(key);
   if (recent != nullptr && recent->service_id == service_id) {
     slot = recent->slot;
@@ -129,7 +129,7 @@ Management::Verdict Management::Route(const Datagram& datagram,
     return {};
   }
   const Address address = AddressOf(mad);
-  std::optional<uint8_t> slot;
+  std::optional<uint16_t> slot;
   bool may_come_back = false;
   if (address.request) {
     slot = FindRequest({datagram.source, address.own_id, address.sidr},
@@ -171,7 +171,7 @@ Management::Verdict Management::RouteUnverified(const Datagram& datagram,
                                                 const HolderOf& holder_of,
                                                 Time now) {
   wire::CmView mad;
-  std::optional<uint8_t> slot;
+  std::optional<uint16_t> slot;
   Address address;
   if (wire::CmView::Parse(bytes, &mad) == wire::CmParseError::kOk) {
     address = AddressOf(mad);

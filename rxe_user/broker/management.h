@@ -61,11 +61,11 @@ class Management {
     kWantsUnverified,
     kMayComeBack
   };
-  using HolderOf = std::function<Holder(uint8_t slot)>;
+  using HolderOf = std::function<Holder(uint16_t slot)>;
 
   struct Verdict {
     enum class What : uint8_t { kDrop, kHandOn, kAnswer } what = What::kDrop;
-    uint8_t slot = 0;  // kHandOn
+    uint16_t slot = 0;  // kHandOn
     // kHandOn: a request that has not been answered. kAnswer: a request without
     // a listener.
     bool initial = false;
@@ -86,7 +86,7 @@ class Management {
   Verdict Route(const Datagram& datagram, const HolderOf& holder_of,
                 bool all_known, transport::Time now);
   // The slot's process has ended.
-  void Forget(uint8_t slot);
+  void Forget(uint16_t slot);
 
   ManagementCounters& counters() { return counters_; }
 
@@ -98,17 +98,18 @@ class Management {
   using RequestKey = std::tuple<wire::IpAddress, uint32_t, bool>;
   struct Request {
     uint64_t service_id;
-    uint8_t slot;
+    uint16_t slot;
   };
   using Requests = std::map<RequestKey, Request>;
 
   const Request* Recent(const RequestKey& key) const;
   void Remember(const RequestKey& key, const Request& request,
                 transport::Time now);
-  std::optional<uint8_t> FindRequest(const RequestKey& key, uint64_t service_id,
-                                     const LocalAddress& local,
-                                     const HolderOf& holder_of,
-                                     transport::Time now);
+  std::optional<uint16_t> FindRequest(const RequestKey& key,
+                                      uint64_t service_id,
+                                      const LocalAddress& local,
+                                      const HolderOf& holder_of,
+                                      transport::Time now);
   // Routes a datagram with a wrong ICRC.
   Verdict RouteUnverified(const Datagram& datagram,
                           std::span<const uint8_t> bytes,

@@ -19,8 +19,8 @@ using What = Management::Verdict::What;
 using Holder = Management::Holder;
 
 constexpr uint64_t kService = 0x0000000001061c06;
-constexpr uint8_t kA = 3;
-constexpr uint8_t kB = 4;
+constexpr uint16_t kA = 3;
+constexpr uint16_t kB = 4;
 const LocalAddress kLocal = {*wire::IpAddress::Parse("192.0.2.1"), 0};
 const wire::IpAddress kPeer = *wire::IpAddress::Parse("192.0.2.9");
 
@@ -38,7 +38,7 @@ class ManagementTest : public testing::Test {
     holders_[kB] = Holder::kProcess;
   }
 
-  void Listen(uint8_t slot, uint64_t service_id = kService) {
+  void Listen(uint16_t slot, uint64_t service_id = kService) {
     ASSERT_TRUE(qp1_.services().Set(
         slot, 1, {.service_id = service_id, .local = kLocal, .listening = 1}));
   }
@@ -58,13 +58,13 @@ class ManagementTest : public testing::Test {
          .source = source,
          .source_port = 0xc000,
          .bytes = packet},
-        [this](uint8_t slot) {
+        [this](uint16_t slot) {
           const auto found = holders_.find(slot);
           return found == holders_.end() ? Holder::kNobody : found->second;
         },
         all_known_, now);
   }
-  void ExpectFor(uint8_t slot, const Management::Verdict& verdict) {
+  void ExpectFor(uint16_t slot, const Management::Verdict& verdict) {
     EXPECT_EQ(verdict.what, What::kHandOn);
     EXPECT_EQ(verdict.slot, slot);
   }
@@ -76,7 +76,7 @@ class ManagementTest : public testing::Test {
     return view;
   }
 
-  std::map<uint8_t, Holder> holders_;
+  std::map<uint16_t, Holder> holders_;
   bool all_known_ = true;
   Management qp1_;
 };
@@ -138,7 +138,7 @@ TEST_F(ManagementTest, TheRejOfARequesterReachesTheSameProcess) {
 }
 
 TEST_F(ManagementTest, RepliesGoToTheCreatorOfTheId) {
-  const uint32_t id = uint32_t{kB} << 24 | 0x123456;
+  const uint32_t id = uint32_t{kB} << 20 | 0x23456;
   ExpectFor(kB,
             Route(Of(wire::CmRep{.local_comm_id = 1, .remote_comm_id = id})));
   ExpectFor(kB, Route(Of(wire::CmMra{.remote_comm_id = id})));
@@ -194,10 +194,10 @@ TEST_F(ManagementTest, RequestsAreDroppedWhileProcessesMayComeBack) {
   all_known_ = false;
   holders_[9] = Holder::kMayComeBack;
   EXPECT_EQ(Route(Of(Req(1))).what, What::kDrop);
-  EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x09123456})).what,
+  EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00923456})).what,
             What::kDrop);
   // Not for a slot that may come back.
-  EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x0a123456})).what,
+  EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00a23456})).what,
             What::kAnswer);
   Listen(kA);
   ExpectFor(kA, Route(Of(Req(1))));

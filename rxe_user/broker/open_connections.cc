@@ -1,7 +1,7 @@
 #include "rxe_user/broker/open_connections.h"
 
 namespace rxe_user::broker {
-void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
+void OpenConnections::Note(uint16_t slot, const LocalAddress& local,
                            const wire::IpAddress& peer,
                            const wire::CmView& mad) {
   Slot& known = slots_[slot];
@@ -52,12 +52,12 @@ void OpenConnections::Note(uint8_t slot, const LocalAddress& local,
   }
 }
 
-bool OpenConnections::AwaitsRtu(uint8_t slot) const {
+bool OpenConnections::AwaitsRtu(uint16_t slot) const {
   const auto known = slots_.find(slot);
   return known != slots_.end() && !known->second.requested.empty();
 }
 
-void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
+void OpenConnections::Confirm(uint16_t slot, const Connection& connection) {
   Slot& known = slots_[slot];
   const auto request =
       known.requested.find({connection.peer, connection.remote_id});
@@ -70,7 +70,7 @@ void OpenConnections::Confirm(uint8_t slot, const Connection& connection) {
   known.requested.erase(request);
 }
 
-void OpenConnections::Add(uint8_t slot, const Connection& connection) {
+void OpenConnections::Add(uint16_t slot, const Connection& connection) {
   Slot& known = slots_[slot];
   if (known.open.size() == kMostOpen &&
       !known.open.contains(connection.local_id)) {
@@ -92,18 +92,18 @@ void OpenConnections::Claim(Slot& slot, const Connection& connection) {
   }
 }
 
-bool OpenConnections::MustAsk(uint8_t slot) const {
+bool OpenConnections::MustAsk(uint16_t slot) const {
   const auto known = slots_.find(slot);
   return known != slots_.end() && known->second.must_ask;
 }
 
-void OpenConnections::Ask(uint8_t slot) {
+void OpenConnections::Ask(uint16_t slot) {
   Slot& known = slots_[slot];
   ++known.asked;
   known.must_ask = false;
 }
 
-void OpenConnections::Replace(uint8_t slot,
+void OpenConnections::Replace(uint16_t slot,
                               const std::vector<Connection>& all) {
   Slot& known = slots_[slot];
   std::erase_if(known.open, [&known](const auto& open) {
@@ -118,7 +118,7 @@ size_t OpenConnections::size() const {
   return size;
 }
 
-std::vector<OpenConnections::Connection> OpenConnections::Take(uint8_t slot) {
+std::vector<OpenConnections::Connection> OpenConnections::Take(uint16_t slot) {
   std::vector<Connection> out;
   const auto found = slots_.find(slot);
   if (found == slots_.end()) return out;

@@ -36,32 +36,32 @@ class OpenConnections {
   // connection that the process requested is recorded with the peer's REP; one
   // that the peer requested with the peer's RTU, which names both communication
   // IDs. DREQ, DREP or REJ removes it.
-  void Note(uint8_t slot, const LocalAddress& local,
+  void Note(uint16_t slot, const LocalAddress& local,
             const wire::IpAddress& peer, const wire::CmView& mad);
 
   // The process of `slot` reports the RTU of this connection, which was steered
   // past the broker. Same effect as Note.
-  void Confirm(uint8_t slot, const Connection& connection);
+  void Confirm(uint16_t slot, const Connection& connection);
 
   // The process of `slot` reports this connection. Ignored beyond kMostOpen.
-  void Add(uint8_t slot, const Connection& connection);
+  void Add(uint16_t slot, const Connection& connection);
 
   // Whether a record for `slot` was dropped for lack of space, or contradicts
   // another. Then ask the process for its connections, once all recorded MADs
   // have been delivered to it.
-  bool MustAsk(uint8_t slot) const;
+  bool MustAsk(uint16_t slot) const;
   // The process is being asked. It may not know of later records yet.
-  void Ask(uint8_t slot);
+  void Ask(uint16_t slot);
   // The process's complete answer. Replaces everything recorded before Ask.
-  void Replace(uint8_t slot, const std::vector<Connection>& all);
+  void Replace(uint16_t slot, const std::vector<Connection>& all);
 
   // Whether the process of `slot` has requests whose RTU is not known yet.
-  bool AwaitsRtu(uint8_t slot) const;
+  bool AwaitsRtu(uint16_t slot) const;
   // The number of open connections.
   size_t size() const;
 
   // The process has ended: removes and returns its connections.
-  std::vector<Connection> Take(uint8_t slot);
+  std::vector<Connection> Take(uint16_t slot);
 
  private:
   using PeersId = std::pair<wire::IpAddress, uint32_t>;
@@ -77,7 +77,7 @@ class OpenConnections {
   };
   static void Claim(Slot& slot, const Connection& connection);
 
-  std::map<uint8_t, Slot> slots_;
+  std::map<uint16_t, Slot> slots_;
 };
 
 }  // namespace rxe_user::broker

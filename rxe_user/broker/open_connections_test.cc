@@ -10,7 +10,7 @@
 namespace rxe_user::broker {
 namespace {
 
-constexpr uint8_t kSlot = 3;
+constexpr uint16_t kSlot = 3;
 const LocalAddress kLocal = {*wire::IpAddress::Parse("192.0.2.1"), 0};
 const wire::IpAddress kPeer = *wire::IpAddress::Parse("192.0.2.9");
 const wire::IpAddress kOther = *wire::IpAddress::Parse("192.0.2.10");

@@ -17,7 +17,11 @@
 namespace rxe_user::broker {
 namespace {
 
+// A search fails after this time, and the second one for each pair of sockets.
 constexpr int64_t kSearchBudgetNs = 100'000'000;
+constexpr int64_t kPairBudgetNs = 1000;
+// Indexes that a socket may have: others of the group may be foreign.
+constexpr uint16_t kMostIndexes = 2 * kSlots;
 constexpr int kMeminfoWords = 9;
 constexpr int kMeminfoDrops = 8;
 
@@ -44,10 +48,10 @@ uint32_t ProbeIdentity(int fd) {
   return static_cast<uint32_t>(SocketCookie(fd)) & ~(uint32_t{1} << 31);
 }
 
-Prober::Prober(std::vector<int> sockets, int sender,
+Prober::Prober(std::vector<int> sockets, UniqueFd sender,
                const LocalAddress& address, uint32_t probe_word)
     : sockets_(std::move(sockets)),
-      sender_(sender),
+      sender_(std::move(sender)),
       to_(ToSocketAddress(address, wire::kRoceUdpPort)),
       probe_word_(probe_word) {
   for (const int fd : sockets_) {
@@ -66,66 +70,74 @@ Prober::~Prober() {
 
 bool Prober::SendProbe(uint16_t index, uint32_t identity) const {
   const Probe p{htonl(probe_word_), htonl(index), htonl(identity)};
-  return sendto(sender_, &p, sizeof(p), MSG_DONTWAIT, to_.get(), to_.size) ==
-         ssize_t{sizeof(p)};
+  return sendto(sender_.get(), &p, sizeof(p), MSG_DONTWAIT, to_.get(),
+                to_.size) == ssize_t{sizeof(p)};
 }
 
-std::optional<std::vector<uint32_t>> Prober::Drops() const {
-  std::vector<uint32_t> drops;
-  for (const int fd : sockets_) {
-    const std::optional<uint32_t> d = DropsOf(fd);
-    if (!d.has_value()) return std::nullopt;
-    drops.push_back(*d);
-  }
-  return drops;
-}
-
-bool Prober::Verify(const std::vector<uint16_t>& indexes,
-                    int64_t wait_ns) const {
-  const std::optional<std::vector<uint32_t>> before = Drops();
-  if (!before.has_value()) return false;
+bool Prober::Verify(std::vector<uint16_t>& indexes, int64_t wait_ns) const {
+  std::vector<std::optional<uint32_t>> before;
+  for (const int fd : sockets_) before.push_back(DropsOf(fd));
   for (size_t i = 0; i < sockets_.size(); ++i) {
-    if (!SendProbe(indexes[i], ProbeIdentity(sockets_[i]))) return false;
-  }
-  const int64_t until = MonotonicNs() + wait_ns;
-  for (size_t i = 0; i < sockets_.size(); ++i) {
-    while (DropsOf(sockets_[i]) == (*before)[i]) {
-      if (MonotonicNs() > until) return false;
+    if (!SendProbe(indexes[i], ProbeIdentity(sockets_[i]))) {
+      before[i] = std::nullopt;
     }
   }
-  return true;
+  const int64_t until = MonotonicNs() + wait_ns;
+  bool all = true;
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    while (before[i].has_value() && DropsOf(sockets_[i]) == before[i]) {
+      if (MonotonicNs() > until) before[i] = std::nullopt;
+    }
+    if (before[i].has_value()) continue;
+    indexes[i] = kNoIndex;
+    all = false;
+  }
+  return all;
 }
 
 Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
                                  int64_t deadline_ns) const {
-  std::optional<std::vector<uint32_t>> drops = Drops();
-  if (!drops.has_value()) return Outcome::kFailed;
-  const size_t none = sockets_.size();
-  search.indexes.resize(none, kNoIndex);
-  // The socket whose counter changed since the last call, if any.
+  struct Open {
+    size_t socket;
+    uint32_t drops;
+  };
+  std::vector<Open> open;  // not found yet
+  std::vector<bool> taken(kMostIndexes);
+  for (size_t i = 0; i < sockets_.size(); ++i) {
+    const uint16_t index = search.indexes[i];
+    if (index != kNoIndex) {
+      if (index < kMostIndexes) taken[index] = true;
+      continue;
+    }
+    const std::optional<uint32_t> drops = DropsOf(sockets_[i]);
+    if (!drops.has_value()) return Outcome::kFailed;
+    open.push_back({i, *drops});
+  }
+  // The one whose counter changed since the last call, if any.
   const auto look = [&] {
-    size_t hit = none;
-    for (size_t i = 0; i < sockets_.size(); ++i) {
-      const uint32_t now = DropsOf(sockets_[i]).value_or((*drops)[i]);
-      if (now != (*drops)[i]) hit = i;
-      (*drops)[i] = now;
+    auto hit = open.end();
+    for (auto it = open.begin(); it != open.end(); ++it) {
+      const uint32_t now = DropsOf(sockets_[it->socket]).value_or(it->drops);
+      if (now != it->drops) hit = it;
+      it->drops = now;
     }
     return hit;
   };
   const auto probe = [&](uint16_t index) {
-    if (!SendProbe(index, kAnyIdentity)) return none;
+    if (!SendProbe(index, kAnyIdentity)) return open.end();
     const int64_t until = MonotonicNs() + wait_ns;
-    size_t hit;
-    do {
-      hit = look();
-    } while (hit == none && MonotonicNs() < until);
+    auto hit = look();
+    while (hit == open.end() && MonotonicNs() < until) hit = look();
     return hit;
   };
   const int64_t begin_ns = MonotonicNs();
-  const int64_t budget_ns = std::max(kSearchBudgetNs, 8 * wait_ns);
-  for (; search.next < 2 * kSlots && search.found < none; ++search.next) {
-    size_t hit = none;
-    for (int attempt = 0; attempt < 2 && hit == none; ++attempt) {
+  const auto pairs = static_cast<int64_t>(open.size() * open.size());
+  const int64_t budget_ns =
+      std::max(kSearchBudgetNs, 8 * wait_ns) + pairs * kPairBudgetNs;
+  for (; search.next < kMostIndexes && !open.empty(); ++search.next) {
+    if (taken[search.next]) continue;
+    auto hit = open.end();
+    for (int attempt = 0; attempt < 2 && hit == open.end(); ++attempt) {
       const int64_t now = MonotonicNs();
       if (search.spent_ns + (now - begin_ns) > budget_ns) {
         return Outcome::kFailed;
@@ -136,12 +148,11 @@ Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
       }
       hit = probe(search.next);
     }
-    if (hit == none) continue;  // a socket of another process
-    if (search.indexes[hit] != kNoIndex) return Outcome::kFailed;
-    search.indexes[hit] = search.next;
-    ++search.found;
+    if (hit == open.end()) continue;  // a socket of another process
+    search.indexes[hit->socket] = search.next;
+    open.erase(hit);
   }
-  return search.found < none ? Outcome::kFailed : Outcome::kFound;
+  return open.empty() ? Outcome::kFound : Outcome::kFailed;
 }
 
 }  // namespace rxe_user::broker

@@ -14,6 +14,8 @@
 //   Stray(datagram of another slot)      ->
 //                                        <-  Stray(datagram of this slot, or
 //                                            for its queue pair 1)
+//   Extend(slot 0)                       ->
+//                                        <-  ExtendReply(slot)
 //   Reserve(token, service ID)           ->
 //                                        <-  ReserveReply(token)
 //   Unreserve(token)                     ->
@@ -24,6 +26,7 @@
 // To the next broker after one has died; it grants the same slot:
 //   Hello(own slot) + ledger             ->
 //                                        <-  HelloReply(slot) + new ledger
+//   Extend(slot)                               (once per further slot)
 //   Restore(address, index) + socket, anchor   (once per address)
 //   Reserve(token, service ID)                 (once per service ID)
 //   Connected(open connections)                (64 at a time)
@@ -50,10 +53,11 @@
 
 namespace rxe_user::broker {
 
-// Incremented with every change of this file or of ledger.h. It is part of the
-// name, so libraries and brokers of different versions do not connect: the
-// later one finds the port taken, and reports by which process.
-inline constexpr uint16_t kProtocolVersion = 6;
+// Incremented with every change of this file or of ledger.h. A broker refuses a
+// library of another version, with a text that names both.
+inline constexpr uint16_t kProtocolVersion = 7;
+// The same for all versions since 6, so that a broker and a library of
+// different versions meet.
 inline constexpr std::string_view kSocketName = "rxe_user/port-broker/6";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"
@@ -72,6 +76,8 @@ enum class Type : uint16_t {
   kConnected = 11,
   kClose = 12,
   kListConnected = 13,
+  kExtend = 14,
+  kExtendReply = 15,
 };
 
 // Why a request was refused. The reply's `text` explains it to the user.
@@ -104,6 +110,23 @@ struct Hello {
 
 struct HelloReply {
   Header header{.type = Type::kHelloReply};
+  Refusal refusal = Refusal::kNone;
+  uint32_t slot = 0;
+  Text text;
+};
+
+// A further slot for the client's sockets, when the queue pair numbers of its
+// slots are in use.
+struct Extend {
+  static constexpr uint32_t kMost = 15;  // of a client
+  Header header{.type = Type::kExtend};
+  // 0: a new slot. Else, while the client restores, the one that it held under
+  // the last broker; there is a reply only to refuse it.
+  uint32_t slot = 0;
+};
+
+struct ExtendReply {
+  Header header{.type = Type::kExtendReply};
   Refusal refusal = Refusal::kNone;
   uint32_t slot = 0;
   Text text;
@@ -200,6 +223,7 @@ inline constexpr size_t kMaxMessageBytes = 6144;
 inline constexpr int kMaxMessageFds = 2;
 
 static_assert(std::is_trivially_copyable_v<HelloReply> &&
+              std::is_trivially_copyable_v<ExtendReply> &&
               std::is_trivially_copyable_v<OpenReply> &&
               std::is_trivially_copyable_v<Restore> &&
               std::is_trivially_copyable_v<Close> &&

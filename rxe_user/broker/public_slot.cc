@@ -11,7 +11,9 @@ class PublicSlot final : public Slot {
  public:
   explicit PublicSlot(std::unique_ptr<Slot> slot) : slot_(std::move(slot)) {}
 
-  uint8_t number() const override { return slot_->number(); }
+  uint16_t number() const override { return slot_->number(); }
+  absl::StatusOr<uint16_t> Extend() override { return slot_->Extend(); }
+  bool Owns(uint16_t number) const override { return slot_->Owns(number); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     return slot_->OpenAddress(Bound(local));
   }

@@ -15,7 +15,7 @@ class FakeSlot final : public Slot {
  public:
   explicit FakeSlot(OpenConnection* told) : told_(told) {}
 
-  uint8_t number() const override { return 1; }
+  uint16_t number() const override { return 1; }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     (void)local;
     return -1;

@@ -37,7 +37,7 @@ class RawClient {
   bool connected() const { return connected_; }
 
   // Returns the slot; 0 if refused, see refusal().
-  uint8_t Greet(uint8_t slot = 0, int ledger = -1) {
+  uint16_t Greet(uint16_t slot = 0, int ledger = -1) {
     Hello hello;
     hello.slot = slot;
     Send(fd_.get(), hello, {ledger});
@@ -46,12 +46,13 @@ class RawClient {
     if (!reply.has_value()) return 0;
     refusal_ = reply->refusal;
     ledger_ = message.TakeFd(0);
-    return static_cast<uint8_t>(reply->slot);
+    return static_cast<uint16_t>(reply->slot);
   }
   Refusal refusal() const { return refusal_; }
   // The broker's text for OpenAddress.
   const std::string& refusal_text() const { return refusal_text_; }
   int ledger() const { return ledger_.get(); }
+  void CloseLedger() { ledger_.Reset(); }
 
   UniqueFd OpenAddress(const LocalAddress& address) {
     Open open;

@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/test_peer.h"
 
@@ -93,7 +94,7 @@ TEST_F(RecoveryTest, NewcomersDuringRecoveryGetFreeSlots) {
     for (size_t i = before; i < peers.size(); ++i) {
       ASSERT_EQ(peers[i].Start(), "");
     }
-    std::set<uint8_t> slots;
+    std::set<uint16_t> slots;
     for (const Peer& p : peers) {
       EXPECT_TRUE(slots.insert(p.slot()).second);
       EXPECT_TRUE(asker.Ask(p.slot()));
@@ -178,6 +179,56 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNecessary) {
   uint8_t payload[64];
   EXPECT_TRUE(
       Eventually([&] { return recv(*b, payload, sizeof(payload), 0) == 24; }));
+}
+
+TEST_F(RecoveryTest, FurtherSlotsComeBack) {
+  Peer witness;
+  ASSERT_EQ(witness.Start(), "");
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok());
+  const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  ASSERT_TRUE(fd.ok());
+  const UniqueFd socket(*fd);
+  const auto further = (*slot)->Extend();
+  ASSERT_TRUE(further.ok());
+  const auto arrives = [&](uint16_t number) {
+    Asker().Send(PacketFor(number));
+    uint8_t payload[64];
+    return recv(*fd, payload, sizeof(payload), 0) == 24 &&
+           SlotIn(payload) == number;
+  };
+  for (int round = 0; round < 2; ++round) {
+    ReplaceBroker();
+    (*slot)->OnReadable([](const Stray&) {});
+    EXPECT_TRUE(Asker().Ask(witness.slot()));
+    EXPECT_TRUE(Eventually([&] { return arrives(*further); }));
+    EXPECT_TRUE(Eventually([&] { return arrives((*slot)->number()); }));
+    // Nobody else gets it.
+    std::vector<Peer> others = StartPeers(3);
+    for (const Peer& p : others) EXPECT_NE(p.slot(), *further);
+  }
+  // All of it is free when the process ends.
+  const uint16_t number = *further;
+  slot->reset();
+  RawClient again;
+  EXPECT_TRUE(Eventually([&] {
+    again = RawClient();
+    return again.Greet(number) == number;
+  }));
+}
+
+// Sockets that nobody holds any more close with the broker, and the kernel
+// moves others to their positions.
+TEST_F(RecoveryTest, ManySocketsAreFoundAgain) {
+  constexpr int kMany = 300;
+  std::vector<Peer> peers = StartPeers(kMany);
+  for (size_t i = 0; i < peers.size(); i += 3) peers[i].Kill();
+  Asker asker;
+  KillBroker();
+  for (size_t i = 0; i < peers.size(); ++i) {
+    if (i % 3 == 0) continue;
+    EXPECT_TRUE(asker.Ask(peers[i].slot())) << i;
+  }
 }
 
 // Several threads wait on the slot, and any of them may reconnect to the next

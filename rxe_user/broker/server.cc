@@ -23,6 +23,7 @@
 #include "rxe_user/broker/short_waits.h"
 #include "rxe_user/broker/steering_trial.h"
 #include "rxe_user/broker/udp.h"
+#include "wire/packet.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -31,16 +32,24 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-constexpr int kMaxClients = 1024;
+// A process may have a connection for each slot, and others ask for a moment.
+constexpr int kMaxClients = 10'000;
 // A connection that sends no Hello is closed after this time.
 constexpr milliseconds kHelloTime{5000};
 // How long to wait for the first client.
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
+// Of these so many may leave much unread: kClientSendBuffer and
+// MadQueue::kMost. The others have less memory.
+constexpr ptrdiff_t kLargeClientsOfUser = 256;
+constexpr int kSmallSendBuffer = 32'768;
+constexpr size_t kFewMads = 64;
 // Messages and time of one client before the next client's turn.
 constexpr int kMessagesPerTurn = 64;
 constexpr milliseconds kTurn{1};
+// How many free slots are passed before one is granted again.
+constexpr size_t kRestingSlots = 64;
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
 
@@ -92,6 +101,7 @@ Server::Server(Options options, UniqueFd listener)
       container_listener_(io_),
       leave_(io_),
       spare_(listener.Copy()),
+      last_slot_(static_cast<uint16_t>(SecureRandom32() % kRestingSlots)),
       recovery_deadline_(io_),
       settle_gaps_(kSettleGaps),
       settle_(io_) {
@@ -185,18 +195,22 @@ void Server::Accept(int listener) {
     const bool trusted = peer.uid == uid_ || peer.uid == 0;
     if (!trusted) accounts_.Refresh();
     const uid_t account = trusted ? peer.uid : accounts_.Of(peer.uid);
-    if (!trusted && std::count_if(clients_.begin(), clients_.end(),
-                                  [&](const ClientPtr& c) {
-                                    return c->account == account;
-                                  }) >= kMaxClientsOfUser) {
-      continue;
-    }
+    const ptrdiff_t others =
+        trusted ? 0
+                : std::count_if(clients_.begin(), clients_.end(),
+                                [&](const ClientPtr& c) {
+                                  return c->account == account;
+                                });
+    if (others >= kMaxClientsOfUser) continue;
     const auto client = std::make_shared<Client>(io_);
     error_code error;
     client->connection.assign(fd.get(), error);
     if (error) continue;
     (void)fd.Release();
-    const int half = kClientSendBuffer / 2;  // the kernel doubles it
+    const bool small = others >= kLargeClientsOfUser;
+    if (small) client->mads = MadQueue(kFewMads);
+    // The kernel doubles it.
+    const int half = (small ? kSmallSendBuffer : kClientSendBuffer) / 2;
     (void)setsockopt(client->fd(), SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
     client->uid = peer.uid;
     client->account = account;
@@ -296,6 +310,7 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
   const std::optional<Header> header = message.header();
   if (!header.has_value()) return Next::kClose;
   if (header->version != kProtocolVersion) {
+    if (client->trusted) other_version_at_ = Clock::now();
     Refuse(client->fd(), Refusal::kVersion,
            "the port broker speaks protocol version " +
                std::to_string(kProtocolVersion) + ", this library version " +
@@ -309,6 +324,8 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
   switch (header->type) {
     case Type::kOpen:
       return OnOpen(client, message);
+    case Type::kExtend:
+      return OnExtend(*client, message);
     case Type::kClose:
       return OnClose(*client, message);
     case Type::kRestore:
@@ -318,6 +335,7 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
     case Type::kRestoreEnd:
       if (!client->restoring) return Next::kClose;
       client->restoring = false;
+      trusted_restoring_ -= client->trusted;
       EndRecoveryIfDone();
       return Next::kKeep;
     case Type::kReserve:
@@ -343,76 +361,153 @@ Server::Next Server::OnHello(Client& client, Message& message) {
   }
   client.hello_deadline.cancel();
   if (hello->slot != 0) {
-    return Reclaim(client, static_cast<uint8_t>(hello->slot), message);
+    return Reclaim(client, static_cast<uint16_t>(hello->slot), message);
   }
   client.waiting_for_slot = true;
   return recovering_ ? Next::kKeep : GrantFreeSlot(client);
 }
 
-bool Server::InUse(uint8_t slot) const {
+bool Server::InUse(uint16_t slot) const {
   return slot == 0 || absent_.contains(slot) || holders_[slot] != nullptr;
 }
 
 Server::Next Server::GrantFreeSlot(Client& client) {
   client.waiting_for_slot = false;
-  std::vector<uint8_t> free;
-  for (int s = 1; s < kSlots; ++s) {
-    const auto slot = static_cast<uint8_t>(s);
-    if (!InUse(slot)) free.push_back(slot);
-  }
-  if (free.empty()) {
+  const absl::Status may = MayHaveSlot(client);
+  if (!may.ok()) {
     Refuse(client.fd(), Refusal::kFull,
-           "all 255 slots of UDP port 4791 are in use; end some of the "
-           "programs that use it");
+           std::string_view(may.message().data(), may.message().size()));
     return Next::kClose;
   }
-  if (!client.trusted && IsAtQuota(client.account, free.size())) {
-    Refuse(client.fd(), Refusal::kFull,
-           "user " + std::to_string(client.uid) +
-               " has reached its quota of the 255 slots of UDP port 4791; end "
-               "some of "
-               "this user's programs that use it");
-    return Next::kClose;
-  }
-  return Grant(client, free[SecureRandom32() % free.size()]);
+  return Grant(client, NextFreeSlot());
 }
 
-// With one more slot, a user would have more than all others can still get.
-bool Server::IsAtQuota(uid_t account, size_t free_slots) const {
+size_t Server::FreeSlots() const {
+  size_t free = 0;
+  for (int s = 1; s < kSlots; ++s) free += !InUse(static_cast<uint16_t>(s));
+  return free;
+}
+
+uint16_t Server::NextFreeSlot() {
+  const size_t used = kSlots - 1 - FreeSlots();
+  const size_t last = std::min<size_t>(kSlots - 1, used + kRestingSlots);
+  do {
+    last_slot_ = last_slot_ >= last ? 1 : last_slot_ + 1;
+  } while (InUse(last_slot_));
+  return last_slot_;
+}
+
+absl::Status Server::MayHaveSlot(const Client& client) const {
+  const size_t free = FreeSlots();
+  const std::string all = std::to_string(kSlots - 1) + " slots of UDP port " +
+                          std::to_string(wire::kRoceUdpPort);
+  if (free == 0) {
+    return absl::ResourceExhaustedError(
+        "all " + all + " are in use; end some of the programs that use it");
+  }
+  if (client.trusted) return absl::OkStatus();
   const auto held =
       std::count_if(
           holders_.begin(), holders_.end(),
-          [&](const Client* c) { return c && c->account == account; }) +
+          [&](const Client* c) { return c && c->account == client.account; }) +
       std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
-        return accounts_.Of(a.second.uid) == account;
+        return accounts_.Of(a.second.uid) == client.account;
       });
-  return static_cast<size_t>(held) + 1 > free_slots - 1;
+  // With one more, the user would have more than all others can still get.
+  if (static_cast<size_t>(held) + 1 > free - 1) {
+    return absl::ResourceExhaustedError(
+        "user " + std::to_string(client.uid) +
+        " has reached its quota of the " + all +
+        "; end some of this user's programs that use it");
+  }
+  return absl::OkStatus();
 }
 
-Server::Next Server::Grant(Client& client, uint8_t slot) {
+Server::Next Server::Grant(Client& client, uint16_t slot) {
   client.slot = slot;
-  holders_[slot] = &client;
-  ledger_.data().used[slot] = 1;
-  ledger_.data().uid[slot] = client.uid;
+  Hold(client, slot);
   HelloReply reply;
   reply.slot = slot;
   return Send(client.fd(), reply, {ledger_.fd()}) ? Next::kKeep : Next::kClose;
 }
 
+void Server::Hold(Client& client, uint16_t slot) {
+  holders_[slot] = &client;
+  ledger_.data().main[slot] = *client.slot;
+  ledger_.data().uid[slot] = client.uid;
+}
+
+void Server::GiveUp(uint16_t slot) {
+  holders_[slot] = nullptr;
+  ledger_.data().main[slot] = 0;
+}
+
+Server::Next Server::OnExtend(Client& client, Message& message) {
+  const std::optional<Extend> extend = message.As<Extend>();
+  const auto held = std::count(holders_.begin(), holders_.end(), &client);
+  if (!extend.has_value() || extend->slot >= kSlots ||
+      (extend->slot != 0 && !client.restoring) || held > Extend::kMost) {
+    return Next::kClose;
+  }
+  ExtendReply reply;
+  reply.slot = extend->slot;
+  const auto refuse = [&](Refusal refusal, absl::string_view text) {
+    reply.refusal = refusal;
+    reply.text = MakeText(std::string_view(text.data(), text.size()));
+    Send(client.fd(), reply);
+    return Next::kKeep;
+  };
+  if (extend->slot != 0) {
+    const auto slot = static_cast<uint16_t>(extend->slot);
+    if (!MayTakeBack(client, slot, former_.get())) {
+      return refuse(Refusal::kSlotTaken,
+                    "slot " + std::to_string(slot) +
+                        " of UDP port 4791 was given to another process "
+                        "meanwhile; its queue pairs receive nothing any more");
+    }
+    Hold(client, slot);
+    return Next::kKeep;
+  }
+  // Processes that have not come back may have it.
+  if (recovering_) {
+    return refuse(Refusal::kFull, "the port broker waits for processes");
+  }
+  const absl::Status may = MayHaveSlot(client);
+  if (!may.ok()) return refuse(Refusal::kFull, may.message());
+  const uint16_t slot = NextFreeSlot();
+  Hold(client, slot);
+  for (auto& [local, group] : groups_) {
+    if (group.fd_of(*client.slot) < 0) continue;
+    const absl::Status updated = group.Update();
+    Record(group);
+    if (updated.ok()) continue;
+    GiveUp(slot);
+    return refuse(Refusal::kOther, updated.message());
+  }
+  reply.slot = slot;
+  Send(client.fd(), reply);
+  return Next::kKeep;
+}
+
 void Server::Drop(const ClientPtr& client) {
   if (client->slot.has_value()) {
-    const uint8_t slot = *client->slot;
-    for (const auto& [local, group] : groups_) NoteUnread(slot, group);
-    DisconnectAll(slot);
+    const uint16_t main = *client->slot;
+    for (const auto& [local, group] : groups_) NoteUnread(main, group);
+    for (uint16_t slot = 1; slot < kSlots; ++slot) {
+      if (holders_[slot] != client.get()) continue;
+      DisconnectAll(slot);
+      qp1_.Forget(slot);
+      GiveUp(slot);
+      if (slot == main) continue;
+      for (auto& [local, group] : groups_) group.Forget(slot);
+    }
     for (auto& [local, group] : groups_) {
-      group.Release(slot);
+      group.Release(main);
       Record(group);
     }
-    ledger_.data().used[slot] = 0;
-    holders_[slot] = nullptr;
-    qp1_.Forget(slot);
     FreeUnusedGroups();
   }
+  trusted_restoring_ -= client->restoring && client->trusted;
   const ShortWaits short_waits(!client->trusted);
   error_code ignored;
   client->connection.close(ignored);

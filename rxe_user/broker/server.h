@@ -83,10 +83,20 @@ class Server {
   Next OnMessage(const ClientPtr& client, Message& message);
   Next OnHello(Client& client, Message& message);
   Next GrantFreeSlot(Client& client);
-  Next Grant(Client& client, uint8_t slot);
+  Next Grant(Client& client, uint16_t slot);
+  Next OnExtend(Client& client, Message& message);
+  // Records that the client has the slot, which uses the sockets of its first
+  // one.
+  void Hold(Client& client, uint16_t slot);
+  void GiveUp(uint16_t slot);
+  size_t FreeSlots() const;
+  // There is one. The next after the last one granted, among few more than are
+  // in use: a slot rests for a while, and the steering program stays small.
+  uint16_t NextFreeSlot();
+  // Why the client may have no further slot. OK: it may.
+  absl::Status MayHaveSlot(const Client& client) const;
   void Drop(const ClientPtr& client);
-  bool InUse(uint8_t slot) const;
-  bool IsAtQuota(uid_t account, size_t free_slots) const;
+  bool InUse(uint16_t slot) const;
 
   // --- Sockets and datagrams (server_sockets.cc).
   Next OnOpen(const ClientPtr& client, Message& message);
@@ -109,14 +119,14 @@ class Server {
   void OnStrayMad(const Client& client, const Message::StrayView& stray);
   Management::Verdict Route(const Management::Datagram& datagram);
   // Null if the slot has no process.
-  Client* HolderOf(uint8_t slot) const { return holders_[slot]; }
+  Client* HolderOf(uint16_t slot) const { return holders_[slot]; }
   void HandOn(const Management::Datagram& datagram,
               const Management::Verdict& verdict);
   void SendMads(const ClientPtr& client);
   // Records the RTUs that the process of `slot`, which has ended, left in its
   // socket.
-  void NoteUnread(uint8_t slot, const Group& group);
-  void DisconnectAll(uint8_t slot);
+  void NoteUnread(uint16_t slot, const Group& group);
+  void DisconnectAll(uint16_t slot);
   void AskConnected(const ClientPtr& client);
   void Answer(const LocalAddress& local, const wire::IpAddress& peer,
               const transport::cm::Mad& mad);
@@ -132,8 +142,12 @@ class Server {
 
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
-  Next Reclaim(Client& client, uint8_t slot, Message& message);
-  void NoteLedger(const LedgerData& former, bool trusted);
+  Next Reclaim(Client& client, uint16_t slot, Message& message);
+  // Whether the client held the slot under the dead broker, by `ledger` (may be
+  // null) or by our records, and may have it back.
+  bool MayTakeBack(const Client& client, uint16_t slot,
+                   const LedgerData* ledger);
+  void NoteLedger(std::shared_ptr<const LedgerData> former, bool trusted);
   void MergeLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
   Next OnConnected(const ClientPtr& client, Message& message);
@@ -141,8 +155,8 @@ class Server {
   // client's.
   std::optional<OpenConnection> Validated(const Client& client,
                                           OpenConnection connection) const;
-  void AwaitAbsent(uint8_t slot);
-  void OnAbsentTooLong(uint8_t slot);
+  void AwaitAbsent(uint16_t slot);
+  void OnAbsentTooLong(uint16_t slot);
   void EndRecoveryIfDone();
   void SettleAt(Clock::time_point when);
   void AwaitSettling();
@@ -173,6 +187,7 @@ class Server {
   // file: no more are accepted from them.
   std::set<uid_t> blocked_uids_;
   std::array<Client*, kSlots> holders_{};  // by slot
+  uint16_t last_slot_;                     // that was granted
   std::map<LocalAddress, Group> groups_;
   // Slot 0's sockets: copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
@@ -184,17 +199,22 @@ class Server {
   boost::asio::posix::stream_descriptor stat_socket_{io_};
   boost::asio::steady_timer early_timer_{io_};
 
+  // Trusted clients that are restoring.
+  size_t trusted_restoring_ = 0;
   // Whether new clients wait for old ones to come back.
   bool recovering_ = false;
   boost::asio::steady_timer recovery_deadline_;
-  std::optional<LedgerData> former_;  // the latest ledger that was handed over
-  bool former_trusted_ = false;       // handed over by a trusted client
+  // The latest ledger that was handed over; may be null.
+  std::shared_ptr<const LedgerData> former_;
+  // When a trusted program of another protocol version asked.
+  std::optional<Clock::time_point> other_version_at_;
+  bool former_trusted_ = false;  // handed over by a trusted client
   // Processes that held a slot under the dead broker and have not come back.
   struct Absent {
     uid_t uid;  // the user who may reclaim it
     boost::asio::steady_timer deadline;
   };
-  std::map<uint8_t, Absent> absent_;  // by slot
+  std::map<uint16_t, Absent> absent_;  // by slot
   std::optional<Clock::time_point> settle_at_;
   std::deque<Clock::time_point> settle_again_;
   std::chrono::milliseconds settle_gaps_;  // until positions are probed again

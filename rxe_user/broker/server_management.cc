@@ -236,7 +236,7 @@ void Server::AwaitEarly() {
 Management::Verdict Server::Route(const Management::Datagram& datagram) {
   return qp1_.Route(
       datagram,
-      [this](uint8_t slot) {
+      [this](uint16_t slot) {
         if (const Client* const holder = HolderOf(slot)) {
           return holder->wants_unverified ? Management::Holder::kWantsUnverified
                                           : Management::Holder::kProcess;
@@ -245,12 +245,8 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
                    ? Management::Holder::kMayComeBack
                    : Management::Holder::kNobody;
       },
-      !recovering_ && absent_.empty() &&
-          std::none_of(clients_.begin(), clients_.end(),
-                       [](const ClientPtr& c) {
-                         // Untrusted clients could delay all requests.
-                         return c->restoring && c->trusted;
-                       }),
+      // Untrusted clients that restore could delay all requests.
+      !recovering_ && absent_.empty() && trusted_restoring_ == 0,
       Now());
 }
 
@@ -272,10 +268,9 @@ void Server::OnStrayMad(const Client& client, const Message::StrayView& stray) {
 
 void Server::HandOn(const Management::Datagram& datagram,
                     const Management::Verdict& verdict) {
-  const auto holder = std::find_if(
-      clients_.begin(), clients_.end(),
-      [&](const ClientPtr& c) { return c.get() == HolderOf(verdict.slot); });
-  if (holder == clients_.end()) return;
+  Client* const found = HolderOf(verdict.slot);
+  if (found == nullptr) return;
+  const ClientPtr holder = found->shared_from_this();
   wire::CmView mad;
   if (!verdict.unverified &&
       wire::CmView::Parse(verdict.mad, &mad) == wire::CmParseError::kOk) {
@@ -293,13 +288,13 @@ void Server::HandOn(const Management::Datagram& datagram,
   std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
   entry.source = datagram.source;
   entry.initial = verdict.initial;
-  const bool waits = !(*holder)->mads.empty();
-  if (!(*holder)->mads.Push(entry)) {
+  const bool waits = !holder->mads.empty();
+  if (!holder->mads.Push(entry)) {
     ++qp1_.counters().queue_full;
     return;
   }
-  if (!waits) SendMads(*holder);
-  AskConnected(*holder);
+  if (!waits) SendMads(holder);
+  AskConnected(holder);
 }
 
 // Asks the process for its connections when the peers' claims exceed the space.
@@ -322,7 +317,7 @@ void Server::AskConnected(const ClientPtr& client) {
   });
 }
 
-void Server::NoteUnread(uint8_t slot, const Group& group) {
+void Server::NoteUnread(uint16_t slot, const Group& group) {
   const int fd = group.fd_of(slot);
   if (fd < 0 || !connections_.AwaitsRtu(slot)) return;
   std::array<uint8_t, kReadBytes> bytes;
@@ -352,7 +347,7 @@ void Server::NoteUnread(uint8_t slot, const Group& group) {
 
 // The process of `slot` has ended: sends each peer one DREQ. A lost one is not
 // repeated, as if the host had died.
-void Server::DisconnectAll(uint8_t slot) {
+void Server::DisconnectAll(uint16_t slot) {
   for (const OpenConnections::Connection& c : connections_.Take(slot)) {
     transport::cm::Mad mad;
     wire::EmitCm({.id = (uint64_t{SecureRandom32()} << 32) | c.local_id},

@@ -40,38 +40,45 @@ void Server::StartRecovery() {
   });
 }
 
-Server::Next Server::Reclaim(Client& client, uint8_t slot, Message& message) {
+Server::Next Server::Reclaim(Client& client, uint16_t slot, Message& message) {
   const UniqueFd fd = message.TakeFd(0);
-  const std::optional<LedgerData> ledger = ReadLedger(fd.get());
-  if (ledger.has_value()) NoteLedger(*ledger, client.trusted);
-  const auto absent = absent_.find(slot);
-  bool had_it = ledger.has_value() && ledger->used[slot] == 1 &&
-                ledger->uid[slot] == client.uid;
-  if (absent != absent_.end() && absent->second.uid == client.uid) {
-    absent_.erase(absent);
-    had_it = true;
-  }
-  if (InUse(slot) || !(had_it || client.trusted)) {
+  const std::shared_ptr<const LedgerData> ledger = ReadLedger(fd.get());
+  if (ledger != nullptr) NoteLedger(ledger, client.trusted);
+  if (!MayTakeBack(client, slot, ledger.get())) {
     Refuse(client.fd(), Refusal::kSlotTaken,
            "slot " + std::to_string(slot) +
                " of UDP port 4791 was given to another process meanwhile");
     return Next::kClose;
   }
   client.restoring = true;
+  trusted_restoring_ += client.trusted;
   return Grant(client, slot);
+}
+
+bool Server::MayTakeBack(const Client& client, uint16_t slot,
+                         const LedgerData* ledger) {
+  const auto absent = absent_.find(slot);
+  bool had_it = ledger != nullptr && ledger->main[slot] != 0 &&
+                ledger->uid[slot] == client.uid;
+  if (absent != absent_.end() && absent->second.uid == client.uid) {
+    absent_.erase(absent);
+    had_it = true;
+  }
+  return !InUse(slot) && (had_it || client.trusted);
 }
 
 // Accepted from any client: a ledger created by our user is a broker's. But it
 // may be an old one, of an earlier broker.
-void Server::NoteLedger(const LedgerData& former, bool trusted) {
-  if (former_.has_value() && former.made_at_ms <= former_->made_at_ms) {
-    former_trusted_ |= trusted && former.made_at_ms == former_->made_at_ms;
+void Server::NoteLedger(std::shared_ptr<const LedgerData> former,
+                        bool trusted) {
+  if (former_ != nullptr && former->made_at_ms <= former_->made_at_ms) {
+    former_trusted_ |= trusted && former->made_at_ms == former_->made_at_ms;
     return;
   }
-  former_ = former;
+  former_ = std::move(former);
   former_trusted_ = trusted;
   if (!recovering_) return;
-  for (const auto& [slot, absent] : absent_) ledger_.data().used[slot] = 0;
+  for (const auto& [slot, absent] : absent_) ledger_.data().main[slot] = 0;
   absent_.clear();
   MergeLedger(*former_);
   for (uint32_t i = 0; i < former_->group_count; ++i) {
@@ -82,23 +89,23 @@ void Server::NoteLedger(const LedgerData& former, bool trusted) {
 }
 
 // Recorded in our own ledger at once, since we may be killed before all have
-// come back.
+// come back. The first slot of a process may come back before its others do, or
+// without them, so these keep their own positions.
 void Server::MergeLedger(const LedgerData& former) {
   LedgerData& ours = ledger_.data();
   ours.groups = former.groups;
   ours.group_count = former.group_count;
-  for (int s = 1; s < kSlots; ++s) {
-    const auto slot = static_cast<uint8_t>(s);
-    if (former.used[slot] != 1 || InUse(slot)) continue;
+  for (uint16_t slot = 1; slot < kSlots; ++slot) {
+    if (former.main[slot] == 0 || InUse(slot)) continue;
     absent_.emplace(slot,
                     Absent{former.uid[slot], boost::asio::steady_timer(io_)});
-    ours.used[slot] = 1;
+    ours.main[slot] = slot;
     ours.uid[slot] = former.uid[slot];
     AwaitAbsent(slot);
   }
 }
 
-void Server::AwaitAbsent(uint8_t slot) {
+void Server::AwaitAbsent(uint16_t slot) {
   boost::asio::steady_timer& deadline = absent_.at(slot).deadline;
   deadline.expires_after(kAbsentTime);
   deadline.async_wait([this, slot](error_code error) {
@@ -106,7 +113,7 @@ void Server::AwaitAbsent(uint8_t slot) {
   });
 }
 
-void Server::OnAbsentTooLong(uint8_t slot) {
+void Server::OnAbsentTooLong(uint16_t slot) {
   const auto absent = absent_.find(slot);
   // It may have come back just now.
   if (absent == absent_.end()) return;
@@ -115,7 +122,7 @@ void Server::OnAbsentTooLong(uint8_t slot) {
   absent_.erase(absent);
   for (auto& [local, group] : groups_) group.Forget(slot);
   FreeUnusedGroups();
-  ledger_.data().used[slot] = 0;
+  ledger_.data().main[slot] = 0;
   EndRecoveryIfDone();
 }
 
@@ -131,12 +138,12 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   Group* group = Find(local);
   if (group == nullptr) {
     const LedgerGroup* former = nullptr;
-    if (former_.has_value()) {
+    if (former_ != nullptr) {
       for (uint32_t i = 0; i < former_->group_count; ++i) {
         if (former_->groups[i].address == local) former = &former_->groups[i];
       }
     }
-    Group adopted = Group::ForAdoption(local, former);
+    Group adopted = Group::ForAdoption(local, ledger_.data().main, former);
     if (!adopted.Adopt(*client.slot, client.uid, std::move(socket), index,
                        std::move(anchor))) {
       return Next::kClose;

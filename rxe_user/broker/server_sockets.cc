@@ -26,11 +26,13 @@ using std::chrono::milliseconds;
 // hand it back, and for a foreign holder.
 constexpr milliseconds kOwnPortWait{1500};
 constexpr milliseconds kForeignPortWait{100};
+// Programs of another version ask a new broker again every second.
+constexpr milliseconds kOtherVersionSeen{5000};
 // The kernel does not report when a port becomes free.
 constexpr milliseconds kOpenRetry{10};
 // The quota of an untrusted user: a number of sockets, and a fraction of the
 // descriptors that we may open. Each socket may cost two more, for its group.
-constexpr size_t kMaxSocketsOfUser = 1024;
+constexpr size_t kMaxSocketsOfUser = 4096;
 constexpr size_t kPartOfDescriptors = 16;
 constexpr int kMaxStrayBacklog = 64 << 10;
 
@@ -127,12 +129,18 @@ bool Server::TryOpen(Client& client) {
         "this user's programs that use it"));
   }
   if (group == nullptr) {
-    absl::StatusOr<Group> created = Group::Create(local);
+    absl::StatusOr<Group> created = Group::Create(local, ledger_.data().main);
     if (absl::IsAlreadyExists(created.status())) {
       if (waited < (recovering_ ? kOwnPortWait : kForeignPortWait))
         return false;
+      // Their program would be replaced.
+      if (other_version_at_ > Clock::now() - kOtherVersionSeen) {
+        return refuse(absl::UnavailableError(
+            "programs with another version of rxe_user use UDP port 4791 of " +
+            local.ToString() + "; wait until they have ended"));
+      }
       // Another user has kept copies of lent sockets.
-      created = Group::Join(local);
+      created = Group::Join(local, ledger_.data().main);
       if (created.ok() && !settle_at_.has_value()) {
         SettleAt(Clock::now() + kSettleGaps);
       }
@@ -214,7 +222,7 @@ void Server::Record(const Group& group) {
 void Server::OnStray(Client& client, const Message::StrayView& stray) {
   const std::optional<uint32_t> qpn = wire::PeekDestQpn(stray.bytes);
   if (!qpn.has_value() || !client.strays.Take(MonotonicMs())) return;
-  const uint8_t slot = SlotOf(*qpn);
+  const uint16_t slot = SlotOf(*qpn);
   if (slot == 0) return OnStrayMad(client, stray);
   Client* const other = holders_[slot];
   if (other == nullptr || other == &client) return;

@@ -59,7 +59,7 @@ ServiceTable::Users ServiceTable::Ids::Overlapping(const Service& s) const {
   return users;
 }
 
-void ServiceTable::Ids::Enter(uint8_t holder, const Service& s) {
+void ServiceTable::Ids::Enter(uint16_t holder, const Service& s) {
   Endpoint& endpoint = *EndpointOf(s);
   endpoint.Add(s);
   if (s.listening == 1) endpoint.listener = holder;
@@ -123,7 +123,7 @@ bool ServiceTable::Overlap(const Service& a, const Service& b) {
   return family_a == family_b || family_a == kBoth || family_b == kBoth;
 }
 
-bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
+bool ServiceTable::Set(uint16_t holder, uint32_t token, const Service& service,
                        Since since) {
   const Name name(holder, token);
   const auto found = services_.find(name);
@@ -156,7 +156,7 @@ bool ServiceTable::Set(uint8_t holder, uint32_t token, const Service& service,
   return true;
 }
 
-void ServiceTable::Remove(uint8_t holder, uint32_t token) {
+void ServiceTable::Remove(uint16_t holder, uint32_t token) {
   const auto found = services_.find({holder, token});
   if (found == services_.end()) return;
   const Service old = found->second;
@@ -168,13 +168,13 @@ void ServiceTable::Remove(uint8_t holder, uint32_t token) {
   PruneMask(holder, old.mask);
 }
 
-void ServiceTable::PruneMask(uint8_t holder, uint64_t mask) {
+void ServiceTable::PruneMask(uint16_t holder, uint64_t mask) {
   std::map<uint64_t, size_t>& masks = of_holder_[holder].masks;
   const auto found = masks.find(mask);
   if (found != masks.end() && found->second == 0) masks.erase(found);
 }
 
-void ServiceTable::RemoveAll(uint8_t holder) {
+void ServiceTable::RemoveAll(uint16_t holder) {
   for (;;) {
     const auto first = services_.lower_bound({holder, 0});
     if (first == services_.end() || first->first.first != holder) return;
@@ -182,7 +182,7 @@ void ServiceTable::RemoveAll(uint8_t holder) {
   }
 }
 
-size_t ServiceTable::MasksWith(uint8_t holder, uint32_t token,
+size_t ServiceTable::MasksWith(uint16_t holder, uint32_t token,
                                uint64_t mask) const {
   const std::map<uint64_t, size_t>& masks = of_holder_[holder].masks;
   size_t count = masks.size() + !masks.contains(mask);
@@ -194,8 +194,8 @@ size_t ServiceTable::MasksWith(uint8_t holder, uint32_t token,
   return count;
 }
 
-std::optional<uint8_t> ServiceTable::Match(uint64_t service_id,
-                                           const LocalAddress& local) const {
+std::optional<uint16_t> ServiceTable::Match(uint64_t service_id,
+                                            const LocalAddress& local) const {
   for (const auto& [mask, same_mask] : by_mask_) {
     const auto same = same_mask.find(service_id & mask);
     if (same == same_mask.end()) continue;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "rxe_user/base/local_address.h"
+#include "rxe_user/base/qpn.h"
 
 namespace rxe_user {
 
@@ -42,24 +43,24 @@ class ServiceTable {
   // Adds `holder`'s service `token`, or changes it. False, without a change, if
   // it conflicts with another: same service ID and mask, and an address in
   // common. May throw bad_alloc, without a change.
-  bool Set(uint8_t holder, uint32_t token, const Service& service,
+  bool Set(uint16_t holder, uint32_t token, const Service& service,
            Since since = Since::kNow);
-  void Remove(uint8_t holder, uint32_t token);
-  void RemoveAll(uint8_t holder);
-  bool Has(uint8_t holder, uint32_t token) const {
+  void Remove(uint16_t holder, uint32_t token);
+  void RemoveAll(uint16_t holder);
+  bool Has(uint16_t holder, uint32_t token) const {
     return services_.contains({holder, token});
   }
-  size_t CountOf(uint8_t holder) const { return of_holder_[holder].services; }
+  size_t CountOf(uint16_t holder) const { return of_holder_[holder].services; }
   // How many masks `holder` would have if `token` had `mask`.
-  size_t MasksWith(uint8_t holder, uint32_t token, uint64_t mask) const;
+  size_t MasksWith(uint16_t holder, uint32_t token, uint64_t mask) const;
 
   // The holder that listens for a request. More bits in the mask win; then the
   // exact address over a family, and a family over all.
-  std::optional<uint8_t> Match(uint64_t service_id,
-                               const LocalAddress& local) const;
+  std::optional<uint16_t> Match(uint64_t service_id,
+                                const LocalAddress& local) const;
 
  private:
-  using Name = std::pair<uint8_t, uint32_t>;  // holder, token
+  using Name = std::pair<uint16_t, uint32_t>;  // holder, token
   struct NarrowFirst {
     bool operator()(uint64_t a, uint64_t b) const {
       const int bits_a = std::popcount(a);
@@ -87,7 +88,7 @@ class ServiceTable {
   // The services of one address, or of one kind of wildcard. At most one of
   // them listens.
   struct Endpoint : Users {
-    uint8_t listener = 0;
+    uint16_t listener = 0;
   };
   // The services of one service ID and mask.
   struct Ids {
@@ -99,7 +100,7 @@ class ServiceTable {
     Endpoint* EndpointOf(const Service& s);
     Users Overlapping(const Service& s) const;
     // EndpointOf is not null.
-    void Enter(uint8_t holder, const Service& s);
+    void Enter(uint16_t holder, const Service& s);
     void Leave(const Service& s);
     bool empty() const;
   };
@@ -116,12 +117,12 @@ class ServiceTable {
   Ids* Find(const Service& s);
   // Removes the entries for `s` that no service uses.
   void Prune(const Service& s);
-  void PruneMask(uint8_t holder, uint64_t mask);
+  void PruneMask(uint16_t holder, uint64_t mask);
 
   std::map<Name, Service> services_;
   // By mask, then by the service ID's bits in the mask.
   std::map<uint64_t, std::map<uint64_t, Ids>, NarrowFirst> by_mask_;
-  std::array<Holder, 256> of_holder_;
+  std::array<Holder, kSlots> of_holder_;
 };
 
 }  // namespace rxe_user

@@ -162,11 +162,11 @@ TEST(ServiceTable, MasksOfAProcess) {
 class Model {
  public:
   struct Entry {
-    uint8_t holder;
+    uint16_t holder;
     uint32_t token;
     Service service;
   };
-  bool Set(uint8_t holder, uint32_t token, const Service& s) {
+  bool Set(uint16_t holder, uint32_t token, const Service& s) {
     Entry* own = nullptr;
     for (Entry& e : entries_) {
       if (e.holder == holder && e.token == token) own = &e;
@@ -190,14 +190,14 @@ class Model {
     }
     return true;
   }
-  void Remove(uint8_t holder, uint32_t token) {
+  void Remove(uint16_t holder, uint32_t token) {
     std::erase_if(entries_, [&](const Entry& e) {
       return e.holder == holder && e.token == token;
     });
   }
-  std::optional<uint8_t> Match(uint64_t id, const LocalAddress& local) const {
+  std::optional<uint16_t> Match(uint64_t id, const LocalAddress& local) const {
     std::pair<int, int> best = {-1, 0};
-    std::optional<uint8_t> holder;
+    std::optional<uint16_t> holder;
     for (const Entry& e : entries_) {
       const Service& s = e.service;
       const bool wild = s.local.address.is_unspecified();
@@ -242,7 +242,7 @@ TEST(ServiceTable, AgreesWithAListOfAllServices) {
     ServiceTable table;
     Model model;
     for (int i = 0; i < 400; ++i) {
-      const auto holder = static_cast<uint8_t>(below(4));
+      const auto holder = static_cast<uint16_t>(below(4));
       const uint32_t token = below(6);
       if (below(5) == 0) {
         table.Remove(holder, token);
@@ -275,13 +275,13 @@ TEST(ServiceTable, ManyServicesOfOneIdAreFast) {
   service.listening = 0;
   const auto start = std::chrono::steady_clock::now();
   for (int round = 0; round < 2; ++round) {
-    for (uint8_t holder = 1; holder <= 22; ++holder) {
+    for (uint16_t holder = 1; holder <= 22; ++holder) {
       for (uint32_t token = 0; token < kTokens; ++token) {
         ASSERT_TRUE(table.Set(holder, token, service));
       }
     }
   }
-  for (uint8_t holder = 1; holder <= 22; ++holder) table.RemoveAll(holder);
+  for (uint16_t holder = 1; holder <= 22; ++holder) table.RemoveAll(holder);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 

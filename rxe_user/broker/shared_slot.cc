@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<Slot>> SharedSlot::Make(Session session) {
   return std::unique_ptr<Slot>(std::move(slot));
 }
 
-SharedSlot::SharedSlot(uint8_t number, UniqueFd readable)
+SharedSlot::SharedSlot(uint16_t number, UniqueFd readable)
     : ForkGuard(ForkLevel::kDescriptors),
       number_(number),
       readable_(std::move(readable)),
@@ -150,6 +150,11 @@ void SharedSlot::RetryAfter(std::chrono::milliseconds pause) {
 }
 
 bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
+  for (size_t i = 0; i < further_.size(); ++i) {
+    broker::Extend message;
+    message.slot = further_[i];
+    if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
+  }
   for (const Held& h : held_) {
     Restore message;
     message.index = h.index;
@@ -253,6 +258,9 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
           "another process has reserved a service ID that this process "
           "listens on, while there was no port broker");
     }
+    if (const auto lost = message.As<ExtendReply>()) {
+      Warn(std::string(TextOf(lost->text)));
+    }
     if (message.As<ListConnected>().has_value()) {
       const std::lock_guard lock(requests_);
       if (connection_.valid()) {
@@ -339,6 +347,29 @@ absl::Status SharedSlot::Ask(const T& request, Message& message,
                                     std::string(recovered.message()));
     }
   }
+}
+
+absl::StatusOr<uint16_t> SharedSlot::Extend() {
+  if (dead_) return OpenedBeforeForkError();
+  const std::lock_guard lock(requests_);
+  if (further_.full()) {
+    return absl::ResourceExhaustedError("a process has too many slots");
+  }
+  Message message;
+  std::optional<ExtendReply> reply;
+  const absl::Status answered = Ask(broker::Extend{}, message, kRequestMs, [&] {
+    reply = message.As<ExtendReply>();
+    return reply.has_value();
+  });
+  AnnounceEarly();
+  if (!answered.ok()) return answered;
+  const absl::Status status = StatusOf(reply->refusal, reply->text);
+  if (!status.ok()) return status;
+  if (reply->slot == 0 || reply->slot >= kSlots) {
+    return absl::InternalError("the port broker sent an invalid reply");
+  }
+  further_.Add(static_cast<uint16_t>(reply->slot));
+  return static_cast<uint16_t>(reply->slot);
 }
 
 const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {

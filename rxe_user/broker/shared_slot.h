@@ -15,6 +15,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/further_slots.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/token_bucket.h"
 #include "rxe_user/broker/udp.h"
@@ -27,7 +28,11 @@ class SharedSlot final : public Slot, private ForkGuard {
   static absl::StatusOr<std::unique_ptr<Slot>> Make(Session session);
   ~SharedSlot() override;
 
-  uint8_t number() const override { return number_; }
+  uint16_t number() const override { return number_; }
+  absl::StatusOr<uint16_t> Extend() override;
+  bool Owns(uint16_t number) const override {
+    return number == number_ || further_.Has(number);
+  }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override;
   void CloseAddress(const LocalAddress& local) override;
   int fd() const override { return dead_ ? -1 : readable_.get(); }
@@ -49,7 +54,7 @@ class SharedSlot final : public Slot, private ForkGuard {
     UniqueFd anchor;
   };
 
-  SharedSlot(uint8_t number, UniqueFd readable);
+  SharedSlot(uint16_t number, UniqueFd readable);
   // requests_ held for the following.
   absl::Status Recover(int64_t patience_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
@@ -87,7 +92,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   void AfterForkInChild() override;
   void CloseAll();
 
-  const uint8_t number_;
+  const uint16_t number_;
+  FurtherSlots further_;            // added to under requests_
   std::atomic<bool> dead_ = false;  // in a forked child
   // An epoll set with the connection in it. Threads can wait on it while the
   // connection is replaced.

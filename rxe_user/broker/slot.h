@@ -43,8 +43,17 @@ class Slot {
   static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
   virtual ~Slot() = default;
 
-  // Bits 23..16 of every queue pair number of this process; never 0.
-  virtual uint8_t number() const = 0;
+  // The first slot: bits 23..12 of queue pair numbers of this process, and the
+  // upper bits of its communication IDs. Never 0.
+  virtual uint16_t number() const = 0;
+  // Acquires a further slot, whose datagrams arrive at the same sockets, and
+  // returns its number. kResourceExhausted: there is none for this process.
+  // Other errors as Acquire. Blocks up to half a minute.
+  virtual absl::StatusOr<uint16_t> Extend() {
+    return absl::ResourceExhaustedError("no further slots");
+  }
+  // Whether `number` is this slot's or a further one's. Thread: any.
+  virtual bool Owns(uint16_t number) const { return number == this->number(); }
 
   // Returns a socket of the address's reuseport group on port 4791. It receives
   // the datagrams for this slot. Non-blocking, close-on-exec, owned by the

@@ -159,12 +159,12 @@ class SlotManagementTest : public BrokerTest {
     std::optional<wire::CmDreq> dreq;
     ASSERT_TRUE(
         Eventually([&] { return (dreq = peer.Disconnected()).has_value(); }));
-    EXPECT_EQ(dreq->local_comm_id & 0xffffff, 5u);
+    EXPECT_EQ(dreq->local_comm_id & 0xfffff, 5u);
     EXPECT_EQ(dreq->remote_comm_id, 8u);
     EXPECT_EQ(dreq->remote_qpn, 0x22u);
   }
   uint32_t Id(uint32_t number) const {
-    return uint32_t{slot_->number()} << 24 | number;
+    return uint32_t{slot_->number()} << 20 | number;
   }
 
   std::unique_ptr<Slot> slot_;
@@ -221,18 +221,18 @@ TEST_F(SlotManagementTest, AProcessIsAskedForItsConnections) {
   }
   connections_ = {{.local = kLocal,
                    .peer = real.address(),
-                   .local_id = Id(0x800000),
+                   .local_id = Id(0x80000),
                    .remote_id = 8,
                    .remote_qpn = 0x22}};
   const int before = asked_;
   real.Send(wire::CmRep{
-      .local_comm_id = 8, .remote_comm_id = Id(0x800000), .local_qpn = 0x22});
+      .local_comm_id = 8, .remote_comm_id = Id(0x80000), .local_qpn = 0x22});
   ASSERT_TRUE(Eventually([&] { return Hear(), asked_ > before; }));
   slot_.reset();
   std::optional<wire::CmDreq> dreq;
   ASSERT_TRUE(
       Eventually([&] { return (dreq = real.Disconnected()).has_value(); }));
-  EXPECT_EQ(dreq->local_comm_id & 0xffffff, 0x800000u);
+  EXPECT_EQ(dreq->local_comm_id & 0xfffff, 0x80000u);
   EXPECT_EQ(dreq->remote_comm_id, 8u);
   EXPECT_EQ(dreq->remote_qpn, 0x22u);
   // A DREQ would have arrived before.

@@ -22,6 +22,8 @@
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
+#include "rxe_user/broker/protocol.h"
+#include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/test_peer.h"
 #include "wire/packet.h"
 
@@ -45,17 +47,30 @@ TEST_F(SlotTest, SteersIpv4AndIpv6ToTheProcessOfTheSlot) {
   }
 }
 
-TEST_F(SlotTest, SteersAll255Slots) {
-  std::vector<std::unique_ptr<Slot>> slots;
+TEST_F(SlotTest, SteersAll4000Slots) {
+  // A slot has two descriptors here, and two in the broker.
+  rlimit files{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_max < 3 * kSlots) {
+    GTEST_SKIP() << "not allowed to open 12,000 files";
+  }
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  auto first = Slot::Acquire();  // starts the broker
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::vector<RawClient> clients;
   std::vector<UniqueFd> sockets(kSlots);
-  for (int i = 1; i < kSlots; ++i) {
-    auto slot = Slot::Acquire();
-    ASSERT_TRUE(slot.ok()) << slot.status();
-    const auto fd = (*slot)->OpenAddress({Ip("127.0.0.1")});
-    ASSERT_TRUE(fd.ok()) << fd.status();
-    ASSERT_FALSE(sockets[(*slot)->number()].valid());
-    sockets[(*slot)->number()].Reset(*fd);
-    slots.push_back(*std::move(slot));
+  const auto fd = (*first)->OpenAddress({Ip("127.0.0.1")});
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  sockets[(*first)->number()].Reset(*fd);
+  for (int i = 2; i < kSlots; ++i) {
+    RawClient& client = clients.emplace_back();
+    const uint16_t slot = client.Greet();
+    ASSERT_NE(slot, 0) << i;
+    client.CloseLedger();
+    ASSERT_FALSE(sockets[slot].valid());
+    sockets[slot] = client.OpenAddress({Ip("127.0.0.1")});
+    ASSERT_TRUE(sockets[slot].valid()) << client.refusal_text();
   }
   EXPECT_TRUE(absl::IsResourceExhausted(Slot::Acquire().status()));
   Asker asker;
@@ -66,7 +81,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
     asker.Send(packet);
   }
   for (int i = 0; i < kSlots; ++i) {
-    asker.Send(PacketFor(static_cast<uint8_t>(i), static_cast<uint32_t>(i)));
+    asker.Send(PacketFor(static_cast<uint16_t>(i), static_cast<uint32_t>(i)));
   }
   for (size_t i = 1; i < kSlots; ++i) {
     uint8_t payload[64];
@@ -74,7 +89,7 @@ TEST_F(SlotTest, SteersAll255Slots) {
     ASSERT_TRUE(Eventually([&] {
       return recv(sockets[i].get(), payload, sizeof(payload), 0) == 24;
     })) << i;
-    EXPECT_EQ(payload[5], i);
+    EXPECT_EQ(SlotIn(payload), i);
     EXPECT_LT(recv(sockets[i].get(), payload, sizeof(payload), 0), 0);
   }
 }
@@ -87,13 +102,47 @@ TEST_F(SlotTest, DatagramsForUnknownSlotsAreDropped) {
   const UniqueFd socket(*fd);
   Asker asker;
   for (int i = 0; i < kSlots; ++i) {
-    if (i != (*slot)->number()) asker.Send(PacketFor(static_cast<uint8_t>(i)));
+    if (i != (*slot)->number()) asker.Send(PacketFor(static_cast<uint16_t>(i)));
   }
   asker.Send(PacketFor((*slot)->number()));
   uint8_t payload[64];
   ASSERT_TRUE(
       Eventually([&] { return recv(*fd, payload, sizeof(payload), 0) == 24; }));
-  EXPECT_EQ(payload[5], (*slot)->number());
+  EXPECT_EQ(SlotIn(payload), (*slot)->number());
+}
+
+// A process whose queue pair numbers are in use gets more for its sockets.
+TEST_F(SlotTest, FurtherSlotsUseTheSameSockets) {
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const auto before = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  ASSERT_TRUE(before.ok());
+  std::set<uint16_t> numbers = {(*slot)->number()};
+  for (uint32_t i = 0; i < Extend::kMost; ++i) {
+    const auto further = (*slot)->Extend();
+    ASSERT_TRUE(further.ok()) << further.status();
+    EXPECT_TRUE(numbers.insert(*further).second);
+    EXPECT_TRUE((*slot)->Owns(*further));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted((*slot)->Extend().status()));
+  const auto after = (*slot)->OpenAddress({Ip("127.0.0.2")});
+  ASSERT_TRUE(after.ok());
+  Peer other;
+  ASSERT_EQ(other.Start(), "");
+  EXPECT_FALSE(numbers.contains(other.slot()));
+  EXPECT_FALSE((*slot)->Owns(other.slot()));
+  const std::pair<const char*, UniqueFd> sockets[] = {
+      {"127.0.0.1", UniqueFd(*before)}, {"127.0.0.2", UniqueFd(*after)}};
+  for (const auto& [address, fd] : sockets) {
+    for (const uint16_t number : numbers) {
+      Asker(Ip(address)).Send(PacketFor(number));
+      uint8_t payload[64];
+      ASSERT_TRUE(Eventually(
+          [&] { return recv(fd.get(), payload, sizeof(payload), 0) == 24; }));
+      EXPECT_EQ(SlotIn(payload), number);
+    }
+  }
+  EXPECT_TRUE(Asker().AskOnce(other.slot()));
 }
 
 TEST_F(SlotTest, OpensAnAddressOncePerSlotAndReturnsCopies) {
@@ -169,7 +218,7 @@ TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreReused) {
   ASSERT_EQ(stays.Start(), "");
   const int sockets = PortSockets();
   EXPECT_EQ(sockets, 3);  // slot 0 has one
-  uint8_t last = first.slot();
+  uint16_t last = first.slot();
   first.Kill();
   Asker asker;
   for (int i = 0; i < 20; ++i) {
@@ -204,12 +253,13 @@ TEST_F(SlotTest, TheBrokerForwardsStrays) {
   const std::vector<uint8_t> packet = PacketFor(peer.slot(), 99);
   stray.bytes = packet;
   (*slot)->Forward(stray);
-  uint8_t answer[5];
+  TestAnswer answer;
   ASSERT_TRUE(Eventually([&] {
-    return recv(answers.get(), answer, sizeof(answer), MSG_DONTWAIT) == 5;
+    return recv(answers.get(), &answer, sizeof(answer), MSG_DONTWAIT) ==
+           sizeof(answer);
   }));
-  EXPECT_EQ(answer[0], peer.slot());
-  EXPECT_EQ(answer[1], 99);
+  EXPECT_EQ(answer.slot, peer.slot());
+  EXPECT_EQ(answer.tag, 99u);
   // Strays that cannot be delivered are dropped.
   const std::vector<uint8_t> huge(20000);
   stray.bytes = huge;

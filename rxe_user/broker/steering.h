@@ -28,11 +28,14 @@ struct Probe {
   uint32_t identity_be;
 };
 
-// Steers by bits 23..16 of the destination queue pair (BTH bytes 5..7). Steers
-// an RTU by the upper eight bits of the remote communication ID, which are the
+// Steers by bits 23..12 of the destination queue pair (BTH bytes 5..7). Steers
+// an RTU by the upper twelve bits of the remote communication ID, which are the
 // slot of the process that created it, so a passive end gets its RTU without
-// the broker. Slots without a socket, and payloads shorter than a packet, go to
-// map[0]. The program sees the UDP payload. At most 9 comparisons for any map.
+// the broker. Steers a packet of the DC transport for queue pair 0xffffff, as a
+// connect is, by the upper twelve bits of the DCT number in its DCETH. Slots
+// without a socket, and payloads shorter than a packet, go to map[0]. The
+// program sees the UDP payload. A search of at most 10 comparisons for any
+// map; fewer than BPF_MAXINSNS instructions.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 

@@ -59,7 +59,7 @@ bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
   for (size_t slot = 0; slot < packets.size(); ++slot) {
     Packet& packet = packets[slot];
     packet[0] = kProbeFirstByte;
-    packet[wire::kBthDestQpnOffset] = static_cast<uint8_t>(slot);
+    packet[wire::kBthDestQpnOffset + 1] = static_cast<uint8_t>(slot << 4);
     const uint32_t random = SecureRandom32();
     std::memcpy(packet.data() + wire::kBthSize, &random, sizeof(random));
     // The loopback interface may be down: then nothing arrives.

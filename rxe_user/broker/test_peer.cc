@@ -33,12 +33,12 @@ bool Readable(int fd, std::chrono::milliseconds wait) {
   return poll(&p, 1, static_cast<int>(wait.count())) > 0;
 }
 
-// Answers a datagram: slot, tag.
-void Answer(int fd, uint8_t slot, std::span<const uint8_t> payload,
+// Answers a datagram.
+void Answer(int fd, uint16_t slot, std::span<const uint8_t> payload,
             const sockaddr* to, socklen_t size) {
-  uint8_t answer[5] = {slot};
-  std::memcpy(answer + 1, payload.data() + 12, 4);
-  sendto(fd, answer, sizeof(answer), 0, to, size);
+  TestAnswer answer = {.slot = slot};
+  std::memcpy(&answer.tag, payload.data() + 12, sizeof(answer.tag));
+  sendto(fd, &answer, sizeof(answer), 0, to, size);
 }
 
 struct OpenSocket {
@@ -57,7 +57,7 @@ void OnDatagrams(Slot& slot, const OpenSocket& s) {
     if (n < 0) return;
     if (n < 24) continue;
     const std::span<const uint8_t> bytes(payload, static_cast<size_t>(n));
-    if (payload[5] == slot.number()) {
+    if (SlotIn(bytes) == slot.number()) {
       Answer(s.fd, slot.number(), bytes, from.get(), from.size);
       continue;
     }
@@ -94,8 +94,10 @@ int UntilMs(Slot::Clock::time_point when) {
     if (!fd.ok()) fail(fd.status());
     sockets.push_back({*fd, address});
   }
-  const uint8_t number = (*slot)->number();
-  (void)!write(control, &number, 1);
+  const uint16_t number = (*slot)->number();
+  char answer[1 + sizeof(number)] = {'+'};
+  std::memcpy(answer + 1, &number, sizeof(number));
+  (void)!write(control, answer, sizeof(answer));
   for (;;) {
     std::vector<pollfd> fds = {{control, POLLIN, 0},
                                {(*slot)->fd(), POLLIN, 0}};
@@ -185,13 +187,19 @@ bool NameExists() {
 
 bool ProcessGone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
-std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag) {
+std::vector<uint8_t> PacketFor(uint16_t slot, uint32_t tag) {
   std::vector<uint8_t> p(24);
   p[0] = 4;  // RC SEND ONLY
-  p[5] = slot;
-  p[7] = 7;
+  const uint32_t qpn = MakeQpn(slot, 7);
+  p[5] = static_cast<uint8_t>(qpn >> 16);
+  p[6] = static_cast<uint8_t>(qpn >> 8);
+  p[7] = static_cast<uint8_t>(qpn);
   std::memcpy(p.data() + 12, &tag, sizeof(tag));
   return p;
+}
+
+uint16_t SlotIn(std::span<const uint8_t> packet) {
+  return SlotOf(wire::PeekDestQpn(packet).value_or(0));
 }
 
 Peer::Peer(std::vector<LocalAddress> addresses,
@@ -219,10 +227,10 @@ std::string Peer::Start() {
   if (!Readable(control_.get(), kLong)) return "no answer";
   const ssize_t n = read(control_.get(), answer, sizeof(answer));
   if (n <= 0) return "died";
-  if (answer[0] == '!' && n > 1) {
+  if (answer[0] == '!') {
     return std::string(answer + 1, static_cast<size_t>(n - 1));
   }
-  slot_ = static_cast<uint8_t>(answer[0]);
+  std::memcpy(&slot_, answer + 1, sizeof(slot_));
   return "";
 }
 
@@ -243,7 +251,7 @@ void Asker::Send(const std::vector<uint8_t>& payload) {
   sendto(fd_.get(), payload.data(), payload.size(), 0, to_.get(), to_.size);
 }
 
-bool Asker::Ask(uint8_t slot, std::chrono::milliseconds again,
+bool Asker::Ask(uint16_t slot, std::chrono::milliseconds again,
                 std::chrono::milliseconds patience) {
   const auto end = Clock::now() + patience;
   ++tag_;
@@ -255,18 +263,16 @@ bool Asker::Ask(uint8_t slot, std::chrono::milliseconds again,
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
       if (left.count() <= 0 || !Readable(fd_.get(), left)) break;
-      uint8_t answer[5];
-      uint32_t tag;
-      if (recv(fd_.get(), answer, sizeof(answer), 0) != sizeof(answer))
+      TestAnswer answer{};
+      if (recv(fd_.get(), &answer, sizeof(answer), 0) != sizeof(answer))
         continue;
-      std::memcpy(&tag, answer + 1, sizeof(tag));
-      if (tag == tag_) return answer[0] == slot;
+      if (answer.tag == tag_) return answer.slot == slot;
     }
   }
   return false;
 }
 
-bool Asker::AskOnce(uint8_t slot) {
+bool Asker::AskOnce(uint16_t slot) {
   return Ask(slot, std::chrono::seconds(20), std::chrono::seconds(20));
 }
 

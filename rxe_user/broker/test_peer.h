@@ -37,7 +37,13 @@ bool NameExists();
 bool ProcessGone(pid_t pid);
 
 // The UDP payload for a queue pair of a slot: 24 bytes of BTH and more.
-std::vector<uint8_t> PacketFor(uint8_t slot, uint32_t tag = 0);
+std::vector<uint8_t> PacketFor(uint16_t slot, uint32_t tag = 0);
+uint16_t SlotIn(std::span<const uint8_t> packet);
+// How a Peer answers such a packet.
+struct TestAnswer {
+  uint32_t tag = 0;
+  uint32_t slot = 0;
+};
 
 // A process that holds a slot, answers every datagram for it with its slot
 // number and the datagram's tag, and forwards datagrams for other slots.
@@ -53,7 +59,7 @@ class Peer {
 
   // Waits until it has its sockets. Returns the error's text if that failed.
   std::string Start();
-  uint8_t slot() const { return slot_; }
+  uint16_t slot() const { return slot_; }
   pid_t pid() const { return pid_; }
   void Signal(int signal);
   // Sends SIGKILL and waits for the end.
@@ -62,7 +68,7 @@ class Peer {
  private:
   pid_t pid_ = 0;
   UniqueFd control_;
-  uint8_t slot_ = 0;
+  uint16_t slot_ = 0;
 };
 
 // Sends datagrams to slots and receives the answers.
@@ -71,11 +77,11 @@ class Asker {
   explicit Asker(const wire::IpAddress& to = Ip("127.0.0.1"),
                  uint32_t scope_id = 0);
   // Whether `slot` answers. Retries every `again` until `patience` is over.
-  bool Ask(uint8_t slot,
+  bool Ask(uint16_t slot,
            std::chrono::milliseconds again = std::chrono::milliseconds(30),
            std::chrono::milliseconds patience = std::chrono::seconds(20));
   // Sends one datagram and waits long.
-  bool AskOnce(uint8_t slot);
+  bool AskOnce(uint16_t slot);
   void Send(const std::vector<uint8_t>& payload);
   int asked() const { return asked_; }
 

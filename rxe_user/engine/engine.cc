@@ -308,7 +308,7 @@ void EngineImpl::ReleaseQpn(uint32_t qpn) {
 int EngineImpl::LaneOf(uint32_t qpn) {
   for (int i = 0; i < lane_count(); ++i) {
     const Slot* const slot = At(i).slot();
-    if (slot != nullptr && slot->number() == SlotOf(qpn)) return i;
+    if (slot != nullptr && slot->Owns(SlotOf(qpn))) return i;
   }
   return kNoLane;
 }

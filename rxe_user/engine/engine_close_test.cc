@@ -29,7 +29,7 @@ class ReconnectingSlot final : public Slot {
       : slot_(std::move(slot)), script_(*script) {}
   ~ReconnectingSlot() override { ::close(fd_); }
 
-  uint8_t number() const override { return slot_->number(); }
+  uint16_t number() const override { return slot_->number(); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     return slot_->OpenAddress(local);
   }

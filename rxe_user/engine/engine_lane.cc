@@ -11,7 +11,6 @@
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/ports/udp_socket.h"
-#include "wire/headers.h"
 
 namespace rxe_user {
 
@@ -36,6 +35,8 @@ absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
   });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
+  numbers_.clear();
+  numbers_.push_back({slot->number(), {}});
   slot_ = std::move(slot);
   port_ = std::move(port);
   return absl::OkStatus();
@@ -143,16 +144,36 @@ void EngineLane::Close() {
 }
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
-  for (;;) {
-    const std::optional<uint16_t> number = numbers_.Allocate();
-    if (!number.has_value()) return std::nullopt;
-    const uint32_t qpn = MakeQpn(slot_->number(), *number);
-    // That number stays allocated.
-    if (qpn != wire::kMulticastQpn) return qpn;
+  // In a fuller slot, numbers would be reused too soon.
+  for (Numbers& numbers : numbers_) {
+    if (numbers.free.in_use() >= QpnAllocator::kMostWithRest) continue;
+    return MakeQpn(numbers.slot, *numbers.free.Allocate());
+  }
+  // Allocate first: nothing may throw once there is a slot.
+  numbers_.reserve(numbers_.size() + 1);
+  const absl::StatusOr<uint16_t> further = slot_->Extend();
+  if (further.ok()) {
+    numbers_.push_back({*further, {}});
+    return MakeQpn(*further, *numbers_.back().free.Allocate());
+  }
+  for (Numbers& numbers : numbers_) {
+    const std::optional<uint16_t> number = numbers.free.Allocate();
+    if (number.has_value()) return MakeQpn(numbers.slot, *number);
+  }
+  return std::nullopt;
+}
+
+void EngineLane::ReleaseQpn(uint32_t qpn) {
+  for (Numbers& numbers : numbers_) {
+    if (numbers.slot == SlotOf(qpn)) numbers.free.Release(NumberOf(qpn));
   }
 }
 
-void EngineLane::ReleaseQpn(uint32_t qpn) { numbers_.Release(NumberOf(qpn)); }
+size_t EngineLane::queue_pairs() const {
+  size_t in_use = 0;
+  for (const Numbers& numbers : numbers_) in_use += numbers.free.in_use();
+  return in_use;
+}
 
 absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
                                                 uint32_t choice) {

@@ -70,11 +70,12 @@ class EngineLane {
   Slot* slot() const { return slot_.get(); }
   const HelperThread* helper() const { return helper_.get(); }
 
-  // Empty when all numbers of the slot are in use.
+  // Empty when all numbers of the slots are in use, and there is no further
+  // slot. May wait for the broker.
   std::optional<uint32_t> AllocateQpn();
   void ReleaseQpn(uint32_t qpn);
   // Numbers in use.
-  size_t queue_pairs() const { return numbers_.in_use(); }
+  size_t queue_pairs() const;
 
   // As Engine's. Lane locked.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
@@ -93,7 +94,11 @@ class EngineLane {
  private:
   TranslationLog translations_;
   LaneImpl lane_;
-  QpnAllocator numbers_;
+  struct Numbers {
+    uint16_t slot;
+    QpnAllocator free;
+  };
+  std::vector<Numbers> numbers_;  // of each slot
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<Port> port_;  // moved into the lane by Open
   std::unique_ptr<HelperThread> helper_;

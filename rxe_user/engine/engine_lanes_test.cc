@@ -72,7 +72,7 @@ class EngineLanesTest : public ::testing::Test {
 
 TEST_F(EngineLanesTest, ANewQueuePairGetsTheLaneWithTheFewest) {
   std::vector<std::vector<uint32_t>> in_lane(kLanes);
-  std::set<uint8_t> slots;
+  std::set<uint16_t> slots;
   for (int i = 0; i < 2 * kLanes; ++i) {
     const auto qpn = engine_->AllocateQpn();
     ASSERT_TRUE(qpn.ok()) << qpn.status();
@@ -218,7 +218,7 @@ TEST_F(EngineLanesTest, ReportsEachLane) {
   Node a(engine_, address_), b(engine_, address_);
   const DeviceReport report = engine_->Report();
   ASSERT_EQ(report.lanes.size(), size_t{kLanes});
-  std::set<uint8_t> slots;
+  std::set<uint16_t> slots;
   size_t queue_pairs = 0;
   for (const LaneReport& lane : report.lanes) {
     slots.insert(lane.slot);
@@ -288,7 +288,7 @@ TEST(EngineLanes, OneSlotGivesOneLane) {
   class SharedSlot final : public Slot {
    public:
     explicit SharedSlot(Slot* slot) : slot_(*slot) {}
-    uint8_t number() const override { return slot_.number(); }
+    uint16_t number() const override { return slot_.number(); }
     absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
       return slot_.OpenAddress(local);
     }
@@ -319,6 +319,72 @@ TEST(EngineLanes, OneSlotGivesOneLane) {
   ASSERT_EQ(a.Write(1, from.data(), 100, to.data()), 0);
   ASSERT_TRUE(a.Poll().has_value());
   EXPECT_EQ(from, to);
+}
+
+// A slot has 4,094 numbers, of which some rest.
+class ExtendedSlot final : public Slot {
+ public:
+  static constexpr uint16_t kMost = 3;
+  explicit ExtendedSlot(std::unique_ptr<Slot> slot) : slot_(std::move(slot)) {}
+  uint16_t number() const override { return slot_->number(); }
+  absl::StatusOr<uint16_t> Extend() override {
+    if (further_ == kMost) return absl::ResourceExhaustedError("no more");
+    return static_cast<uint16_t>(1000 + ++further_);
+  }
+  bool Owns(uint16_t number) const override {
+    return number == slot_->number() ||
+           (number > 1000 && number <= 1000 + further_);
+  }
+  absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
+    return slot_->OpenAddress(local);
+  }
+  int fd() const override { return slot_->fd(); }
+  void OnReadable(const std::function<void(const Stray&)>& deliver) override {
+    slot_->OnReadable(deliver);
+  }
+  void Forward(const Stray& stray) override { slot_->Forward(stray); }
+
+ private:
+  const std::unique_ptr<Slot> slot_;
+  uint16_t further_ = 0;
+};
+
+TEST(EngineLanes, ALaneWhoseNumbersAreInUseGetsAFurtherSlot) {
+  TestSlots slots;
+  const auto engine = MakeLoopbackEngine(
+      *wire::IpAddress::Parse("127.0.0.1"),
+      {[&]() -> absl::StatusOr<std::unique_ptr<Slot>> {
+         auto slot = slots.Acquire();
+         if (!slot.ok()) return slot.status();
+         return std::make_unique<ExtendedSlot>(*std::move(slot));
+       },
+       UdpPort::Create, 1});
+  std::set<uint32_t> qpns;
+  std::set<uint16_t> numbers;
+  // Numbers rest as long as there are further slots.
+  constexpr size_t kComfortable = (ExtendedSlot::kMost + 1) * 3000;
+  constexpr size_t kAll = (ExtendedSlot::kMost + 1) * 4094;
+  while (qpns.size() < kAll) {
+    const auto qpn = engine->AllocateQpn();
+    ASSERT_TRUE(qpn.ok()) << qpn.status();
+    ASSERT_TRUE(qpns.insert(*qpn).second);
+    EXPECT_EQ(engine->LaneOf(*qpn), 0);
+    numbers.insert(SlotOf(*qpn));
+    if (qpns.size() != kComfortable) continue;
+    EXPECT_EQ(numbers.size(), size_t{ExtendedSlot::kMost + 1});
+    engine->ReleaseQpn(*qpn);
+    for (int i = 0; i < 1000; ++i) {
+      const auto other = engine->AllocateQpn();
+      ASSERT_TRUE(other.ok());
+      EXPECT_NE(*other, *qpn);
+      engine->ReleaseQpn(*other);
+    }
+    qpns.erase(*qpn);
+    numbers.clear();
+  }
+  EXPECT_FALSE(engine->AllocateQpn().ok());
+  for (const uint32_t qpn : qpns) engine->ReleaseQpn(qpn);
+  EXPECT_TRUE(engine->AllocateQpn().ok());
 }
 
 // All or none: a program that asks for four lanes does not get two.

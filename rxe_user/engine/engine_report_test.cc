@@ -95,7 +95,7 @@ TEST_F(EngineReportTest, ReportsItsQueuePairs) {
   EXPECT_EQ(Find(*report, "process").Number("pid"),
             static_cast<uint64_t>(::getpid()));
   const ReportRecord& device = Find(*report, "device");
-  EXPECT_EQ(Find(*report, "lane").Number("slot"), a->qpn() >> 16);
+  EXPECT_EQ(Find(*report, "lane").Number("slot"), a->qpn() >> 12);
   EXPECT_EQ(device.Number("queue_pair_count"), 1u);
   EXPECT_EQ(Counter(device, "rdma_writes"), 1u);
   const ReportRecord& qp = Find(*report, "queue_pair");

@@ -225,7 +225,6 @@ class LaneImpl final : public Lane, private transport::StraySink {
   std::unique_ptr<Port> port_;
   Slot* slot_ = nullptr;
   LaneHelper* helper_ = nullptr;
-  uint8_t slot_number_ = 0;
   ModeMachine mode_;
   AdaptiveArming arming_;
   PostBatcher batcher_;

@@ -27,7 +27,6 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
   lock_.Lock();
   port_ = std::move(port);
   slot_ = slot;
-  slot_number_ = slot->number();
   helper_ = helper;
   app_.SetScale(MeasureScale());
   batcher_.SetTimerCost(helper->timer_cost());

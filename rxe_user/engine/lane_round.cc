@@ -74,7 +74,7 @@ void LaneImpl::ReceiveFrames(Time now, bool patient, RoundBudget* budget) {
 
 // The upper bits of a queue pair number are its slot.
 void LaneImpl::OnStray(const transport::Datagram& datagram, uint32_t qpn) {
-  if (SlotOf(qpn) == slot_number_ || slot_ == nullptr) return;
+  if (slot_ == nullptr || slot_->Owns(SlotOf(qpn))) return;
   ++counters_.strays_forwarded;
   slot_->Forward({datagram.source, datagram.destination, datagram.source_port,
                   datagram.traffic_class, datagram.hop_limit, datagram.bytes});

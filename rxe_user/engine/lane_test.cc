@@ -358,7 +358,7 @@ TEST_F(LaneTest, ForwardsStraysOfOtherSlots) {
   const wire::IcrcFlow flow(batch.source, batch.destination, 77,
                             wire::kRoceUdpPort);
   uint16_t id = 0;
-  for (const uint32_t qpn : {0x070001, 0x000001, 0x05ffff, 0x070002}) {
+  for (const uint32_t qpn : {0x007001, 0x000001, 0x005fff, 0x007002}) {
     const std::span<uint8_t> packet = std::span(bytes).subspan(id * 20, 20);
     wire::Headers headers;
     headers.bth.opcode =

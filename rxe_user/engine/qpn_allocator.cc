@@ -5,7 +5,7 @@
 namespace rxe_user {
 namespace {
 
-uint16_t Random16() { return static_cast<uint16_t>(SecureRandom32()); }
+uint16_t RandomNumber() { return NumberOf(SecureRandom32()); }
 
 }  // namespace
 
@@ -16,7 +16,7 @@ std::optional<uint16_t> QpnAllocator::Allocate() {
     released_.pop_front();
     --taken_count_;
   }
-  for (uint16_t number = Random16();;) {
+  for (uint16_t number = RandomNumber();;) {
     if (number > 1 && !taken_.test(number)) {
       taken_.set(number);
       ++taken_count_;
@@ -24,9 +24,8 @@ std::optional<uint16_t> QpnAllocator::Allocate() {
     }
     // While the table is less than half full, draw again; else take the next
     // free number.
-    number = taken_count_ < taken_.size() / 2
-                 ? Random16()
-                 : static_cast<uint16_t>(number + 1);
+    number = taken_count_ < taken_.size() / 2 ? RandomNumber()
+                                              : NumberOf(number + 1u);
   }
 }
 

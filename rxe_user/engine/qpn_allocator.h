@@ -9,26 +9,30 @@
 #include <deque>
 #include <optional>
 
+#include "rxe_user/base/qpn.h"
+
 namespace rxe_user {
 
 // Not synchronized; the owner's lock guards it.
 class QpnAllocator {
  public:
-  // The low 16 bits of a free number, never 0 or 1, which are special. Empty if
+  // The low 12 bits of a free number, never 0 or 1, which are special. Empty if
   // all numbers are taken.
   std::optional<uint16_t> Allocate();
   void Release(uint16_t number);
   // Numbers that are allocated and not released.
   size_t in_use() const { return taken_count_ - kSpecial - released_.size(); }
 
- private:
   // Released numbers that are not reused yet. The oldest becomes free first.
-  static constexpr size_t kQuarantine = 16384;
+  static constexpr size_t kQuarantine = 1024;
+  // With more in use, not so many can rest.
+  static constexpr size_t kMostWithRest = kNumbersOfSlot - kQuarantine - 2;
 
+ private:
   static constexpr size_t kSpecial = 2;  // 0 and 1
 
-  std::bitset<65536> taken_;       // in use, resting or special
-  size_t taken_count_ = kSpecial;  // bits set in taken_
+  std::bitset<kNumbersOfSlot> taken_;  // in use, resting or special
+  size_t taken_count_ = kSpecial;      // bits set in taken_
   std::deque<uint16_t> released_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 TEST(QpnAllocator, ReturnsEveryNumberOnceAndNoSpecialOnes) {
   QpnAllocator numbers;
   std::set<uint16_t> seen;
-  for (int i = 0; i < 65534; ++i) {
+  for (int i = 0; i < 4094; ++i) {
     const auto number = numbers.Allocate();
     ASSERT_TRUE(number.has_value());
     EXPECT_GT(*number, 1);
@@ -25,7 +25,7 @@ TEST(QpnAllocator, DoesNotReuseSoon) {
   QpnAllocator numbers;
   const auto first = numbers.Allocate();
   numbers.Release(*first);
-  for (int i = 0; i < 10'000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     const auto next = numbers.Allocate();
     ASSERT_NE(next, first);
     numbers.Release(*next);

@@ -16,7 +16,7 @@
 namespace rxe_user {
 
 struct LaneReport {
-  uint8_t slot = 0;
+  uint16_t slot = 0;
   transport::EndpointCounters endpoint;
   PortCounters port;
   LaneCounters lane;

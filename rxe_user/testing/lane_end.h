@@ -140,7 +140,7 @@ class FakeHelper final : public LaneHelper {
 // Slot number 5. Stores forwarded strays.
 class FakeSlot final : public Slot {
  public:
-  uint8_t number() const override { return 5; }
+  uint16_t number() const override { return 5; }
   absl::StatusOr<int> OpenAddress(const LocalAddress&) override { return -1; }
   int fd() const override { return -1; }
   void OnReadable(const std::function<void(const Stray&)>&) override {}

@@ -20,7 +20,7 @@ class TestSlots::OneSlot final : public Slot {
     const std::lock_guard lock(all_.mutex_);
     all_.taken_[static_cast<size_t>(number_)] = false;
   }
-  uint8_t number() const override { return static_cast<uint8_t>(number_); }
+  uint16_t number() const override { return static_cast<uint16_t>(number_); }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
     return all_.Open(number_, local);
   }
@@ -105,8 +105,8 @@ absl::StatusOr<int> TestSlots::Open(int number, const LocalAddress& local) {
     // Slot n's socket is number n - 1 of its group.
     sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, 4},
-        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, 16},
-        {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xff},
+        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, 12},
+        {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xfff},
         {BPF_ALU | BPF_SUB | BPF_K, 0, 0, 1},
         {BPF_RET | BPF_A, 0, 0, 0},
     };

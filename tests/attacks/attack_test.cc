@@ -187,7 +187,7 @@ std::vector<Attack> Attacks() {
          // Queue pair numbers of the same slot, which the kernel steers to the
          // victim.
          forged.headers.bth.dest_qpn =
-             (t.victim.qpn & 0xff0000) | (t.random() & 0xffff);
+             (t.victim.qpn & 0xfff000) | (t.random() & 0xfff);
          return forged;
        }},
       {"NAKs that end a connection", strangers, stranger,

@@ -215,7 +215,13 @@ class Run {
         Close close;
         close.address = AnyAddress(input_);
         // The other end may keep copies.
-        if (input_.Byte() & 1) talker.lent.clear();
+        const uint8_t ways = input_.Byte();
+        if (ways & 1) talker.lent.clear();
+        if (ways & 2) {
+          Extend extend;
+          extend.slot = ways & 4 ? 0 : input_.Byte();
+          Send(talker.connection->get(), extend);
+        }
         Send(talker.connection->get(), close);
         return;
       }
@@ -305,7 +311,7 @@ class Run {
     const uint32_t of = input_.Below(kClients + 1);
     const uint32_t prefix =
         of < kClients ? talkers_[of].slot : uint32_t{input_.Byte()};
-    return prefix << 24 | input_.Below(4);
+    return prefix << 20 | input_.Below(4);
   }
 
   void SendHello(Talker& talker, uint32_t slot) {
@@ -357,7 +363,7 @@ class Run {
 
   void SendGarbage(Talker& talker) {
     Header header;
-    header.type = static_cast<Type>(input_.Below(15));
+    header.type = static_cast<Type>(input_.Below(17));
     if (input_.Byte() & 1) header.version = input_.Byte();
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&header), sizeof(header)},

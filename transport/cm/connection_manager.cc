@@ -94,7 +94,7 @@ Connection& ConnectionManager::New(const wire::IpAddress& local,
   do {
     id = random_->Next32();
     if (config_.id_prefix.has_value()) {
-      id = uint32_t{*config_.id_prefix} << 24 | (id & 0xffffff);
+      id = uint32_t{*config_.id_prefix} << 20 | (id & 0xfffff);
     }
   } while (id == 0 || connections_.contains(id));
   auto c = std::make_unique<Connection>();

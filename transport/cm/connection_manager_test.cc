@@ -477,14 +477,14 @@ TEST_F(ConnectionManagerTest, AReplyWithAQueuePairInUseIsStale) {
 }
 
 TEST(CommunicationIds, BeginWithThePrefixAndDiffer) {
-  TestHost a(1, {.id_prefix = 0x5a});
+  TestHost a(1, {.id_prefix = 0x5a5});
   TestHost b(2, {.id_prefix = 0});
   b.Listen();
   const CmId first = a.Connect(b, 0x11, 0);
   const CmId second = a.Connect(b, 0x12, 0);
   EXPECT_NE(first, second);
-  EXPECT_EQ(PrefixOf(first), 0x5a);
-  EXPECT_EQ(PrefixOf(second), 0x5a);
+  EXPECT_EQ(PrefixOf(first), 0x5a5);
+  EXPECT_EQ(PrefixOf(second), 0x5a5);
   a.SendTo(b, 0);
   const auto event = b.NextEvent();
   ASSERT_TRUE(event);

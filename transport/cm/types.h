@@ -19,7 +19,7 @@ namespace transport::cm {
 using CmId = uint32_t;
 
 // The manager that assigned an ID, if several share an address (Config).
-constexpr uint8_t PrefixOf(CmId id) { return static_cast<uint8_t>(id >> 24); }
+constexpr uint16_t PrefixOf(CmId id) { return static_cast<uint16_t>(id >> 20); }
 using ListenerId = uint32_t;
 
 // Source of communication IDs, which must not be predictable.
@@ -178,8 +178,8 @@ struct ResolveOptions {
 };
 
 struct Config {
-  // The upper 8 bits of all assigned communication IDs. Empty: random.
-  std::optional<uint8_t> id_prefix = std::nullopt;
+  // The upper 12 bits of all assigned communication IDs. Empty: random.
+  std::optional<uint16_t> id_prefix = std::nullopt;
   // Limits of half-open entries, in total and per peer. Half open are: passive
   // connections before they are established, resolutions before they are
   // answered, and withdrawn requests that the application has seen but not
