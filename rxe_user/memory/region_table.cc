@@ -80,6 +80,12 @@ bool RegionTable::Find(uint32_t key, Region* out) {
   return true;
 }
 
+MemoryStatus RegionTable::WhyNotFound(uint32_t key) {
+  std::shared_lock lock(mutex_);
+  return windows_.contains(IdOf(key)) ? MemoryStatus::kWrongWindow
+                                      : MemoryStatus::kBadKey;
+}
+
 void RegionTable::Forget(uint32_t key) {
   Recent& recent = RecentOf(key);
   if (recent.key.load(std::memory_order_relaxed) == key) recent.Write({});
@@ -141,7 +147,7 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
 MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
                                 bool whole_region) {
   Region region;
-  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
+  if (!Find(access.key, &region)) return WhyNotFound(access.key);
   transport::MemoryAccess range = access;
   if (whole_region) {
     range.va = region.iova;
@@ -159,10 +165,10 @@ MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
 inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
                                        Region* out) {
   Region& region = *out;
-  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
-  if (region.pd != access.pd) return MemoryStatus::kBadKey;
+  if (!Find(access.key, &region)) return WhyNotFound(access.key);
+  if (region.pd != access.pd) return MemoryStatus::kWrongDomain;
   if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
-    return MemoryStatus::kBadKey;
+    return MemoryStatus::kWrongWindow;
   }
   // Unsigned differences are right for every va and length.
   const uint64_t offset = access.va - region.iova;

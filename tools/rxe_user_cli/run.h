@@ -17,6 +17,7 @@ struct RunOptions {
   // Show our devices in /sys, /dev (tools/view) and rdma(8) (rdma.h).
   bool view = true;
   bool sockets = false;  // carry TCP over RDMA (librspreload.so)
+  bool explain = false;  // explain failures (RXE_USER_EXPLAIN)
   std::string capture;   // capture packets here (SetCapture); empty: no
 };
 

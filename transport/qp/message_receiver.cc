@@ -47,10 +47,14 @@ void MessageReceiver::ForgetSrq(const ReceiveSource* srq) {
 
 ReceiveOutcome MessageReceiver::Receive(const wire::PacketView& packet,
                                         RequestKind kind, Time now) {
-  if (!IsNext(packet, kind) ||
-      !LengthIsValid(packet, kind, core_.attributes.path_mtu) ||
-      !IsPermitted(kind, core_.attributes.access_flags)) {
-    return kInvalidRequest;
+  if (!IsNext(packet, kind)) {
+    return Refuse(kInvalidRequest, Reason::kRequestOutOfSequence);
+  }
+  if (!LengthIsValid(packet, kind, core_.attributes.path_mtu)) {
+    return Refuse(kInvalidRequest, Reason::kRequestLength);
+  }
+  if (!IsPermitted(kind, core_.attributes.access_flags)) {
+    return Refuse(kInvalidRequest, Reason::kRequestNotPermitted);
   }
   return kind == RequestKind::kSend ? ReceiveSend(packet, now)
                                     : ReceiveWrite(packet, now);
@@ -74,9 +78,10 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     completion.imm_be_or_rkey = packet.imm_be();
   } else if (info.Has(wire::kIeth)) {
     const uint32_t rkey = packet.invalidate_rkey();
-    if (core_.config.memory->Invalidate(
-            rkey, core_.config.pd, core_.config.qpn) != MemoryStatus::kOk) {
-      return kNotInvalidated;
+    const MemoryStatus status = core_.config.memory->Invalidate(
+        rkey, core_.config.pd, core_.config.qpn);
+    if (status != MemoryStatus::kOk) {
+      return Refuse(kNotInvalidated, BindReason(status));
     }
     completion.flags = kWcWithInvalidate;
     completion.imm_be_or_rkey = rkey;
@@ -109,7 +114,9 @@ ReceiveOutcome MessageReceiver::ReceiveWhole(std::span<const uint8_t> header,
   if (!TakeReceive()) return kNoReceive;
   progress_.received = 0;
   // A message that does not fit is not placed at all.
-  if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
+  if (header.size() + payload.size() > capacity_) {
+    return Refuse(kReceiveTooShort, Reason::kReceiveTooShort);
+  }
   ReceiveOutcome placed = PlaceInReceive(header, false);
   if (placed == kPlaced) placed = PlaceInReceive(payload, true);
   if (placed != kPlaced) return placed;
@@ -126,7 +133,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   const uint64_t after = before + payload.size();
   if (reth.length > wire::kMaxMessage ||
       (info.ends_message ? after != reth.length : after >= reth.length)) {
-    return kInvalidRequest;
+    return Refuse(kInvalidRequest, Reason::kRequestLength);
   }
   // Checks the whole range at the first packet, and each packet's part when it
   // is written: the region may be deregistered in between.
@@ -140,14 +147,18 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
       .length = info.starts_message ? uint64_t{reth.length} : payload.size()};
   const bool immediate = info.Has(wire::kImmDt);
   SpanList spans;
-  if (access.length > 0 &&
-      core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
+  const MemoryStatus status =
+      access.length > 0 ? core_.config.memory->Translate(access, &spans)
+                        : MemoryStatus::kOk;
+  if (status != MemoryStatus::kOk) {
     // The immediate data's receive reports the error (11.6.2).
-    return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
+    return Refuse(immediate && TakeReceive() ? kAccessFailed : kAccessDenied,
+                  RemoteReason(status));
   }
   if (immediate && !TakeReceive()) return kNoReceive;
   if (!CopyIn(spans, payload, !info.ends_message)) {
-    return immediate ? kAccessFailed : kAccessDenied;
+    return Refuse(immediate ? kAccessFailed : kAccessDenied,
+                  Reason::kRemoteFault);
   }
   target_ = reth;
   progress_.received = after;
@@ -187,7 +198,9 @@ bool MessageReceiver::TakeReceive() {
 ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                                bool ends) {
   const uint64_t after = progress_.received + payload.size();
-  if (after > capacity_) return kReceiveTooShort;
+  if (after > capacity_) {
+    return Refuse(kReceiveTooShort, Reason::kReceiveTooShort);
+  }
   progress_.received = after;
   while (!payload.empty()) {
     const Sge& sge = receive_.sges[progress_.sge];
@@ -202,10 +215,14 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                    .va = sge.addr + progress_.sge_offset,
                                    .length = bytes};
       SpanList spans;
-      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk ||
+      MemoryStatus status = core_.config.memory->Translate(access, &spans);
+      if (status == MemoryStatus::kOk &&
           !CopyIn(spans, payload.first(bytes),
                   !ends && bytes < sge.length - progress_.sge_offset)) {
-        return kReceiveNotWritable;
+        status = MemoryStatus::kFault;
+      }
+      if (status != MemoryStatus::kOk) {
+        return Refuse(kReceiveNotWritable, LocalReason(status));
       }
       payload = payload.subspan(bytes);
       progress_.sge_offset += static_cast<uint32_t>(bytes);
@@ -244,13 +261,14 @@ ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
   core_.Count(CountedCompletion::kReceive, full.status == WcStatus::kSuccess,
               full.byte_len);
   if (Push(&full)) return kCompleted;
-  core_.Fail(QpEvent::kFatal);
+  core_.Fail(Reason::kCqOverrun, QpEvent::kFatal);
   return kCqLost;
 }
 
 void MessageReceiver::FailReceive(WcStatus status, Time now) {
   Completion completion;
   completion.status = status;
+  completion.reason = core_.refusal;
   completion.opcode = WcOpcode::kReceive;
   ++core_.counters.receive_errors;
   Complete(completion, now);
@@ -267,6 +285,7 @@ void MessageReceiver::PushFlushed(Time now) {
   Completion flushed;
   flushed.wr_id = receive_.wr_id;
   flushed.status = WcStatus::kFlushed;
+  flushed.reason = core_.first_error;
   flushed.opcode = WcOpcode::kReceive;
   flushed.qpn = core_.config.qpn;
   flushed.time = now;

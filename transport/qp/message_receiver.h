@@ -74,7 +74,8 @@ class MessageReceiver {
   ReceiveOutcome ReceiveWhole(std::span<const uint8_t> header,
                               std::span<const uint8_t> payload,
                               Completion* completion, Time now);
-  // Completes the current receive with `status` and ends the message.
+  // Completes the current receive with `status`, for the reason that
+  // QpCore::refusal has, and ends the message.
   void FailReceive(WcStatus status, Time now);
   // Drops the current message. Its receive, if taken, goes to the next message.
   void Abandon() { progress_.kind = Progress::Kind::kNone; }
@@ -86,6 +87,11 @@ class MessageReceiver {
   void Reset();
 
  private:
+  // Returns `outcome`, whose reason is left in QpCore::refusal.
+  ReceiveOutcome Refuse(ReceiveOutcome outcome, Reason reason) {
+    core_.refusal = reason;
+    return outcome;
+  }
   bool IsNext(const wire::PacketView& packet, RequestKind kind) const;
   ReceiveOutcome ReceiveSend(const wire::PacketView& packet, Time now);
   ReceiveOutcome ReceiveWrite(const wire::PacketView& packet, Time now);

@@ -38,6 +38,9 @@ extern const TransitionTable kRawPacketTransitions;
 extern const TransitionTable kXrcInitiatorTransitions;
 extern const TransitionTable kXrcTargetTransitions;
 
+// "RESET", and so on; "UNKNOWN" for others.
+const char* NameOf(QpState state);
+
 // Unknown types allow no transition.
 Transition FindTransition(QpType type, QpState from, QpState to);
 
