@@ -43,6 +43,8 @@ LaneReport EngineLane::Report() {
     report.queue_pair_totals = lane.endpoint().retired();
     report.endpoint = lane.endpoint().counters();
     report.lane = lane.counters();
+    report.events = lane.recorder().Events();
+    report.events_lost = lane.recorder().lost();
     if (lane.port() != nullptr) report.port = lane.port()->counters();
   }
   const std::unordered_set<uint32_t> live(numbers.begin(), numbers.end());
@@ -62,6 +64,7 @@ DeviceReport EngineImpl::Report() {
   DeviceReport report;
   report.name = device_->name;
   report.netdev = device_->netdev;
+  report.now = Lane::Now();
   for (EngineLane& lane : lanes_) {
     if (lane.slot() != nullptr) report.lanes.push_back(lane.Report());
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "rxe_user/observe/recorder.h"
 #include "rxe_user/progress/post_batcher.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/endpoint.h"
@@ -36,6 +37,9 @@ class Lane {
   // The endpoint of the lane's queue pairs. The lock must be held for every
   // call on it and on them.
   virtual transport::Endpoint& endpoint() = 0;
+
+  // Rare events of the lane's queue pairs. Lock held for every call on it.
+  virtual Recorder& recorder() = 0;
 
   // Lock held. Work was posted. Transmits it now if the lane was idle, else
   // leaves it for at most 50 us to share a send with later posts (PostBatcher).

@@ -93,6 +93,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void Close();
 
   transport::Endpoint& endpoint() override { return endpoint_; }
+  Recorder& recorder() override { return recorder_; }
   void Posted(transport::Time now, const PostedWork& work) override;
   void Transmit(transport::Time now) override;
   void Receive(transport::Time now) override;
@@ -249,6 +250,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   bool left_ = false;         // the last polling round left its packets
   bool transmitted_ = false;  // since the lane was locked
   LaneCounters counters_;
+  Recorder recorder_;
 
   // Used by the helper thread only.
   CheckInterval interval_;

@@ -20,9 +20,9 @@ inline bool IsBoundTo(const Region& window,
 inline transport::MemoryStatus CheckRegion(
     const Region& region, const transport::MemoryAccess& access) {
   using transport::MemoryStatus;
-  if (region.pd != access.pd) return MemoryStatus::kBadKey;
+  if (region.pd != access.pd) return MemoryStatus::kWrongDomain;
   if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
-    return MemoryStatus::kBadKey;
+    return MemoryStatus::kWrongWindow;
   }
   // Unsigned differences are right for every va and length.
   const uint64_t offset = access.va - region.iova;

@@ -79,6 +79,12 @@ bool RegionTable::Lookup(uint32_t key, Region* out) {
   return true;
 }
 
+MemoryStatus RegionTable::WhyNotFound(uint32_t key) {
+  std::shared_lock lock(mutex_);
+  return windows_.contains(IdOf(key)) ? MemoryStatus::kWrongWindow
+                                      : MemoryStatus::kBadKey;
+}
+
 void RegionTable::Forget(uint32_t key) {
   Recent& recent = RecentOf(key);
   if (recent.key.load(std::memory_order_relaxed) == key) recent.Write({});
@@ -129,11 +135,11 @@ void RegionTable::RemoveWithWindows(uint32_t key) {
 MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
                                     transport::SpanList* out) {
   Region region;
-  const MemoryStatus status = Check(access, &region);
-  if (status != MemoryStatus::kOk) [[unlikely]] {
-    return status == MemoryStatus::kBadKey ? TranslateMkey(access, out)
-                                           : status;
+  if (!Find(access.key, &region)) [[unlikely]] {
+    return TranslateMkey(access, out);
   }
+  const MemoryStatus status = CheckRegion(region, access);
+  if (status != MemoryStatus::kOk) return status;
   out->push_back({HostOf(region, access.va), access.length, IsCold(region)});
   return MemoryStatus::kOk;
 }
@@ -141,7 +147,7 @@ MemoryStatus RegionTable::Translate(const transport::MemoryAccess& access,
 MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
                                 bool whole_region) {
   Region region;
-  if (!Find(access.key, &region)) return MemoryStatus::kBadKey;
+  if (!Find(access.key, &region)) return WhyNotFound(access.key);
   transport::MemoryAccess range = access;
   if (whole_region) {
     range.va = region.iova;
@@ -158,7 +164,7 @@ MemoryStatus RegionTable::Flush(const transport::MemoryAccess& access,
 
 inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
                                        Region* out) {
-  if (!Find(access.key, out)) return MemoryStatus::kBadKey;
+  if (!Find(access.key, out)) return WhyNotFound(access.key);
   return CheckRegion(*out, access);
 }
 

@@ -149,6 +149,8 @@ class RegionTable final : public transport::Memory {
   // Whether the key permits the access. If so, fills `*out`.
   transport::MemoryStatus Check(const transport::MemoryAccess& access,
                                 Region* out);
+  // Of a key that Find does not find. Takes the lock: for failures only.
+  [[gnu::cold]] transport::MemoryStatus WhyNotFound(uint32_t key);
   // The lower bits of the key of a window or memory key; the upper ones
   // identify it.
   static constexpr uint32_t kKeyBits = 8;

@@ -70,9 +70,8 @@ MemoryStatus RegionTable::ConfigureMkey(
   using Layout = transport::MkeyConfiguration::Layout;
   std::unique_lock lock(mutex_);
   const auto found = mkeys_.find(IdOf(configuration.key));
-  if (found == mkeys_.end() || found->second.pd != configuration.pd) {
-    return MemoryStatus::kBadKey;
-  }
+  if (found == mkeys_.end()) return MemoryStatus::kBadKey;
+  if (found->second.pd != configuration.pd) return MemoryStatus::kWrongDomain;
   Mkey& mkey = found->second;
   if (configuration.key != mkey.key && !mkey.options.update_tag) {
     return MemoryStatus::kNoRight;
@@ -110,10 +109,10 @@ MemoryStatus RegionTable::ConfigureMkey(
 
 MemoryStatus RegionTable::InvalidateMkey(
     Mkey* mkey, const transport::Invalidation& invalidation) {
-  if (!mkey->valid || mkey->key != invalidation.rkey ||
-      mkey->pd != invalidation.pd) {
+  if (!mkey->valid || mkey->key != invalidation.rkey) {
     return MemoryStatus::kBadKey;
   }
+  if (mkey->pd != invalidation.pd) return MemoryStatus::kWrongDomain;
   if (invalidation.remote && !mkey->options.remote_invalidate) {
     return MemoryStatus::kNoRight;
   }
@@ -125,11 +124,13 @@ MemoryStatus RegionTable::TranslateMkey(const transport::MemoryAccess& access,
                                         SpanList* out) {
   std::shared_lock lock(mutex_);
   const auto found = mkeys_.find(IdOf(access.key));
-  if (found == mkeys_.end()) return MemoryStatus::kBadKey;
-  const Mkey& mkey = found->second;
-  if (!mkey.valid || mkey.key != access.key || mkey.pd != access.pd) {
-    return MemoryStatus::kBadKey;
+  if (found == mkeys_.end()) {
+    return windows_.contains(IdOf(access.key)) ? MemoryStatus::kWrongWindow
+                                               : MemoryStatus::kBadKey;
   }
+  const Mkey& mkey = found->second;
+  if (!mkey.valid || mkey.key != access.key) return MemoryStatus::kBadKey;
+  if (mkey.pd != access.pd) return MemoryStatus::kWrongDomain;
   const uint64_t length = mkey.layout.length();
   if (access.va >= length || access.length > length - access.va) {
     return MemoryStatus::kOutOfRange;

@@ -70,7 +70,7 @@ TEST_F(RegionTableTest, OnlyLargeRegionsAreCold) {
 
 TEST_F(RegionTableTest, ChecksKeyDomainRangeAndRights) {
   EXPECT_EQ(Translate(0x1000, 1, 0, 7, key_ ^ 1), MemoryStatus::kBadKey);
-  EXPECT_EQ(Translate(0x1000, 1, 0, 8), MemoryStatus::kBadKey);
+  EXPECT_EQ(Translate(0x1000, 1, 0, 8), MemoryStatus::kWrongDomain);
   EXPECT_EQ(Translate(0x0fff, 1), MemoryStatus::kOutOfRange);
   EXPECT_EQ(Translate(0x1000, 101), MemoryStatus::kOutOfRange);
   EXPECT_EQ(Translate(0x1000 + 100, 1), MemoryStatus::kOutOfRange);
@@ -188,7 +188,7 @@ TEST_F(RegionTableTest, CopiesWithAnIcrc) {
 
 TEST_F(RegionTableTest, RegionsAreNotInvalidated) {
   EXPECT_EQ(table_.Invalidate({key_, 7, 1}), MemoryStatus::kNoRight);
-  EXPECT_EQ(table_.Invalidate({key_, 8, 1}), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({key_, 8, 1}), MemoryStatus::kWrongDomain);
   EXPECT_EQ(table_.Invalidate({key_ ^ 1, 7, 1}), MemoryStatus::kBadKey);
   EXPECT_EQ(Translate(0x1000, 1), MemoryStatus::kOk);
 }

@@ -17,7 +17,7 @@ constexpr uint32_t kWindowRights = transport::kAccessRemoteWrite |
 // Whether `region` permits `binding` (10.6.7.2.2, 10.6.7.2.3).
 MemoryStatus Examine(const Region& region,
                      const transport::WindowBinding& binding) {
-  if (region.pd != binding.pd) return MemoryStatus::kBadKey;
+  if (region.pd != binding.pd) return MemoryStatus::kWrongDomain;
   const bool writes = (binding.access & (transport::kAccessRemoteWrite |
                                          transport::kAccessRemoteAtomic)) != 0;
   if ((region.access & transport::kAccessMwBind) == 0 ||
@@ -89,9 +89,8 @@ void RegionTable::ForgetQueuePair(uint32_t qpn) {
 MemoryStatus RegionTable::Bind(const transport::WindowBinding& binding) {
   std::unique_lock lock(mutex_);
   const auto found = windows_.find(IdOf(binding.rkey));
-  if (found == windows_.end() || found->second.region.pd != binding.pd) {
-    return MemoryStatus::kBadKey;
-  }
+  if (found == windows_.end()) return MemoryStatus::kBadKey;
+  if (found->second.region.pd != binding.pd) return MemoryStatus::kWrongDomain;
   Window& window = found->second;
   const bool type_2 = window.type == WindowType::k2;
   if (type_2 && (window.bound || binding.length == 0)) {
@@ -134,18 +133,21 @@ MemoryStatus RegionTable::Invalidate(
   const auto region = regions_.find(rkey);
   if (region != regions_.end()) {
     return region->second.region.pd == pd ? MemoryStatus::kNoRight
-                                          : MemoryStatus::kBadKey;
+                                          : MemoryStatus::kWrongDomain;
   }
   const auto mkey = mkeys_.find(IdOf(rkey));
   if (mkey != mkeys_.end()) return InvalidateMkey(&mkey->second, invalidation);
   const auto found = windows_.find(IdOf(rkey));
   if (found == windows_.end()) return MemoryStatus::kBadKey;
   Window& window = found->second;
-  if (!window.bound || window.region.key != rkey || window.region.pd != pd) {
-    return MemoryStatus::kBadKey;
+  if (!window.bound || window.region.key != rkey) {
+    return MemoryStatus::kWrongWindow;
   }
+  if (window.region.pd != pd) return MemoryStatus::kWrongDomain;
   if (window.type == WindowType::k1) return MemoryStatus::kNoRight;
-  if (window.region.binding != (kWindow | qpn)) return MemoryStatus::kBadKey;
+  if (window.region.binding != (kWindow | qpn)) {
+    return MemoryStatus::kWrongWindow;
+  }
   Unbind(&window);
   return MemoryStatus::kOk;
 }

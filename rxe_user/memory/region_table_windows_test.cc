@@ -59,10 +59,10 @@ class WindowTest : public testing::Test {
 TEST_F(WindowTest, TranslatesAPartOfARegion) {
   for (const WindowType type : {WindowType::k1, WindowType::k2}) {
     const uint32_t rkey = table_.AddWindow(kPd, type);
-    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);  // not bound
+    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);  // not bound
     ASSERT_EQ(table_.Bind(Part(rkey ^ 5)), MemoryStatus::kOk);
     // it has another key now
-    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
+    EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
     ASSERT_EQ(Use(rkey ^ 5, kVa + 20, 40), MemoryStatus::kOk);
     EXPECT_EQ(spans_[0].data, bytes_.data() + 20);
     EXPECT_EQ(spans_[0].length, 40u);
@@ -73,7 +73,7 @@ TEST_F(WindowTest, TranslatesAPartOfARegion) {
               MemoryStatus::kNoRight);
     EXPECT_EQ(Use(rkey ^ 5, kVa + 20, 1, transport::kAccessRemoteWrite, kQpn,
                   kPd + 1),
-              MemoryStatus::kBadKey);
+              MemoryStatus::kWrongDomain);
     // It is not an L_Key.
     EXPECT_EQ(table_.Translate({.key = rkey ^ 5,
                                 .pd = kPd,
@@ -81,7 +81,7 @@ TEST_F(WindowTest, TranslatesAPartOfARegion) {
                                 .va = kVa + 20,
                                 .length = 1},
                                &spans_),
-              MemoryStatus::kBadKey);
+              MemoryStatus::kWrongWindow);
     table_.RemoveWindow(rkey);
     EXPECT_EQ(Use(rkey ^ 5, kVa + 20), MemoryStatus::kBadKey);
   }
@@ -96,7 +96,7 @@ TEST_F(WindowTest, OnlyType2BelongsToOneQueuePair) {
     return Use(rkey, kVa + 20, 1, transport::kAccessRemoteWrite, kQpn + 1);
   };
   EXPECT_EQ(by_another(type_1), MemoryStatus::kOk);
-  EXPECT_EQ(by_another(type_2), MemoryStatus::kBadKey);
+  EXPECT_EQ(by_another(type_2), MemoryStatus::kWrongWindow);
   EXPECT_EQ(Use(type_2, kVa + 20), MemoryStatus::kOk);
 }
 
@@ -133,7 +133,7 @@ TEST_F(WindowTest, RefusedBindings) {
   };
   EXPECT_EQ(bind([](auto& b) { b.rkey += 256; }), MemoryStatus::kBadKey);
   EXPECT_EQ(bind([](auto& b) { ++b.region_key; }), MemoryStatus::kBadKey);
-  EXPECT_EQ(bind([](auto& b) { ++b.pd; }), MemoryStatus::kBadKey);
+  EXPECT_EQ(bind([](auto& b) { ++b.pd; }), MemoryStatus::kWrongDomain);
   EXPECT_EQ(bind([](auto& b) { b.va = kVa - 1; }), MemoryStatus::kOutOfRange);
   EXPECT_EQ(bind([](auto& b) { b.length = 81; }), MemoryStatus::kOutOfRange);
   EXPECT_EQ(bind([](auto& b) { b.va = kVa + 101; }), MemoryStatus::kOutOfRange);
@@ -164,21 +164,21 @@ TEST_F(WindowTest, RefusedBindings) {
   EXPECT_EQ(bind([&](auto& b) { b.region_key = unbindable; }),
             MemoryStatus::kNoRight);
   EXPECT_EQ(bind([&](auto& b) { b.region_key = foreign; }),
-            MemoryStatus::kBadKey);
+            MemoryStatus::kWrongDomain);
 }
 
 TEST_F(WindowTest, Type1CanBeReboundAndIsUnboundByZeroLength) {
   const uint32_t rkey = table_.AddWindow(kPd, WindowType::k1);
   ASSERT_EQ(table_.Bind(Part(rkey)), MemoryStatus::kOk);
   ASSERT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kOk);
-  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
+  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
   EXPECT_EQ(Use(rkey ^ 1, kVa + 20), MemoryStatus::kOk);
   EXPECT_EQ(table_.Invalidate({rkey ^ 1, kPd, kQpn}), MemoryStatus::kNoRight);
   EXPECT_EQ(table_.Remove(region_.key), EBUSY);
   ASSERT_EQ(table_.Bind({.rkey = rkey ^ 2, .pd = kPd, .qpn = kQpn}),
             MemoryStatus::kOk);
-  EXPECT_EQ(Use(rkey ^ 1, kVa + 20), MemoryStatus::kBadKey);
-  EXPECT_EQ(Use(rkey ^ 2, kVa + 20), MemoryStatus::kBadKey);
+  EXPECT_EQ(Use(rkey ^ 1, kVa + 20), MemoryStatus::kWrongWindow);
+  EXPECT_EQ(Use(rkey ^ 2, kVa + 20), MemoryStatus::kWrongWindow);
   EXPECT_EQ(table_.Remove(region_.key), 0);
 }
 
@@ -188,13 +188,16 @@ TEST_F(WindowTest, Type2IsInvalidatedBeforeItIsBoundAgain) {
   EXPECT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kNoRight);
   EXPECT_EQ(table_.Bind({.rkey = rkey, .pd = kPd, .qpn = kQpn}),
             MemoryStatus::kNoRight);
-  EXPECT_EQ(table_.Invalidate({rkey ^ 1, kPd, kQpn}), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate({rkey, kPd + 1, kQpn}), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn + 1}), MemoryStatus::kBadKey);
+  EXPECT_EQ(table_.Invalidate({rkey ^ 1, kPd, kQpn}),
+            MemoryStatus::kWrongWindow);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd + 1, kQpn}),
+            MemoryStatus::kWrongDomain);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn + 1}),
+            MemoryStatus::kWrongWindow);
   EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kOk);
   ASSERT_EQ(table_.Invalidate({rkey, kPd, kQpn}), MemoryStatus::kOk);
-  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
-  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn}), MemoryStatus::kBadKey);
+  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
+  EXPECT_EQ(table_.Invalidate({rkey, kPd, kQpn}), MemoryStatus::kWrongWindow);
   EXPECT_EQ(table_.Bind(Part(rkey ^ 1)), MemoryStatus::kOk);
 }
 
@@ -207,11 +210,11 @@ TEST_F(WindowTest, ARegionWithBoundWindowsIsBusy) {
   table_.ForgetQueuePair(kQpn + 256);
   EXPECT_EQ(table_.Remove(region_.key), EBUSY);
   table_.ForgetQueuePair(kQpn);
-  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
+  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
   EXPECT_EQ(table_.Replace(region_), 0);
   ASSERT_EQ(table_.Bind(Part(rkey)), MemoryStatus::kOk);
   table_.RemoveWithWindows(region_.key);
-  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kBadKey);
+  EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
   EXPECT_EQ(table_.Remove(region_.key), ENOENT);
   table_.RemoveWindow(rkey);
 }

@@ -17,6 +17,11 @@ using transport::WcStatus;
 
 namespace {
 
+uint64_t NextId() {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 Completion* RingIn(const QueueMemory& memory) {
   return reinterpret_cast<Completion*>(memory.get());
 }
@@ -33,6 +38,7 @@ QueueMemory CompletionQueue::Allocate(uint32_t capacity) const {
 CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
     : engine_(engine),
       config_(config),
+      id_(NextId()),
       ring_memory_(Allocate(config.capacity)),
       ring_(RingIn(ring_memory_)),
       capacity_(config.capacity) {}
@@ -72,6 +78,18 @@ bool CompletionQueue::Push(const Completion& completion) {
     OnEventWanted(1);
   }
   return true;
+}
+
+transport::CqReport CompletionQueue::Report() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const uint32_t count = count_.load(std::memory_order_relaxed);
+  return {.id = id_,
+          .capacity = capacity_,
+          .unpolled = count,
+          .oldest = count > 0 ? ring_[head_].time : 0,
+          .has_channel = config_.channel != nullptr,
+          .armed = armed_ != Armed::kNo,
+          .overrun = overrun()};
 }
 
 void CompletionQueue::OnEventWanted(uint32_t completions) {

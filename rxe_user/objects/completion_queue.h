@@ -45,6 +45,7 @@ class CompletionQueue final : public transport::CompletionSink {
 
   // --- transport::CompletionSink
   bool Push(const transport::Completion& completion) override;
+  transport::CqReport Report() override;
 
   // Removes up to `count` completions, oldest first, and passes each to
   // `take(index, completion)`, which must not call back. If there are none,
@@ -118,6 +119,7 @@ class CompletionQueue final : public transport::CompletionSink {
 
   Engine& engine_;
   const Config config_;
+  const uint64_t id_;  // in this process
 
   std::mutex mutex_;  // guards the members up to taken_
   QueueMemory ring_memory_;

@@ -8,6 +8,8 @@
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
+#include "rxe_user/observe/explainer.h"
+#include "rxe_user/observe/refusals.h"
 #include "transport/qp/qp_type.h"
 
 namespace rxe_user {
@@ -121,6 +123,11 @@ QueuePair::~QueuePair() {
     // Pending packets, such as the acknowledgement of the peer's last message.
     lane_.Transmit(Lane::Now());
     ForgetCompletions();  // they point to the queues
+    lane_.recorder().Add(
+        {.time = Lane::Now(),
+         .qpn = qpn_,
+         .kind = transport::RareEventKind::kDestroyed,
+         .value = static_cast<uint16_t>(transport_->attributes().state)});
     transport_.reset();
   }
   // From here on, its completion queues and SRQ may be destroyed.
@@ -214,6 +221,40 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     ForgetCompletions();
   }
   return error;
+}
+
+std::string QueuePair::WhyModifyRefused(const QpAttributes& wanted,
+                                        uint32_t mask) {
+  QpAttributes attributes = wanted;
+  if ((mask & transport::kQpAv) != 0 &&
+      context().ResolveAddress(&attributes.av) != 0) {
+    return "IBV_QP_AV: sgid_index names no address, or one of another family "
+           "than dgid";
+  }
+  if ((mask & transport::kQpAltPath) != 0 && wanted.alt_av != nullptr) {
+    transport::AddressVector av = *wanted.alt_av;
+    if (context().ResolveAddress(&av) != 0) {
+      return "IBV_QP_ALT_PATH: alt_ah_attr is not valid";
+    }
+  }
+  if ((mask & transport::kQpPathMtu) != 0 &&
+      attributes.path_mtu > context().device()->roce_mtu) {
+    return "IBV_QP_PATH_MTU: more than the port's active_mtu";
+  }
+  Lane::Guard guard(lane_);
+  return transport_->WhyModifyRefused(attributes, mask);
+}
+
+void QueuePair::OnRareEvent(const transport::RareEvent& event) {
+  lane_.recorder().Add(event);
+  if (!IsFailure(event) || !ExplainMode()) return;
+  Failure failure = {.queue_pair = transport_->Report(),
+                     .events = lane_.recorder().Events(),
+                     .now = event.time};
+  std::erase_if(failure.events, [this](const RecordedEvent& recorded) {
+    return recorded.event.qpn != qpn_;
+  });
+  ExplainLater(std::move(failure));
 }
 
 // An XRC target has no completion queues: its receives complete in those of the

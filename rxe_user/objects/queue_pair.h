@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "rxe_user/engine/lane.h"
@@ -87,6 +88,9 @@ class QueuePair final : public transport::EventSink {
   // fields of the address vectors; this sets the rest. A transition to RESET
   // also drops completions that were not polled. 0 or errno.
   int Modify(const transport::QpAttributes& attributes, uint32_t mask);
+  // After a failure of Modify: the check that refused it; empty: not known.
+  std::string WhyModifyRefused(const transport::QpAttributes& wanted,
+                               uint32_t mask);
   transport::QpAttributes Query();
   // mlx5dv_modify_qp_udp_sport(3). 0; EINVAL (port 0); EOPNOTSUPP (as
   // transport::QueuePair); EADDRINUSE, EACCES.
@@ -145,6 +149,10 @@ class QueuePair final : public transport::EventSink {
     // All of them or none.
     int SendAll(std::span<const transport::SendRequest> requests);
     int Receive(const transport::ReceiveRequest& request);
+    // After a failure of Send: the check that refused it; empty: not known.
+    std::string WhySendRefused(const transport::SendRequest& request) const {
+      return qp_.transport_->WhySendRefused(request);
+    }
 
    private:
     int SendComplete(const transport::SendRequest& request);
@@ -162,6 +170,7 @@ class QueuePair final : public transport::EventSink {
 
   // --- transport::EventSink; called with the lane's lock held.
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
+  void OnRareEvent(const transport::RareEvent& event) override;
 
  private:
   // Members that only datagrams, raw packets and XRC targets need.

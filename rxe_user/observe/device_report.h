@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rxe_user/engine/lane_counters.h"
+#include "rxe_user/observe/recorder.h"
 #include "rxe_user/ports/port_counters.h"
 #include "transport/base/counters.h"
 #include "transport/base/qp_report.h"
@@ -25,11 +26,14 @@ struct LaneReport {
   std::vector<transport::QpReport> queue_pairs;
   // Queue pairs that are in the totals but not listed.
   size_t left_out = 0;
+  std::vector<RecordedEvent> events;  // oldest first
+  uint64_t events_lost = 0;
 };
 
 struct DeviceReport {
-  std::string name;    // "rxeu0"
-  std::string netdev;  // "eth0"
+  std::string name;         // "rxeu0"
+  std::string netdev;       // "eth0"
+  transport::Time now = 0;  // Lane::Now()
   std::vector<LaneReport> lanes;
 };
 

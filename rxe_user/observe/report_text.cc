@@ -8,7 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/random.h"
+#include "rxe_user/observe/refusals.h"
 #include "transport/qp/qp_type.h"
+#include "transport/qp/state_table.h"
 
 namespace rxe_user {
 namespace {
@@ -21,26 +23,6 @@ constexpr size_t kMinBytes = 8;
 constexpr size_t kShortReport = 1000;
 
 bool IsPlain(char c) { return c > ' ' && c < 0x7f && c != '"'; }
-
-const char* StateName(transport::QpState state) {
-  switch (state) {
-    case transport::QpState::kReset:
-      return "RESET";
-    case transport::QpState::kInit:
-      return "INIT";
-    case transport::QpState::kRtr:
-      return "RTR";
-    case transport::QpState::kRts:
-      return "RTS";
-    case transport::QpState::kSqd:
-      return "SQD";
-    case transport::QpState::kSqe:
-      return "SQE";
-    case transport::QpState::kErr:
-      return "ERR";
-  }
-  return "UNKNOWN";
-}
 
 class Writer {
  public:
@@ -91,12 +73,74 @@ void WriteProcess(Writer* out) {
   out->End();
 }
 
+const char* NameOf(transport::WaitsFor what) {
+  switch (what) {
+    case transport::WaitsFor::kNothing:
+      return "nothing";
+    case transport::WaitsFor::kAck:
+      return "ack";
+    case transport::WaitsFor::kRnr:
+      return "rnr_timer";
+    case transport::WaitsFor::kCredits:
+      return "credits";
+    case transport::WaitsFor::kWindow:
+      return "window";
+    case transport::WaitsFor::kResume:
+      return "resume";
+  }
+  return "";
+}
+
+void WriteRefusals(Writer* out) {
+  for (const Refusal& refusal : Refusals()) {
+    std::string check = refusal.check;
+    std::replace(check.begin(), check.end(), ' ', '_');
+    out->Begin("refusal");
+    out->Word("call", refusal.call);
+    out->Number("errno", static_cast<uint64_t>(refusal.error));
+    out->Word("check", check);
+    out->Number("time_ns", static_cast<uint64_t>(refusal.time));
+    out->Number("count", refusal.count);
+    out->End();
+  }
+}
+
+// `prefix`: "send_cq_" or "recv_cq_".
+void WriteCq(const std::string& prefix, const transport::CqReport& cq,
+             Writer* out) {
+  if (cq.id == 0) return;
+  out->Number(prefix + "id", cq.id);
+  out->Number(prefix + "capacity", cq.capacity);
+  out->Number(prefix + "unpolled", cq.unpolled);
+  if (cq.unpolled > 0) {
+    out->Number(prefix + "oldest_ns", static_cast<uint64_t>(cq.oldest));
+  }
+  out->Number(prefix + "channel", cq.has_channel ? 1 : 0);
+  out->Number(prefix + "armed", cq.armed ? 1 : 0);
+  out->Number(prefix + "overrun", cq.overrun ? 1 : 0);
+}
+
+void WriteEvent(size_t lane, const RecordedEvent& recorded, Writer* out) {
+  const transport::RareEvent& event = recorded.event;
+  out->Begin("event");
+  out->Number("lane", lane);
+  out->Number("qpn", event.qpn);
+  out->Word("kind", transport::TextOf(event.kind).name);
+  out->Number("reason", static_cast<uint64_t>(event.reason));
+  out->Number("value", event.value);
+  out->Number("psn", event.psn);
+  out->Number("time_ns", static_cast<uint64_t>(event.time));
+  out->Number("last_ns", static_cast<uint64_t>(recorded.last));
+  out->Number("count", recorded.count);
+  out->End();
+}
+
 void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
   out->Begin("queue_pair");
   out->Number("lane", lane);
   out->Number("qpn", qp.qpn);
   out->Word("type", transport::TraitsOf(qp.type).name);
-  out->Word("state", StateName(qp.state));
+  out->Word("state", transport::NameOf(qp.state));
   if (qp.path_mtu != 0 && !qp.destination.is_unspecified()) {
     out->Number("peer_qpn", qp.dest_qpn);
     out->Word("address", qp.source.ToString());
@@ -113,6 +157,25 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
   out->Number("expected_psn", qp.expected_psn);
   out->Number("send_queued", qp.send_queued);
   out->Number("recv_queued", qp.recv_queued);
+  out->Number("uses_srq", qp.uses_srq ? 1 : 0);
+  out->Number("first_error", static_cast<uint64_t>(qp.first_error));
+  if (qp.send_queued > 0) {
+    out->Number("wr_id", qp.wr_id);
+    out->Number("opcode", static_cast<uint64_t>(qp.opcode));
+    out->Word("waits_for", NameOf(qp.waits_for));
+    if (qp.waits_since > 0) {
+      out->Number("waits_since_ns", static_cast<uint64_t>(qp.waits_since));
+    }
+    if (qp.waits_until > 0) {
+      out->Number("waits_until_ns", static_cast<uint64_t>(qp.waits_until));
+    }
+  }
+  out->Number("timeout", qp.timeout);
+  out->Number("retry_cnt", qp.retry_cnt);
+  out->Number("rnr_retry", qp.rnr_retry);
+  out->Number("min_rnr_timer", qp.min_rnr_timer);
+  WriteCq("send_cq_", qp.send_cq, out);
+  WriteCq("recv_cq_", qp.recv_cq, out);
   out->End(CountersOf(qp));
 }
 
@@ -203,16 +266,22 @@ std::string ReportText(const DeviceReport& device) {
   out.Word("netdev", device.netdev);
   out.Number("queue_pair_count", queue_pairs);
   out.Number("queue_pairs_left_out", left_out);
+  out.Number("now_ns", static_cast<uint64_t>(device.now));
   out.End(CountersOf(device));
+  WriteRefusals(&out);
   for (size_t i = 0; i < device.lanes.size(); ++i) {
     out.Begin("lane");
     out.Number("index", i);
     out.Number("slot", device.lanes[i].slot);
     out.Number("queue_pair_count",
                device.lanes[i].queue_pairs.size() + device.lanes[i].left_out);
+    out.Number("events_lost", device.lanes[i].events_lost);
     out.End(CountersOf(device.lanes[i]));
     for (const transport::QpReport& qp : device.lanes[i].queue_pairs) {
       WriteQueuePair(i, qp, &out);
+    }
+    for (const RecordedEvent& event : device.lanes[i].events) {
+      WriteEvent(i, event, &out);
     }
   }
   out.Begin(kEnd);

@@ -4,15 +4,18 @@
 //   rxe_user-stat 2                          the version of this format
 //   process pid=12 instance=7 command="ib_write_bw"
 //   device name="rxeu0" ... | sent_pkts=5 ...   counters follow the bar
+//   refusal call="ibv_modify_qp" errno=22 ...  of the process
 //   lane index=0 | ...                       of the device above
 //   queue_pair lane=0 qpn=65553 ... | ...
+//   event lane=0 qpn=65553 kind="ack_timeout" ...  the flight recorder's
 //   end
 //
 // The report of an RDMA CM has, instead of devices,
 //
 //   connection_manager connections=3 | cm_tx_msgs_req=5 ...
 //
-// A value is a number or a quoted word without blanks and quotes.
+// A value is a number or a quoted word without blanks and quotes. Times ("_ns")
+// are of CLOCK_MONOTONIC; the device's now_ns is the time of the report.
 #ifndef RXE_USER_OBSERVE_REPORT_TEXT_H_
 #define RXE_USER_OBSERVE_REPORT_TEXT_H_
 

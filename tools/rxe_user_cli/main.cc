@@ -4,9 +4,11 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
+#include "tools/rxe_user_cli/explain.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/stat.h"
@@ -43,9 +45,8 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--capture FILE] [--sockets] [--mlx5] [--no-view] "
-    "[--]\n"
-    "                    COMMAND [ARGS...]\n"
+    "usage: rxe-user run [--explain] [--capture FILE] [--sockets] [--mlx5]\n"
+    "                    [--no-view] [--] COMMAND [ARGS...]\n"
     "\n"
     "Runs an unmodified RDMA program on our device: puts our libraries first\n"
     "in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit\n"
@@ -58,6 +59,10 @@ constexpr char kRunHelp[] =
     "through a library in LD_PRELOAD; and in rdma(8), because ours is first "
     "in\n"
     "PATH. --no-view: they see the system's devices instead.\n"
+    "\n"
+    "--explain: explains on stderr the first error of each queue pair, and "
+    "each\n"
+    "call that is refused. Silent when nothing goes wrong.\n"
     "\n"
     "--capture FILE: writes their RoCEv2 packets to FILE, for rxe-user "
     "decode,\n"
@@ -79,6 +84,8 @@ int RunCommand(char** argv) {
   for (; argv[0] != nullptr; ++argv) {
     if (std::strcmp(argv[0], "--no-view") == 0) {
       options.view = false;
+    } else if (std::strcmp(argv[0], "--explain") == 0) {
+      options.explain = true;
     } else if (std::strcmp(argv[0], "--sockets") == 0) {
       options.sockets = true;
     } else if (std::strcmp(argv[0], "--mlx5") == 0) {
@@ -204,6 +211,22 @@ int main(int argc, char** argv) {
           ->type_name("[SECONDS]")
           ->check(CLI::Range(0.01, 86400.0));
 
+  std::vector<std::string> explain_words;
+  CLI::App* explain = app.add_subcommand(
+      "explain",
+      "Explain a status, or what happened to a process's queue pairs");
+  explain
+      ->add_option("WORDS", explain_words,
+                   "status NUMBER [vendor_err NUMBER], or PID [QPN]")
+      ->required();
+  explain->footer(
+      "explain status 12 vendor_err 129: what the numbers of a completion "
+      "mean,\n"
+      "also those of mlx5.\n"
+      "explain PID [QPN]: the first cause of each failure, what is "
+      "outstanding\n"
+      "and what it waits for.");
+
   rxe_user_cli::ViewOptions view_options;
   CLI::App* view = app.add_subcommand(
       "view",
@@ -255,6 +278,14 @@ int main(int argc, char** argv) {
       stat_options.watch = 1;
     }
     return rxe_user_cli::RunStat(stat_options, stdout, stderr);
+  }
+  if (explain->parsed()) {
+    rxe_user_cli::ExplainOptions explain_options;
+    std::string why;
+    if (!rxe_user_cli::ParseExplain(explain_words, &explain_options, &why)) {
+      return WrongUse("explain: " + why, "explain");
+    }
+    return rxe_user_cli::RunExplain(explain_options, stdout, stderr);
   }
   if (view->parsed()) {
     return rxe_user_cli::RunView(view_options, stdout, stderr);

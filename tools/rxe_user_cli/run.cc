@@ -253,6 +253,10 @@ int Run(char** argv, const RunOptions& options) {
   if (!options.capture.empty() && !SetCapture(options.capture)) {
     return kExitOurFailure;
   }
+  if (options.explain && setenv("RXE_USER_EXPLAIN", "1", 1) != 0) {
+    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
+    return kExitOurFailure;
+  }
   // A program of musl would load our libraries and fail.
   const bool ready = IsOfMusl(file) ? CleanEnvironment(folder)
                                     : SetUpEnvironment(folder, options);

@@ -18,6 +18,7 @@ struct RunOptions {
   bool view = true;
   bool sockets = false;  // carry TCP over RDMA (librspreload.so)
   bool mlx5 = false;     // every device looks like mlx5 (docs/mlx5dv.md)
+  bool explain = false;  // explain failures (RXE_USER_EXPLAIN)
   std::string capture;   // capture packets here (SetCapture); empty: no
 };
 

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "absl/container/inlined_vector.h"
+#include "transport/base/reason.h"
 #include "transport/base/types.h"
 #include "wire/icrc.h"
 
@@ -28,11 +29,35 @@ using SpanList = absl::InlinedVector<Span, 4>;
 
 enum class MemoryStatus : uint8_t {
   kOk,
-  kBadKey,      // no such key, or a different protection domain
+  kBadKey,       // no such key
+  kWrongDomain,  // of another protection domain
+  // Of a window that is not bound, or is bound to another queue pair, or is
+  // used as L_Key.
+  kWrongWindow,
   kOutOfRange,  // [va, va + length) is not inside the region
   kNoRight,     // the region does not grant `access`
   kFault,       // registered, but the pages are gone (unmapped, protected)
 };
+
+// Why a work request fails for `status`, which is not kOk: of its own buffers,
+// of a bind or an invalidate, or of the peer's request.
+constexpr Reason ReasonAfter(Reason first, MemoryStatus status) {
+  return static_cast<Reason>(static_cast<int>(first) +
+                             static_cast<int>(status) -
+                             static_cast<int>(MemoryStatus::kBadKey));
+}
+constexpr Reason LocalReason(MemoryStatus status) {
+  return ReasonAfter(Reason::kLocalKey, status);
+}
+constexpr Reason BindReason(MemoryStatus status) {
+  return ReasonAfter(Reason::kBindKey, status);
+}
+constexpr Reason RemoteReason(MemoryStatus status) {
+  return ReasonAfter(Reason::kRemoteKey, status);
+}
+static_assert(LocalReason(MemoryStatus::kFault) == Reason::kLocalFault &&
+              BindReason(MemoryStatus::kNoRight) == Reason::kBindRight &&
+              RemoteReason(MemoryStatus::kFault) == Reason::kRemoteFault);
 
 // One use of a key. Key checks happen on every use (docs/design/memory.md).
 struct MemoryAccess {

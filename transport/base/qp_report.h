@@ -5,10 +5,22 @@
 #include <cstdint>
 
 #include "transport/base/counters.h"
+#include "transport/base/reason.h"
 #include "transport/base/types.h"
+#include "transport/base/work.h"
 #include "wire/address.h"
 
 namespace transport {
+
+// What the oldest send work request waits for.
+enum class WaitsFor : uint8_t {
+  kNothing,
+  kAck,      // an acknowledgement, or a response
+  kRnr,      // the peer's RNR timer: it had no receive posted
+  kCredits,  // end-to-end credits: the peer has no receive posted
+  kWindow,   // the path, or its turn
+  kResume,   // the program has moved the queue pair to SQD
+};
 
 struct QpReport {
   uint32_t qpn = 0;
@@ -30,6 +42,24 @@ struct QpReport {
   // Responder.
   uint32_t expected_psn = 0;
   uint32_t recv_queued = 0;  // receives posted; 0 with an SRQ
+  bool uses_srq = false;
+
+  // Why the queue pair failed first; kNone: it has not.
+  Reason first_error = Reason::kNone;
+  // The oldest send work request, if there is one.
+  uint64_t wr_id = 0;
+  SendOpcode opcode = SendOpcode::kSend;
+  WaitsFor waits_for = WaitsFor::kNothing;
+  Time waits_since = 0;  // the last progress, or when it was sent; 0: unknown
+  Time waits_until = 0;  // kRnr: the end of the timer
+  // As modified.
+  uint8_t timeout = 0;
+  uint8_t retry_cnt = 0;
+  uint8_t rnr_retry = 0;
+  uint8_t min_rnr_timer = 0;
+
+  CqReport send_cq;
+  CqReport recv_cq;
 
   // The path, shared by all queue pairs to the destination.
   uint64_t window = 0;     // bytes

@@ -12,6 +12,8 @@
 
 #include "transport/base/memory.h"
 #include "transport/base/outstanding.h"
+#include "transport/base/rare_event.h"
+#include "transport/base/reason.h"
 #include "transport/base/types.h"
 
 namespace transport {
@@ -139,10 +141,24 @@ class ReceiveSource {
   virtual QueueSlot TakenSlot() { return {}; }
 };
 
+// How a work request ends.
+struct WcResult {
+  // Success. A failure names its reason.
+  constexpr WcResult() = default;
+  constexpr WcResult(WcStatus status, Reason reason)
+      : status(status), reason(reason) {}
+
+  constexpr bool ok() const { return status == WcStatus::kSuccess; }
+
+  WcStatus status = WcStatus::kSuccess;
+  Reason reason = Reason::kNone;
+};
+
 // struct ibv_wc. Fields that status or opcode leave undefined are zero.
 struct Completion {
   uint64_t wr_id = 0;
   WcStatus status = WcStatus::kSuccess;
+  Reason reason = Reason::kNone;  // vendor_err
   WcOpcode opcode = WcOpcode::kSend;
   uint32_t byte_len = 0;
   uint32_t flags = 0;  // WcFlag
@@ -157,6 +173,17 @@ struct Completion {
   QueueSlot slot;             // freed when this completion is polled or dropped
 };
 
+// Snapshot of a completion queue, for reports.
+struct CqReport {
+  uint64_t id = 0;  // tells apart the completion queues of a process; 0: none
+  uint32_t capacity = 0;
+  uint32_t unpolled = 0;  // completions
+  Time oldest = 0;        // when the oldest of these was added
+  bool has_channel = false;
+  bool armed = false;  // an event was requested, and not raised yet
+  bool overrun = false;
+};
+
 // The transport's view of a completion queue.
 class CompletionSink {
  public:
@@ -167,6 +194,7 @@ class CompletionSink {
   // the CQ error, and the queue pair must enter the error state without further
   // completions (IBA vol. 1, 10.8.3.1).
   virtual bool Push(const Completion& completion) = 0;
+  virtual CqReport Report() { return {}; }
 };
 
 // Asynchronous events of a queue pair (IBV_EVENT_*).
@@ -185,6 +213,7 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual void OnQpEvent(QueuePair& qp, QpEvent event) = 0;
+  virtual void OnRareEvent(const RareEvent& /*event*/) {}
 };
 
 }  // namespace transport

@@ -47,10 +47,14 @@ void MessageReceiver::ForgetSrq(const ReceiveSource* srq) {
 
 ReceiveOutcome MessageReceiver::Receive(const wire::PacketView& packet,
                                         RequestKind kind, Time now) {
-  if (!IsNext(packet, kind) ||
-      !LengthIsValid(packet, kind, core_.attributes.path_mtu) ||
-      !IsPermitted(kind, core_.attributes.access_flags)) {
-    return kInvalidRequest;
+  if (!IsNext(packet, kind)) {
+    return Refuse(kInvalidRequest, Reason::kRequestOutOfSequence);
+  }
+  if (!LengthIsValid(packet, kind, core_.attributes.path_mtu)) {
+    return Refuse(kInvalidRequest, Reason::kRequestLength);
+  }
+  if (!IsPermitted(kind, core_.attributes.access_flags)) {
+    return Refuse(kInvalidRequest, Reason::kRequestNotPermitted);
   }
   return kind == RequestKind::kSend ? ReceiveSend(packet, now)
                                     : ReceiveWrite(packet, now);
@@ -74,12 +78,13 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     completion.imm_be_or_rkey = packet.imm_be();
   } else if (info.Has(wire::kIeth)) {
     const uint32_t rkey = packet.invalidate_rkey();
-    if (core_.config.memory->Invalidate({.rkey = rkey,
+    const MemoryStatus status =
+        core_.config.memory->Invalidate({.rkey = rkey,
                                          .pd = core_.config.pd,
                                          .qpn = core_.config.qpn,
-                                         .remote = true}) !=
-        MemoryStatus::kOk) {
-      return kNotInvalidated;
+                                         .remote = true});
+    if (status != MemoryStatus::kOk) {
+      return Refuse(kNotInvalidated, BindReason(status));
     }
     completion.flags = kWcWithInvalidate;
     completion.imm_be_or_rkey = rkey;
@@ -112,7 +117,9 @@ ReceiveOutcome MessageReceiver::ReceiveWhole(std::span<const uint8_t> header,
   if (!TakeReceive()) return kNoReceive;
   progress_.received = 0;
   // A message that does not fit is not placed at all.
-  if (header.size() + payload.size() > capacity_) return kReceiveTooShort;
+  if (header.size() + payload.size() > capacity_) {
+    return Refuse(kReceiveTooShort, Reason::kReceiveTooShort);
+  }
   ReceiveOutcome placed = PlaceInReceive(header, false);
   if (placed == kPlaced) placed = PlaceInReceive(payload, true);
   if (placed != kPlaced) return placed;
@@ -129,7 +136,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   const uint64_t after = before + payload.size();
   if (reth.length > wire::kMaxMessage ||
       (info.ends_message ? after != reth.length : after >= reth.length)) {
-    return kInvalidRequest;
+    return Refuse(kInvalidRequest, Reason::kRequestLength);
   }
   // Checks the whole range at the first packet, and each packet's part when it
   // is written: the region may be deregistered in between.
@@ -143,16 +150,23 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
       .length = info.starts_message ? uint64_t{reth.length} : payload.size()};
   const bool immediate = info.Has(wire::kImmDt);
   SpanList spans;
-  if (access.length > 0 &&
-      core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
+  const MemoryStatus status =
+      access.length > 0 ? core_.config.memory->Translate(access, &spans)
+                        : MemoryStatus::kOk;
+  if (status != MemoryStatus::kOk) {
     // The immediate data's receive reports the error (11.6.2).
-    return immediate && TakeReceive() ? kAccessFailed : kAccessDenied;
+    return Refuse(immediate && TakeReceive() ? kAccessFailed : kAccessDenied,
+                  RemoteReason(status));
   }
   if (immediate && !TakeReceive()) return kNoReceive;
   const bool more = !info.ends_message;
   const size_t left = CopyIn(spans, payload, more);
-  if (left != 0 && !CopyRest(access, payload, left, more)) {
-    return immediate ? kAccessFailed : kAccessDenied;
+  if (left != 0) {
+    const MemoryStatus rest = CopyRest(access, payload, left, more);
+    if (rest != MemoryStatus::kOk) {
+      return Refuse(immediate ? kAccessFailed : kAccessDenied,
+                    RemoteReason(rest));
+    }
   }
   target_ = reth;
   progress_.received = after;
@@ -192,7 +206,9 @@ bool MessageReceiver::TakeReceive() {
 ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                                bool ends) {
   const uint64_t after = progress_.received + payload.size();
-  if (after > capacity_) return kReceiveTooShort;
+  if (after > capacity_) {
+    return Refuse(kReceiveTooShort, Reason::kReceiveTooShort);
+  }
   progress_.received = after;
   while (!payload.empty()) {
     const Sge& sge = receive_.sges[progress_.sge];
@@ -207,14 +223,15 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
                                    .va = sge.addr + progress_.sge_offset,
                                    .length = bytes};
       SpanList spans;
-      if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
-        return kReceiveNotWritable;
+      MemoryStatus status = core_.config.memory->Translate(access, &spans);
+      if (status == MemoryStatus::kOk) {
+        const std::span<const uint8_t> part = payload.first(bytes);
+        const bool more = !ends && bytes < sge.length - progress_.sge_offset;
+        const size_t left = CopyIn(spans, part, more);
+        if (left != 0) status = CopyRest(access, part, left, more);
       }
-      const std::span<const uint8_t> part = payload.first(bytes);
-      const bool more = !ends && bytes < sge.length - progress_.sge_offset;
-      const size_t left = CopyIn(spans, part, more);
-      if (left != 0 && !CopyRest(access, part, left, more)) {
-        return kReceiveNotWritable;
+      if (status != MemoryStatus::kOk) {
+        return Refuse(kReceiveNotWritable, LocalReason(status));
       }
       payload = payload.subspan(bytes);
       progress_.sge_offset += static_cast<uint32_t>(bytes);
@@ -241,20 +258,19 @@ size_t MessageReceiver::CopyIn(const SpanList& spans,
   return payload.size();
 }
 
-bool MessageReceiver::CopyRest(const MemoryAccess& access,
-                               std::span<const uint8_t> payload, size_t left,
-                               bool more) {
+MemoryStatus MessageReceiver::CopyRest(const MemoryAccess& access,
+                                       std::span<const uint8_t> payload,
+                                       size_t left, bool more) {
   MemoryAccess rest = access;
   while (left != 0 && left != kFault) {
     rest.va = access.va + (payload.size() - left);
     rest.length = left;
     SpanList spans;
-    if (core_.config.memory->Translate(rest, &spans) != MemoryStatus::kOk) {
-      return false;
-    }
+    const MemoryStatus status = core_.config.memory->Translate(rest, &spans);
+    if (status != MemoryStatus::kOk) return status;
     left = CopyIn(spans, payload.last(left), more);
   }
-  return left == 0;
+  return left == 0 ? MemoryStatus::kOk : MemoryStatus::kFault;
 }
 
 ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
@@ -269,13 +285,14 @@ ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
   core_.Count(CountedCompletion::kReceive, full.status == WcStatus::kSuccess,
               full.byte_len);
   if (Push(&full)) return kCompleted;
-  core_.Fail(QpEvent::kFatal);
+  core_.Fail(Reason::kCqOverrun, QpEvent::kFatal);
   return kCqLost;
 }
 
 void MessageReceiver::FailReceive(WcStatus status, Time now) {
   Completion completion;
   completion.status = status;
+  completion.reason = core_.refusal;
   completion.opcode = WcOpcode::kReceive;
   ++core_.counters.receive_errors;
   Complete(completion, now);
@@ -292,6 +309,7 @@ void MessageReceiver::PushFlushed(Time now) {
   Completion flushed;
   flushed.wr_id = receive_.wr_id;
   flushed.status = WcStatus::kFlushed;
+  flushed.reason = core_.first_error;
   flushed.opcode = WcOpcode::kReceive;
   flushed.qpn = core_.config.qpn;
   flushed.time = now;

@@ -74,7 +74,8 @@ class MessageReceiver {
   ReceiveOutcome ReceiveWhole(std::span<const uint8_t> header,
                               std::span<const uint8_t> payload,
                               Completion* completion, Time now);
-  // Completes the current receive with `status` and ends the message.
+  // Completes the current receive with `status`, for the reason that
+  // QpCore::refusal has, and ends the message.
   void FailReceive(WcStatus status, Time now);
   // Drops the current message. Its receive, if taken, goes to the next message.
   void Abandon() { progress_.kind = Progress::Kind::kNone; }
@@ -86,6 +87,11 @@ class MessageReceiver {
   void Reset();
 
  private:
+  // Returns `outcome`, whose reason is left in QpCore::refusal.
+  ReceiveOutcome Refuse(ReceiveOutcome outcome, Reason reason) {
+    core_.refusal = reason;
+    return outcome;
+  }
   bool IsNext(const wire::PacketView& packet, RequestKind kind) const;
   ReceiveOutcome ReceiveSend(const wire::PacketView& packet, Time now);
   ReceiveOutcome ReceiveWrite(const wire::PacketView& packet, Time now);
@@ -100,9 +106,8 @@ class MessageReceiver {
   size_t CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
                 bool more);
   // Copies what CopyIn has left of the payload; it may have been kFault.
-  // `access` is that of the whole payload. False: the memory is gone, or
-  // refused.
-  bool CopyRest(const MemoryAccess& access, std::span<const uint8_t> payload,
+  // `access` is that of the whole payload.
+  MemoryStatus CopyRest(const MemoryAccess& access, std::span<const uint8_t> payload,
                 size_t left, bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "transport/qp/qp_type.h"
+#include "wire/psn.h"
 
 namespace transport {
 
@@ -57,13 +58,31 @@ QpCore::QpCore(const QpConfig& config, wire::Transport transport)
       config.queue_memory);
 }
 
-void QpCore::Fail(std::optional<QpEvent> event) {
+void QpCore::Fail(Reason reason, std::optional<QpEvent> event) {
   if (failed) return;
   has_findings = failed = true;
   failure_event = event;
+  NoteFirstError(reason);
 }
 
-void QpCore::FailSends() { has_findings = sends_failed = true; }
+void QpCore::FailSends(Reason reason) {
+  has_findings = sends_failed = true;
+  NoteFirstError(reason);
+}
+
+void QpCore::Note(RareEventKind kind, Time now, uint64_t psn, uint32_t value) {
+  if (const auto counter = TextOf(kind).counter; counter != nullptr) {
+    ++(counters.*counter);
+  }
+  if (config.events == nullptr) return;
+  config.events->OnRareEvent(
+      {.time = now,
+       .qpn = config.qpn,
+       .kind = kind,
+       .reason = first_error,
+       .value = static_cast<uint16_t>(value),
+       .psn = static_cast<uint32_t>(psn) & wire::kPsnMask});
+}
 
 void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
@@ -124,15 +143,16 @@ bool QpCore::CountAttached(CountedCompletion what, bool success,
   return true;
 }
 
-void QpCore::CompleteSend(WcStatus status, Time now) {
+void QpCore::CompleteSend(WcResult result, Time now) {
   const SendWqe& wqe = send_queue.at(send_queue.head());
   const SendOperation& operation = wqe.operation();
-  const bool success = status == WcStatus::kSuccess;
+  const bool success = result.ok();
   const bool report =
       !success || config.signal_all || (wqe.flags & kSendSignaled) != 0;
   Completion completion;
   completion.wr_id = wqe.wr_id;
-  completion.status = status;
+  completion.status = result.status;
+  completion.reason = result.reason;
   completion.opcode = operation.wc_opcode;
   completion.qpn = config.qpn;
   completion.time = now;
@@ -142,8 +162,8 @@ void QpCore::CompleteSend(WcStatus status, Time now) {
                               ? wqe.length
                               : operation.response_bytes;
   } else {
-    ++(status == WcStatus::kFlushed ? counters.send_flushes
-                                    : counters.send_errors);
+    ++(result.status == WcStatus::kFlushed ? counters.send_flushes
+                                           : counters.send_errors);
   }
   const auto counted = CompletionOf(operation.counted_as);
   const bool told = counted && Count(*counted, success, wqe.length);

@@ -24,14 +24,21 @@ struct QpCore {
 
   // Reports a fatal error of a part: after the current call, the queue pair
   // enters ERR and raises `event`. The first call counts.
-  void Fail(std::optional<QpEvent> event = std::nullopt);
+  void Fail(Reason reason, std::optional<QpEvent> event = std::nullopt);
   // The same for an unreliable service: it enters SQE, which flushes its sends.
-  void FailSends();
+  void FailSends(Reason reason);
+  // Counts a rare event (rare_event.h) and passes it on.
+  [[gnu::cold]] void Note(RareEventKind kind, Time now, uint64_t psn = 0,
+                          uint32_t value = 0);
+  // The queue pair's first error, from which all flushed work requests follow.
+  void NoteFirstError(Reason reason) {
+    if (first_error == Reason::kNone) first_error = reason;
+  }
   // SQD: everything that was begun has completed.
   void NoteDrained();
   // Removes the oldest send work request and pushes its completion, unless it
   // succeeded and is unsignaled.
-  void CompleteSend(WcStatus status, Time now);
+  void CompleteSend(WcResult result, Time now);
 
   // Counts a completion with the counter attached for `what`. False if there is
   // none. `bytes`: message length, on success.
@@ -61,13 +68,16 @@ struct QpCore {
   const wire::Transport transport;     // transport bits of BTH opcodes
   // The send completion queue has overrun: no more completions.
   bool send_cq_lost = false;
+  Reason first_error = Reason::kNone;
+  // Why MessageReceiver did not take the last packet.
+  Reason refusal = Reason::kNone;
 
   // --- To be handled by the queue pair. `has_findings`: any of them is set.
   bool has_findings = false;
-  bool failed = false;
+  bool failed : 1 = false;
+  bool sends_failed : 1 = false;
+  bool sq_drained : 1 = false;  // raise kSqDrained
   std::optional<QpEvent> failure_event;
-  bool sends_failed = false;
-  bool sq_drained = false;  // raise kSqDrained
 
  private:
   MemoryStatus ConfigureMkey(const SendWqe& wqe);

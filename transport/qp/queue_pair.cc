@@ -20,6 +20,13 @@ QueuePair::QueuePair(Endpoint& endpoint, const QpConfig& config,
 
 QueuePair::~QueuePair() { endpoint_.Unregister(this, core_.counters); }
 
+void QueuePair::SetState(QpState to, Time now) {
+  const QpState from = std::exchange(core_.attributes.state, to);
+  if (from == to) return;
+  core_.Note(RareEventKind::kState, now, 0,
+             static_cast<uint32_t>(from) << 8 | static_cast<uint32_t>(to));
+}
+
 QpReport QueuePair::Report() const {
   const AddressVector& av = attributes().av;
   QpReport report;
@@ -36,6 +43,21 @@ QpReport QueuePair::Report() const {
   if (core_.receive_queue != nullptr) {
     report.recv_queued = core_.receive_queue->size();
   }
+  report.uses_srq = config().srq != nullptr;
+  report.first_error = core_.first_error;
+  if (!core_.send_queue.empty()) {
+    const SendWqe& oldest = core_.send_queue.at(core_.send_queue.head());
+    report.wr_id = oldest.wr_id;
+    report.opcode = oldest.opcode;
+    report.waits_for =
+        state() == QpState::kSqd ? WaitsFor::kResume : WaitsFor::kWindow;
+  }
+  report.timeout = attributes().timeout;
+  report.retry_cnt = attributes().retry_cnt;
+  report.rnr_retry = attributes().rnr_retry;
+  report.min_rnr_timer = attributes().min_rnr_timer;
+  if (config().send_cq != nullptr) report.send_cq = config().send_cq->Report();
+  if (config().recv_cq != nullptr) report.recv_cq = config().recv_cq->Report();
   if (core_.path != nullptr) {
     report.window = core_.path->window();
     report.paused = core_.path->held();
@@ -101,6 +123,37 @@ int QueuePair::CheckSend(const SendRequest& request) const {
   return core_.send_queue.Check(request);
 }
 
+std::string QueuePair::WhySendRefused(const SendRequest& request) const {
+  if (PostingSend(config().type, state()) == Posting::kRefused) {
+    return std::string("the queue pair is in ") + NameOf(state()) +
+           ", and cannot send in it";
+  }
+  if (!Offers(request.opcode)) {
+    return "opcode: not offered by this type of queue pair";
+  }
+  if (CheckRequest(request) != 0) {
+    return has_service_fields() ? "wr: an address or header is not valid"
+                                : "send_flags: IBV_SEND_IP_CSUM is not offered";
+  }
+  const QpCapacity& capacity = config().capacity;
+  if (request.sges.size() > capacity.max_send_sge) {
+    return "num_sge: more than max_send_sge";
+  }
+  size_t bytes = 0;
+  for (const Sge& sge : request.sges) bytes += sge.length;
+  if ((request.flags & kSendInline) != 0 && bytes > capacity.max_inline_data) {
+    return "IBV_SEND_INLINE: more bytes than max_inline_data";
+  }
+  if (core_.send_queue.Check(request) != 0) {
+    return "the work request's lengths are not valid for its opcode";
+  }
+  if (SendRoom() == 0) {
+    return "the send queue is full: max_send_wr work requests whose "
+           "completions were not polled yet";
+  }
+  return "";
+}
+
 int QueuePair::CheckRequest(const SendRequest& request) const {
   if (!Offers(request.opcode)) return EINVAL;
   if (has_service_fields()) return CheckServiceFields(request);
@@ -121,6 +174,7 @@ int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
 
 void QueuePair::OnCqError(Time now) {
   if (state() == QpState::kReset) return;
+  core_.NoteFirstError(Reason::kCqOverrun);
   EnterError(now, QpEvent::kFatal);
   endpoint_.Update(this, now);
 }
@@ -292,17 +346,20 @@ void QueuePair::OnTimer(Time now) {
 
 bool QueuePair::ActOnFindingsNow(Time now) {
   core_.has_findings = false;
-  const bool failed = std::exchange(core_.failed, false);
+  const bool failed = core_.failed;
+  core_.failed = false;
   if (failed) {
     EnterError(now, std::exchange(core_.failure_event, std::nullopt));
   }
-  const bool sends_failed = std::exchange(core_.sends_failed, false);
+  const bool sends_failed = core_.sends_failed;
+  core_.sends_failed = false;
   if (sends_failed && sends()) {
-    core_.attributes.state = QpState::kSqe;
+    SetState(QpState::kSqe, now);
     FlushSends(now);
   }
-  if (std::exchange(core_.sq_drained, false) &&
-      attributes().en_sqd_async_notify) {
+  const bool drained = core_.sq_drained;
+  core_.sq_drained = false;
+  if (drained && attributes().en_sqd_async_notify) {
     RaiseEvent(QpEvent::kSqDrained);
   }
   return failed || sends_failed;
@@ -310,7 +367,7 @@ bool QueuePair::ActOnFindingsNow(Time now) {
 
 void QueuePair::EnterError(Time now, std::optional<QpEvent> event) {
   if (state() == QpState::kErr) return;
-  core_.attributes.state = QpState::kErr;
+  SetState(QpState::kErr, now);
   cnp_due_ = false;
   OnError();
   FlushSends(now);
@@ -325,7 +382,9 @@ void QueuePair::RaiseEvent(QpEvent event) {
 void QueuePair::FlushSends(Time now) {
   if (flushing_sends_) return;  // posted by a sink during the flush
   flushing_sends_ = true;
-  while (!core_.send_queue.empty()) core_.CompleteSend(WcStatus::kFlushed, now);
+  while (!core_.send_queue.empty()) {
+    core_.CompleteSend({WcStatus::kFlushed, core_.first_error}, now);
+  }
   flushing_sends_ = false;
 }
 

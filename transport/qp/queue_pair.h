@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string>
 
 #include "transport/base/burst.h"
 #include "transport/base/counters.h"
@@ -51,6 +52,11 @@ class QueuePair : public EndpointQp {
   // on error. ERR flushes both queues; RESET empties them without completions
   // and clears all state.
   int Modify(const QpAttributes& attributes, uint32_t mask, Time now);
+  // After a failure of Modify or PostSend: the check that refused the call,
+  // found by making the checks again. Empty if none refuses it now.
+  std::string WhyModifyRefused(const QpAttributes& attributes,
+                               uint32_t mask) const;
+  std::string WhySendRefused(const SendRequest& request) const;
 
   // Sends from UDP source port `port` from now on (mlx5dv_modify_qp_udp_sport).
   // EOPNOTSUPP: there is no connection in RTS, or its peer is translated (NAT).
@@ -212,6 +218,7 @@ class QueuePair : public EndpointQp {
     received_data_ = false;
     core_.attributes.sq_draining = state() == QpState::kSqd && !Drained();
   }
+  void SetState(QpState to, Time now);
   // Flushes both queues and raises `event`, if any. No effect in ERR.
   void EnterError(Time now, std::optional<QpEvent> event = std::nullopt);
   void RaiseEvent(QpEvent event);
@@ -220,8 +227,11 @@ class QueuePair : public EndpointQp {
   void FlushReceives(Time now);
 
   // Steps of Modify (queue_pair_modify.cc).
-  int CheckValues(const QpAttributes& attributes, uint32_t mask,
-                  QpState to) const;
+  // The attribute (QpAttrMask) whose value is refused; 0: none.
+  uint32_t BadAttribute(const QpAttributes& attributes, uint32_t mask) const;
+  // Attributes may not change while requests are in flight (IBA vol. 1,
+  // 10.3.1.6).
+  bool ChangesInFlight(uint32_t mask, QpState to) const;
   void Assign(const QpAttributes& attributes, uint32_t mask);
   void LeavePath();
 

@@ -1,6 +1,7 @@
 // ibv_modify_qp(3): makes all checks, then all changes; without memory, no
 // change.
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <optional>
 
@@ -31,6 +32,37 @@ bool IsMtu(uint32_t bytes) {
   return false;
 }
 
+// The names of the attributes in `mask`, as in infiniband/verbs.h.
+std::string NamesOf(uint32_t mask) {
+  constexpr const char* kNames[] = {"STATE",
+                                    "CUR_STATE",
+                                    "EN_SQD_ASYNC_NOTIFY",
+                                    "ACCESS_FLAGS",
+                                    "PKEY_INDEX",
+                                    "PORT",
+                                    "QKEY",
+                                    "AV",
+                                    "PATH_MTU",
+                                    "TIMEOUT",
+                                    "RETRY_CNT",
+                                    "RNR_RETRY",
+                                    "RQ_PSN",
+                                    "MAX_QP_RD_ATOMIC",
+                                    "ALT_PATH",
+                                    "MIN_RNR_TIMER",
+                                    "SQ_PSN",
+                                    "MAX_DEST_RD_ATOMIC",
+                                    "PATH_MIG_STATE",
+                                    "CAP",
+                                    "DEST_QPN"};
+  std::string names;
+  for (size_t bit = 0; bit < std::size(kNames); ++bit) {
+    if ((mask >> bit & 1) == 0) continue;
+    names += std::string(names.empty() ? "" : ", ") + "IBV_QP_" + kNames[bit];
+  }
+  return names;
+}
+
 // RoCE needs a GID at both ends.
 bool IsUsable(const AddressVector& av) {
   return !av.source.is_unspecified() && !av.destination.is_unspecified() &&
@@ -40,34 +72,59 @@ bool IsUsable(const AddressVector& av) {
 
 }  // namespace
 
-int QueuePair::CheckValues(const QpAttributes& a, uint32_t mask,
-                           QpState to) const {
-  const auto bad = [mask](uint32_t bits, bool wrong) {
-    return (mask & bits) != 0 && wrong;
+uint32_t QueuePair::BadAttribute(const QpAttributes& a, uint32_t mask) const {
+  const struct {
+    uint32_t attribute;
+    bool wrong;
+  } values[] = {
+      {kQpCurState, a.current_state != state()},
+      {kQpPkeyIndex, a.pkey_index != kPkeyIndex},
+      {kQpPort, a.port_num != kPort},
+      {kQpAv, TraitsOf(config().type).av_is_peer && !IsUsable(a.av)},
+      {kQpPathMtu, !IsMtu(a.path_mtu)},
+      {kQpTimeout, a.timeout > kMaxTimeout},
+      {kQpRetryCnt, a.retry_cnt > kMaxRetry},
+      {kQpRnrRetry, a.rnr_retry > kMaxRetry},
+      {kQpMinRnrTimer, a.min_rnr_timer > kMaxRnrTimer},
+      {kQpDestQpn, a.dest_qpn > wire::kQpnMask},
+      {kQpAltPath, a.alt_av == nullptr || a.alt_port_num != kPort ||
+                       a.alt_timeout > kMaxTimeout ||
+                       a.alt_pkey_index != kPkeyIndex},
+      {kQpPathMigState, a.path_mig_state > kMaxPathMigState},
   };
-  if (bad(kQpCurState, a.current_state != state()) ||
-      bad(kQpPkeyIndex, a.pkey_index != kPkeyIndex) ||
-      bad(kQpPort, a.port_num != kPort) ||
-      bad(kQpAv, TraitsOf(config().type).av_is_peer && !IsUsable(a.av)) ||
-      bad(kQpPathMtu, !IsMtu(a.path_mtu)) ||
-      bad(kQpTimeout, a.timeout > kMaxTimeout) ||
-      bad(kQpRetryCnt, a.retry_cnt > kMaxRetry) ||
-      bad(kQpRnrRetry, a.rnr_retry > kMaxRetry) ||
-      bad(kQpMinRnrTimer, a.min_rnr_timer > kMaxRnrTimer) ||
-      bad(kQpDestQpn, a.dest_qpn > wire::kQpnMask) ||
-      bad(kQpAltPath, a.alt_av == nullptr || a.alt_port_num != kPort ||
-                          a.alt_timeout > kMaxTimeout ||
-                          a.alt_pkey_index != kPkeyIndex) ||
-      bad(kQpPathMigState, a.path_mig_state > kMaxPathMigState)) {
-    return EINVAL;
-  }
-  // Attributes may not change while requests are in flight (IBA vol. 1,
-  // 10.3.1.6).
-  if (state() == QpState::kSqd && to == QpState::kSqd &&
-      (mask & ~uint32_t{kQpState}) != 0 && !Drained()) {
-    return EINVAL;
+  for (const auto& value : values) {
+    if (value.wrong && (mask & value.attribute) != 0) return value.attribute;
   }
   return 0;
+}
+
+bool QueuePair::ChangesInFlight(uint32_t mask, QpState to) const {
+  return state() == QpState::kSqd && to == QpState::kSqd &&
+         (mask & ~uint32_t{kQpState}) != 0 && !Drained();
+}
+
+std::string QueuePair::WhyModifyRefused(const QpAttributes& a,
+                                        uint32_t mask) const {
+  const QpState from = state();
+  const QpState to = (mask & kQpState) ? a.state : from;
+  const std::string step = std::string(NameOf(from)) + " to " + NameOf(to);
+  const Transition transition = FindTransition(config().type, from, to);
+  if (!transition.allowed) return "IBV_QP_STATE: no transition from " + step;
+  const uint32_t given = mask & ~uint32_t{kQpState};
+  if (const uint32_t missing = transition.required & ~given; missing != 0) {
+    return NamesOf(missing) + ": missing, required from " + step;
+  }
+  const uint32_t known = transition.required | transition.optional;
+  if (const uint32_t extra = given & ~known; extra != 0) {
+    return NamesOf(extra) + ": not permitted from " + step;
+  }
+  if (const uint32_t bad = BadAttribute(a, mask); bad != 0) {
+    return NamesOf(bad) + ": the value is not valid";
+  }
+  if (ChangesInFlight(mask, to)) {
+    return NamesOf(given) + ": the send queue is not drained yet";
+  }
+  return "";
 }
 
 void QueuePair::Assign(const QpAttributes& a, uint32_t mask) {
@@ -103,13 +160,22 @@ int QueuePair::Modify(const QpAttributes& attributes, uint32_t mask, Time now) {
   if (const int error = CheckTransition(config().type, from, to, mask)) {
     return error;
   }
-  if (const int error = CheckValues(attributes, mask, to)) return error;
+  if (BadAttribute(attributes, mask) != 0 || ChangesInFlight(mask, to)) {
+    return EINVAL;
+  }
 
   const auto change = [&] {
     Assign(attributes, mask);
-    if (to == QpState::kErr) return EnterError(now);
-    if (to == QpState::kReset) return EnterReset();
-    core_.attributes.state = to;
+    if (to == QpState::kErr) {
+      core_.NoteFirstError(Reason::kModifiedToError);
+      return EnterError(now);
+    }
+    if (to == QpState::kReset) {
+      SetState(to, now);
+      return EnterReset();
+    }
+    SetState(to, now);
+    if (to == QpState::kRts) core_.first_error = Reason::kNone;  // from SQE
     if ((mask & kQpAv) != 0 && TraitsOf(config().type).av_is_peer) {
       JoinPath();
       if (from == QpState::kSqd) OnOtherPath();
@@ -151,6 +217,7 @@ void QueuePair::EnterReset() {
   core_.send_queue.Clear();
   OnReset();
   core_.send_cq_lost = false;
+  core_.first_error = core_.refusal = Reason::kNone;
   if (core_.receive_queue != nullptr) core_.receive_queue->Clear();
   receiver_.Reset();
   LeavePath();

@@ -1,6 +1,7 @@
 #include "transport/qp/state_table.h"
 
 #include <cerrno>
+#include <cstddef>
 
 #include "transport/qp/qp_type.h"
 
@@ -136,6 +137,12 @@ Transition FindTransition(QpType type, QpState from, QpState to) {
     }
   }
   return {};
+}
+
+const char* NameOf(QpState state) {
+  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS",
+                                    "SQD",   "SQE",  "ERR"};
+  return Exists(state) ? kNames[static_cast<size_t>(state)] : "UNKNOWN";
 }
 
 int CheckTransition(QpType type, QpState from, QpState to, uint32_t mask) {

@@ -40,6 +40,9 @@ extern const TransitionTable kXrcTargetTransitions;
 extern const TransitionTable kDciTransitions;
 extern const TransitionTable kDctTransitions;
 
+// "RESET", and so on; "UNKNOWN" for others.
+const char* NameOf(QpState state);
+
 // Unknown types allow no transition.
 Transition FindTransition(QpType type, QpState from, QpState to);
 

@@ -8,6 +8,12 @@
 #include "transport/raw/work_queue.h"
 
 namespace transport {
+namespace {
+
+constexpr WcResult kTooLong(WcStatus::kLocalLengthError,
+                            Reason::kMessageTooLong);
+
+}  // namespace
 
 // kNone: no RoCE packet matches this transport.
 RawPacketQueuePair::RawPacketQueuePair(Endpoint& endpoint,
@@ -70,7 +76,7 @@ void RawPacketQueuePair::SendQueued(Time now) {
     if (draining_) core().NoteDrained();
     if (!core().send_cq_lost) continue;
     StopSending();
-    core().Fail();
+    core().Fail(Reason::kCqOverrun);
   }
 }
 
@@ -80,23 +86,25 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendNext(Time now) {
   if (wqe.opcode == SendOpcode::kTso) return SendSegments(now);
   if (wqe.length < wire::kEthernetHeaderSize ||
       wqe.length > frames_.max_frame() + wire::kVlanTagSize) {
-    return FailSend(WcStatus::kLocalLengthError, now);
+    return FailSend(kTooLong, now);
   }
   uint8_t* const out = frames_.Reserve(wqe.length);
   if (out == nullptr) return Outcome::kBlocked;
-  if (!CopyData(index, 0, out, wqe.length)) {
-    return FailSend(WcStatus::kLocalProtectionError, now);
+  const MemoryStatus status = CopyData(index, 0, out, wqe.length);
+  if (status != MemoryStatus::kOk) {
+    return FailSend({WcStatus::kLocalProtectionError, LocalReason(status)},
+                    now);
   }
   wire::EthernetFrame frame;
   wire::ParseEthernet({out, wqe.length}, &frame);
   if (wqe.length > MaxFrame(frame)) {
-    return FailSend(WcStatus::kLocalLengthError, now);
+    return FailSend(kTooLong, now);
   }
   if ((wqe.flags & kSendIpChecksum) != 0) wire::FillChecksums(frame, out);
   frames_.Commit();
   core().counters.tx_packets += 1;
   core().counters.tx_bytes += wqe.length;
-  core().CompleteSend(WcStatus::kSuccess, now);
+  core().CompleteSend({}, now);
   return Outcome::kDone;
 }
 
@@ -110,11 +118,12 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
   wire::EthernetFrame frame;
   if (!wire::ParseEthernet(header, &frame) ||
       !wire::IsTcpHeader(frame, header)) {
-    return FailSend(WcStatus::kLocalQpOperationError, now);
+    return FailSend({WcStatus::kLocalQpOperationError, Reason::kBadTsoHeader},
+                    now);
   }
   const size_t segments = headers_.CountSegments(index, wqe.length);
   if (header.size() + std::min<size_t>(mss, wqe.length) > MaxFrame(frame)) {
-    return FailSend(WcStatus::kLocalLengthError, now);
+    return FailSend(kTooLong, now);
   }
   for (; segment_ < segments; ++segment_) {
     const size_t offset = segment_ * mss;
@@ -123,8 +132,11 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
     uint8_t* const out = frames_.Reserve(bytes);
     if (out == nullptr) return Outcome::kBlocked;
     std::memcpy(out, header.data(), header.size());
-    if (!CopyData(index, offset, out + header.size(), payload)) {
-      return FailSend(WcStatus::kLocalProtectionError, now);
+    const MemoryStatus status =
+        CopyData(index, offset, out + header.size(), payload);
+    if (status != MemoryStatus::kOk) {
+      return FailSend({WcStatus::kLocalProtectionError, LocalReason(status)},
+                      now);
     }
     wire::FinishTcpSegment(frame, {out, bytes}, static_cast<uint32_t>(offset),
                            static_cast<uint16_t>(segment_),
@@ -134,27 +146,27 @@ RawPacketQueuePair::Outcome RawPacketQueuePair::SendSegments(Time now) {
     core().counters.tx_bytes += bytes;
   }
   segment_ = 0;
-  core().CompleteSend(WcStatus::kSuccess, now);
+  core().CompleteSend({}, now);
   return Outcome::kDone;
 }
 
-bool RawPacketQueuePair::CopyData(uint64_t index, uint64_t offset, uint8_t* to,
-                                  size_t bytes) {
-  if (bytes == 0) return true;
+MemoryStatus RawPacketQueuePair::CopyData(uint64_t index, uint64_t offset,
+                                          uint8_t* to, size_t bytes) {
+  if (bytes == 0) return MemoryStatus::kOk;
   if ((core().send_queue.at(index).flags & kSendInline) != 0) {
     std::memcpy(to, core().send_queue.inline_data(index) + offset, bytes);
-    return true;
+    return MemoryStatus::kOk;
   }
   LocalBuffer buffer(*config().memory, config().pd, qpn(), kAccessLocalRead);
   buffer.Seek(core().send_queue.sges(index), offset);
-  return buffer.Read(to, bytes) == MemoryStatus::kOk;
+  return buffer.Read(to, bytes);
 }
 
-RawPacketQueuePair::Outcome RawPacketQueuePair::FailSend(WcStatus status,
+RawPacketQueuePair::Outcome RawPacketQueuePair::FailSend(WcResult result,
                                                          Time now) {
   StopSending();
-  core().CompleteSend(status, now);
-  core().FailSends();
+  core().CompleteSend(result, now);
+  core().FailSends(result.reason);
   return Outcome::kFailed;
 }
 
@@ -202,7 +214,9 @@ void RawPacketQueuePair::OnFrame(const ReceivedFrame& received, uint32_t tag,
     ++core().counters.dropped_state;
     return;
   }
-  if (!ReceiveFrame(received, tag, now, &core(), &receiver())) core().Fail();
+  if (!ReceiveFrame(received, tag, now, &core(), &receiver())) {
+    core().Fail(core().refusal);
+  }
   if (ActOnFindings(now)) endpoint().Update(this, now);
 }
 

@@ -76,9 +76,10 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   Outcome SendNext(Time now);
   Outcome SendSegments(Time now);
   size_t MaxFrame(const wire::EthernetFrame& frame) const;
-  Outcome FailSend(WcStatus status, Time now);
+  Outcome FailSend(WcResult result, Time now);
   // Copies `bytes` of the request's data from `offset` on.
-  bool CopyData(uint64_t index, uint64_t offset, uint8_t* to, size_t bytes);
+  MemoryStatus CopyData(uint64_t index, uint64_t offset, uint8_t* to,
+                        size_t bytes);
 
   const RawPacketConfig raw_;
   FrameSink& frames_;

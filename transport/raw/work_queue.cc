@@ -37,12 +37,14 @@ int WorkQueue::Modify(WqState to, Time now) {
     core_.receive_queue->Clear();
     receiver_.Reset();
     core_.failed = core_.has_findings = false;
+    core_.first_error = Reason::kNone;
     state_ = to;
     return 0;
   }
   if (to == WqState::kReady && state_ == WqState::kError) return EINVAL;
   if (to == WqState::kError && state_ != WqState::kError) {
     state_ = to;
+    core_.NoteFirstError(Reason::kModifiedToError);
     receiver_.Flush(now);
   }
   state_ = to;
@@ -57,10 +59,11 @@ int WorkQueue::Post(const ReceiveRequest& request, Time now) {
 }
 
 void WorkQueue::OnCqError(Time now) {
-  if (state_ != WqState::kError) Fail(now);
+  if (state_ != WqState::kError) Fail(Reason::kCqOverrun, now);
 }
 
-void WorkQueue::Fail(Time now) {
+void WorkQueue::Fail(Reason reason, Time now) {
+  core_.NoteFirstError(reason);
   state_ = WqState::kError;
   receiver_.Flush(now);
   told_();
@@ -71,7 +74,9 @@ void WorkQueue::OnFrame(const ReceivedFrame& received, uint32_t tag, Time now) {
     ++core_.counters.dropped_state;
     return;
   }
-  if (!ReceiveFrame(received, tag, now, &core_, &receiver_)) Fail(now);
+  if (!ReceiveFrame(received, tag, now, &core_, &receiver_)) {
+    Fail(core_.refusal, now);
+  }
 }
 
 }  // namespace transport

@@ -40,7 +40,7 @@ class WorkQueue {
   void OnFailure(std::function<void()> told) { told_ = std::move(told); }
 
  private:
-  void Fail(Time now);
+  void Fail(Reason reason, Time now);
 
   QpCore core_;
   MessageReceiver receiver_;

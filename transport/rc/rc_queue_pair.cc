@@ -32,6 +32,7 @@ void RcQueuePair::ReportService(QpReport* report) const {
   report->send_psn = requester_.send_psn();
   report->unacked_psn = requester_.unacked_psn();
   report->expected_psn = responder_.expected_psn();
+  requester_.Report(report);
 }
 
 bool RcQueuePair::OnRequest(const Received& received, Time now) {

@@ -73,10 +73,11 @@ void Requester::OnTimer(Time now) {
   RunLocalWork(now);
 }
 
-void Requester::Fail(WcStatus status, Time now) {
+void Requester::Fail(WcResult result, Time now) {
   phase_.running = false;
-  core_.CompleteSend(status, now);
-  core_.Fail();
+  core_.NoteFirstError(result.reason);
+  core_.CompleteSend(result, now);
+  core_.Fail(result.reason);
 }
 
 void Requester::RunLocalWork(Time now) {
@@ -90,16 +91,16 @@ void Requester::RunLocalWorkOnce(Time now) {
   while (phase_.running) {
     if (core_.send_cq_lost) {
       phase_.running = false;
-      core_.Fail();
+      core_.Fail(Reason::kCqOverrun);
       return;
     }
     const uint64_t head = queue().head();
     if (failures_.nak_seq != kNoSequence && snd_.una == failures_.nak_seq) {
-      Fail(failures_.nak_status, now);
+      Fail(failures_.nak_result, now);
       return;
     }
     if (failures_.local_index == head && failures_.is_local()) {
-      Fail(failures_.local_status, now);
+      Fail(failures_.local_result, now);
       return;
     }
     if (phase_.draining || queue().empty()) break;
@@ -107,16 +108,32 @@ void Requester::RunLocalWorkOnce(Time now) {
     if (wqe.operation().kind != SendKind::kLocal) break;
     // It has waited to be the oldest, and nothing after it has begun.
     assert(head == snd_.begun);
-    if (core_.ExecuteLocal(wqe) != MemoryStatus::kOk) {
-      Fail(WcStatus::kMwBindError, now);
+    const MemoryStatus status = core_.ExecuteLocal(wqe);
+    if (status != MemoryStatus::kOk) {
+      Fail({WcStatus::kMwBindError, BindReason(status)}, now);
       return;
     }
     snd_.begun = snd_.nxt_index = head + 1;
-    core_.CompleteSend(WcStatus::kSuccess, now);
+    core_.CompleteSend({}, now);
   }
   if (phase_.running && drained() && !phase_.drain_reported) {
     phase_.drain_reported = true;
     core_.NoteDrained();
+  }
+}
+
+void Requester::Report(QpReport* report) const {
+  if (!phase_.running || queue().empty()) return;
+  if (rnr_until_ != kNever) {
+    report->waits_for = WaitsFor::kRnr;
+    report->waits_until = rnr_until_;
+  } else if (snd_.outstanding()) {
+    report->waits_for = WaitsFor::kAck;
+    if (loss_.since() != kNever) report->waits_since = loss_.since();
+  } else if (const SendWqe& wqe = queue().at(queue().head());
+             wqe.operation().takes_receive &&
+             !HasCreditFor(wqe, queue().head() == snd_.begun)) {
+    report->waits_for = WaitsFor::kCredits;
   }
 }
 

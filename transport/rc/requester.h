@@ -82,6 +82,8 @@ class Requester {
   // PSN of the next new packet, and of the oldest that is not acknowledged.
   uint32_t send_psn() const { return snd_.PsnOf(snd_.max); }
   uint32_t unacked_psn() const { return snd_.PsnOf(snd_.una); }
+  // Adds what the oldest work request waits for.
+  void Report(QpReport* report) const;
   // A work request has been queued.
   void OnPosted(Time now) { RunLocalWork(now); }
 
@@ -156,18 +158,18 @@ class Requester {
     // Work request that failed here, or that is held (HoldAt).
     uint64_t local_index = kNoSequence;
     uint64_t nak_seq = kNoSequence;  // a NAK that ends the connection
-    WcStatus local_status = WcStatus::kSuccess;
-    WcStatus nak_status = WcStatus::kSuccess;
+    WcResult local_result;
+    WcResult nak_result;
 
-    bool is_local() const { return local_status != WcStatus::kSuccess; }
+    bool is_local() const { return local_result.status != WcStatus::kSuccess; }
   };
 
   // --- requester.cc
   // Forgets all that belongs to one connection.
   void Forget();
-  // Completes the oldest work request with `status`; the queue pair goes to
+  // Completes the oldest work request with `result`; the queue pair goes to
   // the error state. Callers return at once.
-  void Fail(WcStatus status, Time now);
+  void Fail(WcResult result, Time now);
   // What follows from a change of state, whatever event made it: local
   // operations whose turn has come, failures whose turn has come, SQD drained.
   void RunLocalWork(Time now);
@@ -205,7 +207,7 @@ class Requester {
   // `packets`: how many `item` was; `payload`: bytes of each.
   void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
   // Work request `index` cannot go on; it fails when those before it are done.
-  void FailLocally(uint64_t index, WcStatus status);
+  void FailLocally(uint64_t index, WcResult result);
 
   // --- requester_ack.cc
   bool TakeResponse(const wire::PacketView& packet, Time now);
@@ -225,8 +227,8 @@ class Requester {
   // The answer to a READ or an atomic that is outstanding.
   void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
   // Places it in the buffers of work request `index`, if it is what its number
-  // asks for: kSuccess, or how the work request is to end.
-  WcStatus Place(uint64_t index, const OutstandingReads::Entry& read,
+  // asks for: success, or how the work request is to end.
+  WcResult Place(uint64_t index, const OutstandingReads::Entry& read,
                  uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
                           wire::Operation operation) const;
@@ -270,7 +272,8 @@ class Requester {
   // A gap at una costs a retry, or not (LossDetector::OnGap). False: none is
   // left, the queue pair has failed.
   bool CountGap(Time now);
-  bool CountRetry(Time now);
+  // `reason`: why the queue pair fails if no retry is left.
+  bool CountRetry(Reason reason, Time now);
   void NoteLoss(Time now);  // LossDetector::IsNewFlight
   // Everything from una on is retransmitted.
   void Rewind();

@@ -7,17 +7,19 @@
 namespace transport {
 namespace {
 
-// The status of a work request whose NAK ends the connection; nothing for other
-// NAKs and for reserved codes.
-std::optional<WcStatus> FatalStatus(wire::NakCode code) {
+// How a work request ends whose NAK ends the connection; nothing for other NAKs
+// and for reserved codes.
+std::optional<WcResult> FatalResult(wire::NakCode code) {
   switch (code) {
     case wire::NakCode::kInvalidRequest:
     case wire::NakCode::kInvalidRd:
-      return WcStatus::kRemoteInvalidRequest;
+      return WcResult(WcStatus::kRemoteInvalidRequest,
+                      Reason::kNakInvalidRequest);
     case wire::NakCode::kRemoteAccess:
-      return WcStatus::kRemoteAccessError;
+      return WcResult(WcStatus::kRemoteAccessError, Reason::kNakAccess);
     case wire::NakCode::kRemoteOperational:
-      return WcStatus::kRemoteOperationalError;
+      return WcResult(WcStatus::kRemoteOperationalError,
+                      Reason::kNakOperational);
     case wire::NakCode::kPsnSequence:
       break;
   }
@@ -99,10 +101,11 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
 }
 
 void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
-  const std::optional<WcStatus> fatal = FatalStatus(code);
+  const std::optional<WcResult> fatal = FatalResult(code);
   if (!fatal && code != wire::NakCode::kPsnSequence) return;  // reserved
-  ++(fatal ? core_.counters.fatal_naks_received
-           : core_.counters.sequence_naks_received);
+  core_.Note(fatal ? RareEventKind::kFatalNakReceived
+                   : RareEventKind::kSequenceNakReceived,
+             now, snd_.PsnOf(seq), static_cast<uint32_t>(code));
   Acknowledge(seq, now);
   const bool answered = snd_.una == seq;
   if (!fatal) {
@@ -114,13 +117,13 @@ void Requester::OnNak(uint64_t seq, wire::NakCode code, Time now) {
     // the next probe ends the wait
     // (RequesterNakTest.FatalNakBeyondAReadThatWasNotAnswered).
     failures_.nak_seq = seq;
-    failures_.nak_status = *fatal;
+    failures_.nak_result = *fatal;
     OnGap(now);
   }
 }
 
 void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
-  ++core_.counters.rnr_naks_received;
+  core_.Note(RareEventKind::kRnrNakReceived, now, snd_.PsnOf(seq), timer);
   const uint64_t before = snd_.una;
   Acknowledge(seq, now);
   if (snd_.una < seq) {
@@ -130,8 +133,9 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
   // Nothing was sent since the last one, which was of the same packet.
   if (!snd_.outstanding() && snd_.una == before) return;
   if (!retries_.SpendRnr(core_.attributes.rnr_retry)) {
-    ++core_.counters.rnr_retries_exceeded;
-    Fail(WcStatus::kRnrRetryExceeded, now);
+    core_.Note(RareEventKind::kRnrRetriesExceeded, now, snd_.PsnOf(seq),
+               core_.attributes.rnr_retry);
+    Fail({WcStatus::kRnrRetryExceeded, Reason::kRnrRetriesExceeded}, now);
     return;
   }
   Rewind();
@@ -188,14 +192,14 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     // It had arrived before it failed here.
     if (head == failures_.local_index) {
       failures_.local_index = kNoSequence;
-      failures_.local_status = WcStatus::kSuccess;
+      failures_.local_result = {};
     }
     snd_.una = wqe.end();
     if (snd_.nxt_index <= head) {
       snd_.nxt = snd_.una;
       snd_.nxt_index = head + 1;
     }
-    core_.CompleteSend(WcStatus::kSuccess, now);
+    core_.CompleteSend({}, now);
   }
   snd_.una = to;
   if (snd_.nxt < snd_.una) snd_.nxt = snd_.una;  // in the oldest work request

@@ -36,24 +36,27 @@ void Requester::NoteLoss(Time now) {
   if (loss_.IsNewFlight(snd_.una, snd_.max)) path()->OnLoss(now);
 }
 
-bool Requester::CountRetry(Time now) {
+bool Requester::CountRetry(Reason reason, Time now) {
   if (retries_.Spend(core_.attributes.retry_cnt)) return true;
-  ++core_.counters.retries_exceeded;
-  Fail(failures_.nak_seq != kNoSequence ? failures_.nak_status
-                                        : WcStatus::kRetryExceeded,
+  core_.Note(RareEventKind::kRetriesExceeded, now, snd_.PsnOf(snd_.una),
+             core_.attributes.retry_cnt);
+  Fail(failures_.nak_seq != kNoSequence
+           ? failures_.nak_result
+           : WcResult(WcStatus::kRetryExceeded, reason),
        now);
   return false;
 }
 
 bool Requester::CountGap(Time now) {
   return !loss_.OnGap(*path(), snd_.una, core_.attributes.timeout != 0, now) ||
-         CountRetry(now);
+         CountRetry(Reason::kGapRepeated, now);
 }
 
 void Requester::OnGap(Time now) {
   if (!snd_.outstanding()) return;  // about to be retransmitted
   if (loss_.JustHandled(*path(), now)) return;
   if (!CountGap(now)) return;
+  core_.Note(RareEventKind::kRetransmission, now, snd_.PsnOf(snd_.una));
   NoteLoss(now);
   Rewind();
 }
@@ -62,6 +65,7 @@ void Requester::OnSequenceNak(Time now) {
   if (!snd_.outstanding()) return;
   if (loss_.GapIsKnown(snd_.una) && loss_.JustHandled(*path(), now)) return;
   if (!CountGap(now)) return;
+  core_.Note(RareEventKind::kRetransmission, now, snd_.PsnOf(snd_.una));
   NoteLoss(now);
   if (peer_.buffers() && snd_.nxt == snd_.max) {
     CountBuffered();

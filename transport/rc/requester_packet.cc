@@ -106,11 +106,13 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   SendWqe& wqe = queue().at(sent.index);
   const SendOperation& operation = wqe.operation();
   if (operation.takes_rd_atomic() && reads_.capacity() == 0) {
-    FailLocally(sent.index, WcStatus::kLocalQpOperationError);
+    FailLocally(sent.index,
+                {WcStatus::kLocalQpOperationError, Reason::kNoReadsAllowed});
     return SendResult::kFailed;
   }
   if (operation.kind == SendKind::kAtomic && wqe.length < kAtomicSize) {
-    FailLocally(sent.index, WcStatus::kLocalLengthError);
+    FailLocally(sent.index,
+                {WcStatus::kLocalLengthError, Reason::kAtomicTooShort});
     return SendResult::kFailed;
   }
   // One that has begun and sent nothing is no different from one that waits.
@@ -144,7 +146,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   if (status != MemoryStatus::kOk) {
     sent.count = packetizer->filled();
     if (sent.count > 0) NoteSent(now, sent, sent.count, payload);
-    FailLocally(sent.index, WcStatus::kLocalProtectionError);
+    FailLocally(sent.index,
+                {WcStatus::kLocalProtectionError, LocalReason(status)});
     return SendResult::kFailed;
   }
 
@@ -168,11 +171,11 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   return SendResult::kSent;
 }
 
-void Requester::FailLocally(uint64_t index, WcStatus status) {
+void Requester::FailLocally(uint64_t index, WcResult result) {
   plan_.Cancel();
   if (index >= failures_.local_index) return;
   failures_.local_index = index;
-  failures_.local_status = status;
+  failures_.local_result = result;
   // What is before it completes first; its last packet may not have asked for
   // an ACK, since more was to follow.
   const uint64_t first =

@@ -55,39 +55,40 @@ bool Requester::IsExpectedPosition(const OutstandingReads::Entry& read,
   return operation == wire::Operation::kReadResponseMiddle;
 }
 
-WcStatus Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
+WcResult Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
                           uint64_t seq, const wire::PacketView& packet) {
   const SendWqe& wqe = queue().at(index);
   const SendOperation& operation = wqe.operation();
   const bool atomic = operation.kind == SendKind::kAtomic;
+  constexpr WcResult kWrong(WcStatus::kBadResponse, Reason::kBadResponse);
   uint8_t result[kAtomicSize];  // host order, as the verbs want it
   const uint8_t* from = packet.payload().data();
   uint64_t offset = 0;
   uint64_t bytes = 0;
   if (packet.operation() == wire::Operation::kAtomicAcknowledge) {
-    if (!atomic || operation.response_bytes == 0) return WcStatus::kBadResponse;
+    if (!atomic || operation.response_bytes == 0) return kWrong;
     const uint64_t original = packet.atomic_ack().original;
     std::memcpy(result, &original, sizeof(result));
     from = result;
     bytes = sizeof(result);
   } else {
-    if (atomic && operation.response_bytes != 0) return WcStatus::kBadResponse;
+    if (atomic && operation.response_bytes != 0) return kWrong;
     if (operation.kind == SendKind::kRead) {
       offset = (seq - wqe.first) * snd_.mtu;
       bytes = std::min<uint64_t>(wqe.length - offset, snd_.mtu);
     }
     if (packet.payload().size() != bytes ||
         !IsExpectedPosition(read, seq, packet.operation())) {
-      return WcStatus::kBadResponse;
+      return kWrong;
     }
   }
-  if (bytes == 0) return WcStatus::kSuccess;
+  if (bytes == 0) return {};
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalWrite, bytes);
   target.Seek(queue().sges(index), offset);
-  return target.Write(from, bytes) == MemoryStatus::kOk
-             ? WcStatus::kSuccess
-             : WcStatus::kLocalProtectionError;
+  const MemoryStatus status = target.Write(from, bytes);
+  if (status == MemoryStatus::kOk) return {};
+  return {WcStatus::kLocalProtectionError, LocalReason(status)};
 }
 
 void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
@@ -100,13 +101,13 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
   }
   const bool ahead = snd_.una < seq;
   if (ahead && !AdmitAhead(seq, packet, now)) return;
-  const WcStatus status =
+  const WcResult result =
       ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
             : Place(queue().head(), reads_.front(), seq, packet);
-  if (status != WcStatus::kSuccess) {
+  if (!result.ok()) {
     // A response ahead of its turn never ends the work request. It is asked for
     // again when its turn comes.
-    ahead ? void(++core_.counters.dropped_response) : Fail(status, now);
+    ahead ? void(++core_.counters.dropped_response) : Fail(result, now);
   } else if (ahead || HasMissing()) {
     TakeAhead(seq, now);
   } else {

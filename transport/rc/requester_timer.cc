@@ -63,8 +63,12 @@ void Requester::OnSilence(Time now) {
 }
 
 void Requester::OnAckTimeout(Time now) {
-  ++core_.counters.timeouts;
-  if (!CountRetry(now)) return;
+  core_.Note(RareEventKind::kAckTimeout, now, snd_.PsnOf(snd_.una),
+             core_.attributes.retry_cnt);
+  const Reason reason = loss_.GapIsKnown(snd_.una) ? Reason::kNoProgress
+                        : snd_.una > 0             ? Reason::kPeerSilent
+                                                   : Reason::kNeverAnswered;
+  if (!CountRetry(reason, now)) return;
   flight_.FallSilent(path());
   OnSilence(now);
   Rewind();
@@ -72,10 +76,10 @@ void Requester::OnAckTimeout(Time now) {
 }
 
 void Requester::OnProbe(Time now) {
-  ++core_.counters.probes;
+  core_.Note(RareEventKind::kProbe, now, snd_.PsnOf(snd_.una));
   loss_.OnProbe(now);
   if (failures_.nak_seq != kNoSequence) {
-    Fail(failures_.nak_status, now);
+    Fail(failures_.nak_result, now);
     return;
   }
   flight_.FallSilent(path());
@@ -93,7 +97,7 @@ void Requester::OnProbe(Time now) {
 }
 
 void Requester::OnEarlyProbe(Time now) {
-  ++core_.counters.probes;
+  core_.Note(RareEventKind::kProbe, now, snd_.PsnOf(snd_.una));
   loss_.OnEarlyProbe(snd_.una, now);
   ResendProbe();
 }

@@ -142,13 +142,13 @@ class Responder {
   Outcome NotReady();
   // Answers the expected PSN with a NAK: the queue pair has failed, with
   // `event`, or with the receive in use, which completes with `status`.
-  Outcome Fail(wire::NakCode code, QpEvent event);
+  Outcome Fail(wire::NakCode code, Reason reason, QpEvent event);
   Outcome FailReceive(wire::NakCode code, WcStatus status, Time now);
   // Answers nothing: the message has come, and only what it was to invalidate
   // is not there (9.9.3, class J).
   Outcome FailSilently(WcStatus status, Time now);
-  Outcome Invalid();
-  Outcome AccessDenied();
+  Outcome Invalid(Reason reason);
+  Outcome AccessDenied(Reason reason);
 
   // --- responder_read.cc
   Outcome ExecuteRead(const wire::PacketView& packet);

@@ -27,7 +27,7 @@ Resource* Responder::NewResource() {
 
 Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   const wire::Reth reth = packet.reth();
-  if (reth.length > wire::kMaxMessage) return Invalid();
+  if (reth.length > wire::kMaxMessage) return Invalid(Reason::kRequestLength);
   const MemoryAccess access = {.key = reth.rkey,
                                .remote = true,
                                .pd = core_.config.pd,
@@ -36,12 +36,12 @@ Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
                                .va = reth.va,
                                .length = reth.length};
   SpanList spans;
-  if (reth.length > 0 &&
-      core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk) {
-    return AccessDenied();
-  }
+  const MemoryStatus status =
+      reth.length > 0 ? core_.config.memory->Translate(access, &spans)
+                      : MemoryStatus::kOk;
+  if (status != MemoryStatus::kOk) return AccessDenied(RemoteReason(status));
   Resource* resource = NewResource();
-  if (resource == nullptr) return Invalid();
+  if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
   resources_.Add();
   resource->operation = packet.operation();
   resource->last_psn = expected_ + ReadPackets(reth.length) - 1;
@@ -58,7 +58,7 @@ Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
 uint8_t* Responder::AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
                                Outcome* outcome) {
   if (va % kWord != 0) {
-    *outcome = Invalid();
+    *outcome = Invalid(Reason::kRequestMisaligned);
     return nullptr;
   }
   const MemoryAccess word = {.key = rkey,
@@ -71,10 +71,14 @@ uint8_t* Responder::AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
   SpanList spans;
   // A region may have an address of its own: the memory below must be aligned
   // as well, and in one piece.
-  if (core_.config.memory->Translate(word, &spans) != MemoryStatus::kOk ||
-      spans.empty() || spans[0].length < kWord ||
-      reinterpret_cast<uintptr_t>(spans[0].data) % kWord != 0) {
-    *outcome = AccessDenied();
+  MemoryStatus status = core_.config.memory->Translate(word, &spans);
+  if (status == MemoryStatus::kOk &&
+      (spans.empty() || spans[0].length < kWord ||
+       reinterpret_cast<uintptr_t>(spans[0].data) % kWord != 0)) {
+    status = MemoryStatus::kFault;
+  }
+  if (status != MemoryStatus::kOk) {
+    *outcome = AccessDenied(RemoteReason(status));
     return nullptr;
   }
   return spans[0].data;
@@ -87,14 +91,14 @@ Responder::Outcome Responder::ExecuteAtomic(const wire::PacketView& packet) {
       AtomicWord(atomic.rkey, atomic.va, kAccessRemoteAtomic, &outcome);
   if (word == nullptr) return outcome;
   Resource* resource = NewResource();
-  if (resource == nullptr) return Invalid();
+  if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
   uint64_t original = 0;
   const bool done =
       packet.operation() == wire::Operation::kCompareSwap
           ? core_.config.memory->CompareSwap(word, atomic.compare,
                                              atomic.swap_or_add, &original)
           : core_.config.memory->FetchAdd(word, atomic.swap_or_add, &original);
-  if (!done) return AccessDenied();
+  if (!done) return AccessDenied(Reason::kRemoteFault);
   resources_.Add();
   resource->operation = packet.operation();
   resource->va = atomic.va;
@@ -108,12 +112,12 @@ Responder::Outcome Responder::ExecuteAtomic(const wire::PacketView& packet) {
 Responder::Outcome Responder::ExecuteAtomicWrite(
     const wire::PacketView& packet) {
   const wire::Reth reth = packet.reth();
-  if (reth.length != kWord) return Invalid();
+  if (reth.length != kWord) return Invalid(Reason::kRequestLength);
   Outcome outcome = Outcome::kExecuted;
   uint8_t* word = AtomicWord(reth.rkey, reth.va, kAccessRemoteWrite, &outcome);
   if (word == nullptr) return outcome;
   Resource* resource = NewResource();
-  if (resource == nullptr) return Invalid();
+  if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
   // One atomic store; the bytes stay in their order.
   uint64_t value;
   std::memcpy(&value, packet.payload().data(), kWord);
@@ -122,7 +126,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
   do {
     assumed = found;
     if (!core_.config.memory->CompareSwap(word, assumed, value, &found)) {
-      return AccessDenied();
+      return AccessDenied(Reason::kRemoteFault);
     }
   } while (found != assumed);
   resources_.Add();
@@ -141,26 +145,31 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   const uint32_t needed = AccessOf(feth);
   // Then neither address nor length of the request count.
   const bool whole_region = feth.selectivity == wire::kSelectivityWholeMr;
-  if (!IsValid(feth) || (!whole_region && reth.length > wire::kMaxMessage) ||
-      (attributes().access_flags & needed) != needed) {
-    return Invalid();
+  if (!IsValid(feth) || (!whole_region && reth.length > wire::kMaxMessage)) {
+    return Invalid(Reason::kRequestNotOffered);
+  }
+  if ((attributes().access_flags & needed) != needed) {
+    return Invalid(Reason::kRequestNotPermitted);
   }
   Resource* resource = NewResource();
-  if (resource == nullptr) return Invalid();
-  switch (core_.config.memory->Flush({.key = reth.rkey,
-                                      .remote = true,
-                                      .pd = core_.config.pd,
-                                      .qpn = core_.config.qpn,
-                                      .access = needed,
-                                      .va = reth.va,
-                                      .length = reth.length},
-                                     whole_region)) {
+  if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
+  const MemoryStatus status =
+      core_.config.memory->Flush({.key = reth.rkey,
+                                  .remote = true,
+                                  .pd = core_.config.pd,
+                                  .qpn = core_.config.qpn,
+                                  .access = needed,
+                                  .va = reth.va,
+                                  .length = reth.length},
+                                 whole_region);
+  switch (status) {
     case MemoryStatus::kOk:
       break;
     case MemoryStatus::kFault:
-      return Fail(wire::NakCode::kRemoteOperational, QpEvent::kFatal);
+      return Fail(wire::NakCode::kRemoteOperational, Reason::kRemoteFault,
+                  QpEvent::kFatal);
     default:
-      return AccessDenied();
+      return AccessDenied(RemoteReason(status));
   }
   resources_.Add();
   resource->operation = packet.operation();

@@ -15,14 +15,21 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
     owed_.due = true;
   }
   const wire::OpcodeInfo& info = packet.info();
-  if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) return Invalid();
+  if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) {
+    return Invalid(Reason::kRequestSrq);
+  }
   const RequestKind kind = KindOf(packet.operation());
   if (kind == RequestKind::kSend || kind == RequestKind::kWrite) {
     return ExecuteMessagePacket(packet, kind, now);
   }
-  if (!receiver_.idle() || !LengthIsValid(packet, kind, mtu()) ||
-      !IsPermitted(kind, attributes().access_flags)) {
-    return Invalid();
+  if (!receiver_.idle() || kind == RequestKind::kReserved) {
+    return Invalid(Reason::kRequestOutOfSequence);
+  }
+  if (!LengthIsValid(packet, kind, mtu())) {
+    return Invalid(Reason::kRequestLength);
+  }
+  if (!IsPermitted(kind, attributes().access_flags)) {
+    return Invalid(Reason::kRequestNotPermitted);
   }
   Outcome outcome = Outcome::kFailed;
   uint64_t psns = 1;
@@ -35,17 +42,21 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
       outcome = ExecuteAtomic(packet);
       break;
     case RequestKind::kAtomicWrite:
-      if (!core_.config.memory_placement) return Invalid();
+      if (!core_.config.memory_placement) {
+        return Invalid(Reason::kRequestNotOffered);
+      }
       outcome = ExecuteAtomicWrite(packet);
       break;
     case RequestKind::kFlush:
-      if (!core_.config.memory_placement) return Invalid();
+      if (!core_.config.memory_placement) {
+        return Invalid(Reason::kRequestNotOffered);
+      }
       outcome = ExecuteFlush(packet);
       break;
     case RequestKind::kSend:
     case RequestKind::kWrite:
     case RequestKind::kReserved:
-      return Invalid();  // not reached
+      return Invalid(Reason::kRequestOutOfSequence);  // not reached
   }
   // They are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;
@@ -71,9 +82,9 @@ Responder::Outcome Responder::ExecuteMessagePacket(
     case ReceiveOutcome::kNoReceive:
       return NotReady();
     case ReceiveOutcome::kInvalidRequest:
-      return Invalid();
+      return Invalid(core_.refusal);
     case ReceiveOutcome::kAccessDenied:
-      return AccessDenied();
+      return AccessDenied(core_.refusal);
     case ReceiveOutcome::kReceiveTooShort:
       return FailReceive(wire::NakCode::kInvalidRequest,
                          WcStatus::kLocalLengthError, now);
@@ -99,11 +110,12 @@ Responder::Outcome Responder::NotReady() {
   return Outcome::kNotReady;
 }
 
-Responder::Outcome Responder::Fail(wire::NakCode code, QpEvent event) {
+Responder::Outcome Responder::Fail(wire::NakCode code, Reason reason,
+                                   QpEvent event) {
   if (executing_buffered_) return Outcome::kRefused;
   owed_.nak = {
       .psn = expected_, .syndrome = wire::MakeNakSyndrome(code), .fatal = true};
-  core_.Fail(event);
+  core_.Fail(reason, event);
   return Outcome::kFailed;
 }
 
@@ -112,24 +124,26 @@ Responder::Outcome Responder::FailReceive(wire::NakCode code, WcStatus status,
   if (executing_buffered_) return Outcome::kRefused;
   owed_.nak = {
       .psn = expected_, .syndrome = wire::MakeNakSyndrome(code), .fatal = true};
+  core_.NoteFirstError(core_.refusal);
   receiver_.FailReceive(status, now);
-  core_.Fail();
+  core_.Fail(core_.refusal);
   return Outcome::kFailed;
 }
 
 Responder::Outcome Responder::FailSilently(WcStatus status, Time now) {
   if (executing_buffered_) return Outcome::kRefused;
+  core_.NoteFirstError(core_.refusal);
   receiver_.FailReceive(status, now);
-  core_.Fail();
+  core_.Fail(core_.refusal);
   return Outcome::kFailed;
 }
 
-Responder::Outcome Responder::Invalid() {
-  return Fail(wire::NakCode::kInvalidRequest, QpEvent::kRequestError);
+Responder::Outcome Responder::Invalid(Reason reason) {
+  return Fail(wire::NakCode::kInvalidRequest, reason, QpEvent::kRequestError);
 }
 
-Responder::Outcome Responder::AccessDenied() {
-  return Fail(kAccessNak, QpEvent::kAccessError);
+Responder::Outcome Responder::AccessDenied(Reason reason) {
+  return Fail(kAccessNak, reason, QpEvent::kAccessError);
 }
 
 }  // namespace transport

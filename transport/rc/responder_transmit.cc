@@ -58,9 +58,10 @@ bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
   if (const OwedAcks::Nak nak = owed_.nak; nak.psn != 0) {
     if (!TransmitAcknowledge(nak.psn, nak.syndrome, msn_, burst)) return true;
     const bool rnr = wire::AethKindOf(nak.syndrome) == wire::AethKind::kRnrNak;
-    ++(rnr         ? core_.counters.rnr_naks_sent
-       : nak.fatal ? core_.counters.fatal_naks_sent
-                   : core_.counters.sequence_naks_sent);
+    core_.Note(rnr         ? RareEventKind::kRnrNakSent
+               : nak.fatal ? RareEventKind::kFatalNakSent
+                           : RareEventKind::kSequenceNakSent,
+               now, nak.psn, wire::AethValueOf(nak.syndrome));
     owed_.nak = {};
     owed_.OnSent();  // it acknowledges all that precedes it
   }
@@ -199,8 +200,11 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
   const bool ends = offset + bytes == resource.stop;
   for (;;) {
     SpanList spans;
-    if (core_.config.memory->Translate(access, &spans) != MemoryStatus::kOk)
+    const MemoryStatus status = core_.config.memory->Translate(access, &spans);
+    if (status != MemoryStatus::kOk) {
+      core_.refusal = RemoteReason(status);
       return false;
+    }
     for (const Span& span : spans) {
       const size_t part = std::min(bytes, span.length);
       const bool more = span.cold && !ends;
@@ -209,7 +213,10 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
               ? core_.config.memory->CopyFrom(out, span.data, part, more)
               : core_.config.memory->CopyFromWithIcrc(out, span.data, part,
                                                       more, icrc);
-      if (!copied) return false;
+      if (!copied) {
+        core_.refusal = Reason::kRemoteFault;
+        return false;
+      }
       out += part;
       bytes -= part;
     }
@@ -232,7 +239,7 @@ void Responder::FailResponse(const Resource& failed, uint64_t psn) {
   owed_.repeated_psn = 0;
   owed_.nak = {
       .psn = psn, .syndrome = wire::MakeNakSyndrome(kAccessNak), .fatal = true};
-  core_.Fail(QpEvent::kAccessError);
+  core_.Fail(core_.refusal, QpEvent::kAccessError);
 }
 
 bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {

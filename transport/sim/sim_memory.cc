@@ -144,12 +144,11 @@ MemoryStatus SimMemory::Translate(const transport::MemoryAccess& access,
   }
   const Region* region =
       access.remote ? FindByRkey(access.key) : FindByLkey(access.key);
-  if (region == nullptr || region->pd != access.pd || region->invalidated) {
-    return MemoryStatus::kBadKey;
-  }
+  if (region == nullptr || region->invalidated) return MemoryStatus::kBadKey;
+  if (region->pd != access.pd) return MemoryStatus::kWrongDomain;
   if (access.remote && region->bound_qpn != 0 &&
       region->bound_qpn != access.qpn) {
-    return MemoryStatus::kBadKey;
+    return MemoryStatus::kWrongWindow;
   }
   if (access.length > region->length || access.va < region->va ||
       access.va - region->va > region->length - access.length) {

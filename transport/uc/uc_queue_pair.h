@@ -73,7 +73,7 @@ class UcQueuePair final : public QueuePair {
                 Packetizer* packetizer);
   // Completes the oldest work request with `status` and enters SQE (IBA vol. 1,
   // 10.3.1.7).
-  void FailSend(WcStatus status, Time now);
+  void FailSend(WcResult result, Time now);
   // Executes local operations at the head of the queue; reports SQD drained.
   void RunLocalWork(Time now);
 

@@ -107,7 +107,7 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
       break;
     case ReceiveOutcome::kReceiveNotWritable:
       receiver().FailReceive(WcStatus::kLocalProtectionError, now);
-      core().Fail();
+      core().Fail(core().refusal);
       break;
   }
   return true;

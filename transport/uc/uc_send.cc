@@ -108,7 +108,7 @@ UcQueuePair::Sent UcQueuePair::SendNext(Time now, const TransmitTurn& turn,
   if (packets != 0) flight_.OnSent(path, packets * cost, now);
   next_psn_ = wire::PsnAdd(next_psn_, static_cast<uint32_t>(packets));
   if (!filled) {
-    FailSend(WcStatus::kLocalProtectionError, now);
+    FailSend({WcStatus::kLocalProtectionError, LocalReason(status)}, now);
     return Sent::kNothing;
   }
   if (asks) {
@@ -119,16 +119,16 @@ UcQueuePair::Sent UcQueuePair::SendNext(Time now, const TransmitTurn& turn,
   position_ += static_cast<uint32_t>(packets);
   if (position_ == wqe.packets) {
     position_ = 0;
-    core().CompleteSend(WcStatus::kSuccess, now);
+    core().CompleteSend({}, now);
     RunLocalWork(now);
   }
   return Sent::kPackets;
 }
 
-void UcQueuePair::FailSend(WcStatus status, Time now) {
+void UcQueuePair::FailSend(WcResult result, Time now) {
   StopSending();
-  core().CompleteSend(status, now);
-  core().FailSends();
+  core().CompleteSend(result, now);
+  core().FailSends(result.reason);
 }
 
 void UcQueuePair::RunLocalWork(Time now) {
@@ -137,16 +137,17 @@ void UcQueuePair::RunLocalWork(Time now) {
   SendQueue& queue = core().send_queue;
   while (sending_ && !draining_ && position_ == 0 && !queue.empty() &&
          queue.at(queue.head()).operation().kind == SendKind::kLocal) {
-    if (core().ExecuteLocal(queue.at(queue.head())) == MemoryStatus::kOk) {
-      core().CompleteSend(WcStatus::kSuccess, now);
+    const MemoryStatus status = core().ExecuteLocal(queue.at(queue.head()));
+    if (status == MemoryStatus::kOk) {
+      core().CompleteSend({}, now);
     } else {
-      FailSend(WcStatus::kMwBindError, now);
+      FailSend({WcStatus::kMwBindError, BindReason(status)}, now);
     }
   }
   running_local_work_ = false;
   if (core().send_cq_lost && sending_) {
     StopSending();
-    core().Fail();
+    core().Fail(Reason::kCqOverrun);
   }
   if (Drained() && !drain_reported_) {
     drain_reported_ = true;

@@ -16,6 +16,9 @@ namespace {
 // Header of IP over InfiniBand: an EtherType and 16 zero bits (RFC 4391, 6).
 constexpr size_t kEncapsulationSize = 4;
 
+constexpr WcResult kTooLong(WcStatus::kLocalLengthError,
+                            Reason::kMessageTooLong);
+
 // Parses IP over InfiniBand that ends with a TCP header. False: not that.
 bool ParseIpoibTcp(std::span<const uint8_t> header, wire::EthernetFrame* out) {
   *out = {};
@@ -171,13 +174,14 @@ bool UdQueuePair::SendMessage(uint64_t index, Time now,
                               Packetizer* packetizer) {
   SendWqe& wqe = core().send_queue.at(index);
   if (wqe.length > config().port_mtu) {
-    FailSend(WcStatus::kLocalLengthError, now);
+    FailSend(kTooLong, now);
     return false;
   }
   wqe.packets = 1;
   if (!packetizer->Begin(index, 0, 1, next_psn_)) return false;
-  if (packetizer->Fill(1, true) != MemoryStatus::kOk) {
-    FailSend(WcStatus::kLocalProtectionError, now);
+  const MemoryStatus status = packetizer->Fill(1, true);
+  if (status != MemoryStatus::kOk) {
+    FailSend({WcStatus::kLocalProtectionError, LocalReason(status)}, now);
     return false;
   }
   packetizer->Commit();
@@ -194,15 +198,16 @@ bool UdQueuePair::SendSegment(uint64_t index, Time now,
   const uint32_t mss = headers_->mss(index);
   const std::span<const uint8_t> header = headers_->header(index);
   if (header.size() + std::min(mss, length) > config().port_mtu) {
-    FailSend(WcStatus::kLocalLengthError, now);
+    FailSend(kTooLong, now);
     return false;
   }
   const bool is_last = segment_ + 1 == headers_->CountSegments(index, length);
   const uint32_t offset = segment_ * mss;
   const size_t bytes = header.size() + std::min(mss, length - offset);
   if (!packetizer->BeginSegment(index, bytes, is_last, next_psn_)) return false;
-  if (packetizer->FillSegment(header, offset) != MemoryStatus::kOk) {
-    FailSend(WcStatus::kLocalProtectionError, now);
+  const MemoryStatus status = packetizer->FillSegment(header, offset);
+  if (status != MemoryStatus::kOk) {
+    FailSend({WcStatus::kLocalProtectionError, LocalReason(status)}, now);
     return false;
   }
   wire::EthernetFrame tcp;
@@ -221,17 +226,17 @@ bool UdQueuePair::SendSegment(uint64_t index, Time now,
 }
 
 bool UdQueuePair::Complete(Time now) {
-  core().CompleteSend(WcStatus::kSuccess, now);
+  core().CompleteSend({}, now);
   if (!core().send_cq_lost) return true;
   StopSending();
-  core().Fail();
+  core().Fail(Reason::kCqOverrun);
   return false;
 }
 
-void UdQueuePair::FailSend(WcStatus status, Time now) {
+void UdQueuePair::FailSend(WcResult result, Time now) {
   StopSending();
-  core().CompleteSend(status, now);
-  core().FailSends();
+  core().CompleteSend(result, now);
+  core().FailSends(result.reason);
 }
 
 // --- Receiving (9.8.3.2).
@@ -274,7 +279,7 @@ bool UdQueuePair::OnRequest(const Received& received, Time now) {
       break;
     case ReceiveOutcome::kReceiveNotWritable:
       receiver().FailReceive(WcStatus::kLocalProtectionError, now);
-      core().Fail();
+      core().Fail(core().refusal);
       break;
     default:
       break;

@@ -93,7 +93,7 @@ class UdQueuePair final : public QueuePair {
   // Completes the oldest work request. False: the send queue has failed.
   bool Complete(Time now);
   // Completes the oldest work request with `status` and enters SQE.
-  void FailSend(WcStatus status, Time now);
+  void FailSend(WcResult result, Time now);
 
   bool sending_ = false;   // from RTS until SQE, ERR or RESET
   bool draining_ = false;  // SQD

@@ -35,6 +35,7 @@
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/raw/flow_table.h"
 #include "verbs_api/libibverbs/mlx5_interface.h"
+#include "verbs_api/libibverbs/refusal.h"
 
 // verbs.h defines macros with the names of these functions.
 #undef ibv_query_port
@@ -393,11 +394,15 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
     return failed(ENOMEM);
   }
 }
-// For posting. Returns an errno value and sets errno as Refuse does.
+// For posting. Returns an errno value and sets errno as Refuse does. `function`
+// is the caller, and not to be passed.
 template <typename Body>
-int PostCall(Body&& body) noexcept {
+int PostCall(Body&& body,
+             const char* function = __builtin_FUNCTION()) noexcept {
   const int error = NoThrow(body, [](int failed) { return failed; });
-  return error == 0 ? 0 : Refuse(error);
+  if (error == 0) return 0;
+  ReportRefusal(function, error);
+  return Refuse(error);
 }
 
 // --- Cancellation. No function of the C ABI is a cancellation point: each uses
@@ -409,21 +414,28 @@ using rxe_user::NoCancellation;
 // For functions that return an errno value. Sets errno on failure, as Refuse
 // does, and leaves it alone otherwise.
 template <typename Body>
-int ErrnoCall(Body&& body) noexcept {
+int ErrnoCall(Body&& body,
+              const char* function = __builtin_FUNCTION()) noexcept {
   const int before = errno;
   const NoCancellation no_cancellation;
-  const int error = PostCall(body);
+  const int error = PostCall(body, function);
   if (error == 0) errno = before;
   return error;
 }
 // The same for functions that return a pointer; null on failure.
 template <typename Body>
-auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+auto PointerCall(Body&& body,
+                 const char* function = __builtin_FUNCTION()) noexcept
+    -> decltype(body()) {
   const int before = errno;
   const NoCancellation no_cancellation;
   const auto result =
       NoThrow(body, [](int error) -> decltype(body()) { return Fail(error); });
-  if (result != nullptr) errno = before;
+  if (result != nullptr) {
+    errno = before;
+  } else {
+    ReportRefusal(function, errno);
+  }
   return result;
 }
 

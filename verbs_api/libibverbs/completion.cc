@@ -64,7 +64,7 @@ void ToWc(const transport::Completion& from, ibv_wc* to) {
   to->wr_id = from.wr_id;
   to->status = static_cast<ibv_wc_status>(from.status);
   to->opcode = static_cast<ibv_wc_opcode>(from.opcode);
-  to->vendor_err = 0;
+  to->vendor_err = static_cast<uint32_t>(from.reason);
   to->byte_len = from.byte_len;
   to->imm_data = from.imm_be_or_rkey;
   to->qp_num = from.qpn;

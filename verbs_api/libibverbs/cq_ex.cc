@@ -41,7 +41,9 @@ void EndPoll(ibv_cq_ex* cq) {
 ibv_wc_opcode ReadOpcode(ibv_cq_ex* cq) {
   return static_cast<ibv_wc_opcode>(Self(cq)->current.opcode);
 }
-uint32_t ReadVendorErr(ibv_cq_ex* /*cq*/) { return 0; }
+uint32_t ReadVendorErr(ibv_cq_ex* cq) {
+  return static_cast<uint32_t>(Self(cq)->current.reason);
+}
 uint32_t ReadByteLen(ibv_cq_ex* cq) { return Self(cq)->current.byte_len; }
 __be32 ReadImmData(ibv_cq_ex* cq) { return Self(cq)->current.imm_be_or_rkey; }
 uint32_t ReadQpNum(ibv_cq_ex* cq) { return Self(cq)->current.qpn; }

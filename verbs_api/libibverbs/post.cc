@@ -86,8 +86,11 @@ int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
     for (; wr != nullptr; wr = wr->next) {
       transport::SendRequest request;
       int error = ToSendRequest(*qp, *wr, &sges, &request);
-      if (error == 0) error = posting.Send(request);
-      if (error != 0) return error;
+      if (error != 0) {
+        return Because(error, "wr: num_sge, sg_list, opcode or address handle");
+      }
+      error = posting.Send(request);
+      if (error != 0) return Because(error, posting.WhySendRefused(request));
       if (request.opcode == transport::SendOpcode::kBindMw) {
         ShowBoundKey(wr->bind_mw.mw, request.rkey);
       }

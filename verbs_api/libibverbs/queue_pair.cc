@@ -400,51 +400,69 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
 VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
   return ErrnoCall([&]() -> int {
     Qp* qp = Find(ibv);
-    if (qp == nullptr || attr == nullptr) return EINVAL;
+    if (qp == nullptr || attr == nullptr) {
+      return Because(EINVAL, "qp or attr: not a live object");
+    }
     mask = WithoutOtherHalf(transport::TraitsOf(qp->pair->type()), mask);
-    if ((mask & IBV_QP_RATE_LIMIT) != 0) return EOPNOTSUPP;
-    if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) return EINVAL;
+    if ((mask & IBV_QP_RATE_LIMIT) != 0) {
+      return Because(EOPNOTSUPP, "IBV_QP_RATE_LIMIT: not offered");
+    }
+    if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) {
+      return Because(EINVAL, "attr_mask: IBV_QP_CAP or unknown bits");
+    }
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     transport::QpAttributes out;
     if (has(IBV_QP_STATE)) {
       if (Raw(attr->qp_state) < IBV_QPS_RESET ||
           Raw(attr->qp_state) > IBV_QPS_ERR) {
-        return EINVAL;
+        return Because(EINVAL, "IBV_QP_STATE: no such state");
       }
       out.state = static_cast<transport::QpState>(attr->qp_state);
     }
     if (has(IBV_QP_CUR_STATE)) {
       if (Raw(attr->cur_qp_state) < IBV_QPS_RESET ||
           Raw(attr->cur_qp_state) > IBV_QPS_ERR) {
-        return EINVAL;
+        return Because(EINVAL, "IBV_QP_CUR_STATE: no such state");
       }
       out.current_state = static_cast<transport::QpState>(attr->cur_qp_state);
     }
     if (has(IBV_QP_PATH_MTU)) {
       out.path_mtu = MtuBytes(Raw(attr->path_mtu));
-      if (out.path_mtu == 0) return EINVAL;
+      if (out.path_mtu == 0) {
+        return Because(EINVAL, "IBV_QP_PATH_MTU: not an enum ibv_mtu");
+      }
     }
-    if (has(IBV_QP_PORT) && attr->port_num != 1) return EINVAL;
-    if (has(IBV_QP_PKEY_INDEX) && attr->pkey_index != 0) return EINVAL;
+    if (has(IBV_QP_PORT) && attr->port_num != 1) {
+      return Because(EINVAL, "IBV_QP_PORT: port_num is not 1");
+    }
+    if (has(IBV_QP_PKEY_INDEX) && attr->pkey_index != 0) {
+      return Because(EINVAL, "IBV_QP_PKEY_INDEX: pkey_index is not 0");
+    }
     if (has(IBV_QP_AV)) {
       if (const int error =
               ToAddressVector(*qp->owner, attr->ah_attr, &out.av)) {
-        return error;
+        return Because(error,
+                       "IBV_QP_AV: ah_attr needs is_global 1, a GID, port_num "
+                       "1 and a sgid_index of the table");
       }
     }
     if (has(IBV_QP_ALT_PATH)) {
-      if (attr->alt_port_num != 1 || attr->alt_pkey_index != 0) return EINVAL;
+      if (attr->alt_port_num != 1 || attr->alt_pkey_index != 0) {
+        return Because(EINVAL,
+                       "IBV_QP_ALT_PATH: alt_port_num is not 1, or "
+                       "alt_pkey_index not 0");
+      }
       transport::AddressVector av;
       if (const int error =
               ToAddressVector(*qp->owner, attr->alt_ah_attr, &av)) {
-        return error;
+        return Because(error, "IBV_QP_ALT_PATH: alt_ah_attr is not valid");
       }
       out.alt_av = std::make_shared<transport::AddressVector>(av);
     }
     if (has(IBV_QP_PATH_MIG_STATE) &&
         (Raw(attr->path_mig_state) < IBV_MIG_MIGRATED ||
          Raw(attr->path_mig_state) > IBV_MIG_ARMED)) {
-      return EINVAL;
+      return Because(EINVAL, "IBV_QP_PATH_MIG_STATE: no such state");
     }
     out.qkey = attr->qkey;
     // PSNs are cut to 24 bits, as the kernel does.
@@ -457,11 +475,15 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     out.en_sqd_async_notify = attr->en_sqd_async_notify != 0;
     out.max_rd_atomic = attr->max_rd_atomic;
     out.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-    if ((has(IBV_QP_MAX_QP_RD_ATOMIC) &&
-         attr->max_rd_atomic > rxe_user::kMaxRdAtomic) ||
-        (has(IBV_QP_MAX_DEST_RD_ATOMIC) &&
-         attr->max_dest_rd_atomic > rxe_user::kMaxRdAtomic)) {
-      return EINVAL;
+    if (has(IBV_QP_MAX_QP_RD_ATOMIC) &&
+        attr->max_rd_atomic > rxe_user::kMaxRdAtomic) {
+      return Because(EINVAL,
+                     "IBV_QP_MAX_QP_RD_ATOMIC: more than max_qp_init_rd_atom");
+    }
+    if (has(IBV_QP_MAX_DEST_RD_ATOMIC) &&
+        attr->max_dest_rd_atomic > rxe_user::kMaxRdAtomic) {
+      return Because(EINVAL,
+                     "IBV_QP_MAX_DEST_RD_ATOMIC: more than max_qp_rd_atom");
     }
     out.min_rnr_timer = attr->min_rnr_timer;
     out.port_num = attr->port_num;
@@ -472,6 +494,10 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     out.rnr_retry = attr->rnr_retry;
     out.path_mig_state = static_cast<uint8_t>(Raw(attr->path_mig_state));
     const int error = qp->pair->Modify(out, static_cast<uint32_t>(mask));
+    if (error != 0) {
+      Because(error,
+              qp->pair->WhyModifyRefused(out, static_cast<uint32_t>(mask)));
+    }
     if (error == 0 && has(IBV_QP_STATE)) ibv->state = attr->qp_state;
     return error;
   });

@@ -1,0 +1,153 @@
+#include "rxe_user/observe/explain.h"
+
+#include <set>
+
+#include "gtest/gtest.h"
+#include "rxe_user/observe/peer_finding.h"
+#include "rxe_user/observe/status_text.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::RareEventKind;
+using transport::Reason;
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+transport::QpReport Qp(uint32_t qpn, uint32_t peer) {
+  transport::QpReport qp;
+  qp.qpn = qpn;
+  qp.dest_qpn = peer;
+  qp.state = transport::QpState::kRts;
+  qp.source = qp.destination = *wire::IpAddress::Parse("127.0.0.1");
+  return qp;
+}
+
+// A process with one queue pair of slot 5 or 6.
+Witness Process(pid_t pid, const transport::QpReport& qp,
+                std::vector<RecordedEvent> events = {}) {
+  LaneReport lane;
+  lane.slot = static_cast<uint8_t>(qp.qpn >> 16);
+  lane.queue_pairs = {qp};
+  lane.events = std::move(events);
+  DeviceReport device;
+  device.name = "rxeu0";
+  device.netdev = "lo";
+  device.now = 10 * transport::kSecond;
+  device.lanes = {lane};
+  return WitnessOf(pid, ReportText(device));
+}
+
+transport::QpReport Failed(Reason reason) {
+  transport::QpReport qp = Qp(0x50001, 0x60001);
+  qp.state = transport::QpState::kErr;
+  qp.first_error = reason;
+  return qp;
+}
+
+TEST(Explain, EveryReasonHasAStatusAndNames) {
+  std::set<std::string_view> names;
+  uint32_t last = 0;
+  for (const transport::ReasonText& reason : transport::kReasons) {
+    const auto number = static_cast<uint32_t>(reason.reason);
+    EXPECT_TRUE(number == 0 || number > last) << "in order: " << number;
+    last = number;
+    EXPECT_TRUE(names.insert(reason.name).second) << reason.name;
+    EXPECT_NE(FindStatus(StatusOf(reason.reason)), nullptr);
+    EXPECT_EQ(StatusOf(reason.reason) == 0, number == 0);
+    EXPECT_FALSE(reason.what.empty() || reason.advice.empty() ||
+                 reason.spec.empty());
+    EXPECT_LT(number, 100u) << "distinct from what mlx5 reports (0x81 ...)";
+  }
+  EXPECT_EQ(transport::FindReason(99), nullptr);
+}
+
+TEST(Explain, AllStatusesOfTheVerbs) {
+  for (uint32_t status = 0; status <= 23; ++status) {
+    EXPECT_NE(FindStatus(status), nullptr) << status;
+  }
+  EXPECT_EQ(FindStatus(24), nullptr);
+  EXPECT_EQ(FindSyndrome(0x81)->status, 12u);
+  EXPECT_EQ(FindSyndrome(249)->status, 5u);
+}
+
+// One silence, and what the processes of the host know of it.
+TEST(Explain, TellsFourSilencesApart) {
+  const Witness own = Process(100, Failed(Reason::kNeverAnswered));
+  const auto explain = [&](const std::vector<Witness>& others) {
+    return ExplainQueuePair(own, 0x50001, others);
+  };
+  const Witness alive = Process(200, Qp(0x60001, 0x50001));
+  EXPECT_TRUE(Has(explain({alive}), "packets are lost on the way"));
+  const Witness other_peer = Process(200, Qp(0x60001, 0x50002));
+  EXPECT_TRUE(
+      Has(explain({other_peer}), "is connected to queue pair 0x050002"));
+  transport::QpReport early = Qp(0x60001, 0x50001);
+  early.state = transport::QpState::kInit;
+  EXPECT_TRUE(Has(explain({Process(200, early)}), "is in INIT"));
+  const Witness another = Process(200, Qp(0x60009, 0x50009));
+  EXPECT_TRUE(Has(explain({another}), "so the number is wrong"));
+  RecordedEvent gone;
+  gone.event = {.time = 8 * transport::kSecond,
+                .qpn = 0x60001,
+                .kind = RareEventKind::kDestroyed};
+  const Witness destroyer = Process(200, Qp(0x60009, 0x50009), {gone});
+  EXPECT_TRUE(Has(explain({destroyer}), "was destroyed by process 200"));
+  EXPECT_TRUE(Has(explain({destroyer}), "2.000 s ago"));
+  Witness stopped;
+  stopped.pid = 300;
+  stopped.silent = stopped.stopped = true;
+  EXPECT_TRUE(Has(explain({stopped}), "process 300 is stopped"));
+  EXPECT_TRUE(Has(explain({}), "the peer has ended, or the number is wrong"));
+}
+
+TEST(Explain, AnotherHostIsNotGuessedAt) {
+  transport::QpReport qp = Failed(Reason::kPeerSilent);
+  qp.destination = *wire::IpAddress::Parse("192.0.2.9");
+  const std::string text = ExplainQueuePair(Process(100, qp), 0x50001, {});
+  EXPECT_TRUE(Has(text, "it is another host (192.0.2.9)"));
+  EXPECT_TRUE(Has(text, "status 12 (IBV_WC_RETRY_EXC_ERR), vendor_err 2"));
+}
+
+// The peer names the check; its own side is the other one here.
+TEST(Explain, ThePeersReasonExplainsANak) {
+  transport::QpReport peer = Qp(0x60001, 0x50001);
+  peer.state = transport::QpState::kErr;
+  peer.first_error = Reason::kRemoteRight;
+  const std::string text = ExplainQueuePair(
+      Process(100, Failed(Reason::kNakAccess)), 0x50001, {Process(200, peer)});
+  EXPECT_TRUE(Has(text, "for its reason 54 (remote_right)"));
+  EXPECT_TRUE(Has(text, "whose side    the peer's side"));
+}
+
+TEST(Explain, Chain) {
+  std::vector<RecordedEvent> events;
+  for (int i = 0; i < 100; ++i) {
+    RecordedEvent event;
+    event.event = {.time = i * transport::kMillisecond,
+                   .qpn = 0x50001,
+                   .kind = RareEventKind::kSequenceNakReceived,
+                   .psn = static_cast<uint32_t>(i)};
+    event.count = 3;
+    events.push_back(event);
+  }
+  const std::string text =
+      ExplainQueuePair(Process(100, Qp(0x50001, 0x60001), events), 0x50001, {});
+  EXPECT_TRUE(Has(text, "-10.000 s"));
+  EXPECT_TRUE(Has(text, "PSN 99]"));
+  EXPECT_TRUE(Has(text, "... 76 more"));
+  EXPECT_TRUE(Has(text, ", 3 times"));
+}
+
+TEST(Explain, NothingKnown) {
+  const Witness own = Process(100, Qp(0x50001, 0x60001));
+  EXPECT_EQ(ExplainQueuePair(own, 0x50002, {}), "");
+  EXPECT_EQ(QueuePairsOf(own), std::vector<uint32_t>{0x50001});
+  EXPECT_TRUE(WitnessOf(1, "nonsense").records.empty());
+  EXPECT_FALSE(Has(ExplainQueuePair(own, 0x50001, {}), "first cause"));
+}
+
+}  // namespace
+}  // namespace rxe_user

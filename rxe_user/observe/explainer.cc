@@ -1,0 +1,134 @@
+#include "rxe_user/observe/explainer.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "rxe_user/base/only_one.h"
+#include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/warn_once.h"
+#include "rxe_user/observe/explain.h"
+#include "rxe_user/observe/refusals.h"
+#include "rxe_user/observe/report_text.h"
+
+namespace rxe_user {
+namespace {
+
+// How long the end of a program waits for its explanations.
+constexpr std::chrono::seconds kExitPatience{5};
+// Further failures are not explained: they mostly have one cause.
+constexpr int kMostFailures = 16;
+
+std::string Explain(const Failure& failure) {
+  LaneReport lane;
+  lane.queue_pairs = {failure.queue_pair};
+  lane.events = failure.events;
+  DeviceReport device;
+  device.now = failure.now;
+  device.lanes = {std::move(lane)};
+  const Witness own = WitnessOf(::getpid(), ReportText(device));
+  // This process too: both ends may be in it.
+  auto others = AskWitnesses(0);
+  if (!others.ok()) others = std::vector<Witness>();
+  return ExplainQueuePair(own, failure.queue_pair.qpn, *others);
+}
+
+class Explainer {
+ public:
+  Explainer() : pid_(::getpid()) {}
+
+  void Add(Failure failure) {
+    if (::getpid() != pid_) return;
+    const std::lock_guard lock(mutex_);
+    if (++failures_ > kMostFailures || !StartThread()) return;
+    waiting_.push_back(std::move(failure));
+    changed_.notify_all();
+  }
+
+  void Flush() {
+    if (::getpid() != pid_) return;
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kExitPatience,
+                      [this] { return waiting_.empty() && !busy_; });
+  }
+
+  static std::atomic<Explainer*> at_exit;
+
+ private:
+  bool StartThread() {
+    if (started_) return true;
+    pthread_t thread;
+    const auto run = [](void* self) -> void* {
+      static_cast<Explainer*>(self)->Run();
+      return nullptr;
+    };
+    if (StartServiceThread(&thread, run, this) != 0) return false;
+    (void)pthread_setname_np(thread, "rxe-user-why");
+    (void)pthread_detach(thread);
+    at_exit = this;
+    started_ = true;
+    return true;
+  }
+
+  [[noreturn]] void Run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !waiting_.empty(); });
+      const Failure failure = std::move(waiting_.front());
+      waiting_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      try {
+        Warn(Explain(failure));
+      } catch (const std::bad_alloc&) {
+        // Not explained.
+      }
+      lock.lock();
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  const pid_t pid_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<Failure> waiting_;
+  int failures_ = 0;
+  bool started_ = false;
+  bool busy_ = false;
+};
+
+std::atomic<Explainer*> Explainer::at_exit = nullptr;
+
+__attribute__((destructor)) void FlushExplanations() {
+  Explainer* const explainer = Explainer::at_exit;
+  if (explainer != nullptr) explainer->Flush();
+}
+
+}  // namespace
+
+bool IsFailure(const transport::RareEvent& event) {
+  if (event.kind != transport::RareEventKind::kState) return false;
+  const auto to = static_cast<transport::QpState>(event.value & 0xff);
+  return (to == transport::QpState::kErr || to == transport::QpState::kSqe) &&
+         event.reason != transport::Reason::kNone &&
+         event.reason != transport::Reason::kModifiedToError;
+}
+
+void ExplainLater(Failure failure) {
+  if (!ExplainMode()) return;
+  try {
+    OnlyOne<Explainer>().Add(std::move(failure));
+  } catch (const std::bad_alloc&) {
+    // Not explained.
+  }
+}
+
+}  // namespace rxe_user

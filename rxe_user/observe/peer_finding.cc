@@ -1,0 +1,237 @@
+#include "rxe_user/observe/peer_finding.h"
+
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "rxe_user/base/qpn.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Reason;
+using transport::Side;
+
+// Whether an interface of this network namespace has the address.
+bool IsLocal(const std::string& text) {
+  const auto wanted = wire::IpAddress::Parse(text);
+  if (!wanted.has_value()) return false;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(
+      list, &::freeifaddrs);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    if (i->ifa_addr->sa_family == AF_INET && wanted->is_v4()) {
+      const auto* in = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
+      const auto* mask = reinterpret_cast<const sockaddr_in*>(i->ifa_netmask);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(&in->sin_addr);
+      if (std::equal(bytes, bytes + 4, wanted->bytes.begin() + 12)) return true;
+      // All of 127.0.0.0/8 is local.
+      if (bytes[0] == 127 && wanted->bytes[12] == 127 && mask != nullptr) {
+        return true;
+      }
+    } else if (i->ifa_addr->sa_family == AF_INET6) {
+      const auto* in6 = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
+      if (std::equal(wanted->bytes.begin(), wanted->bytes.end(),
+                     in6->sin6_addr.s6_addr)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+std::string Name(const Witness& process) {
+  return absl::StrCat(
+      "process ", process.pid,
+      process.command.empty() ? "" : " (" + process.command + ")");
+}
+
+absl::string_view View(std::string_view text) {
+  return {text.data(), text.size()};
+}
+
+// What is known of the peer's number, over all processes.
+struct Search {
+  const Witness* owner = nullptr;  // of the queue pair
+  const ReportRecord* qp = nullptr;
+  const Witness* destroyer = nullptr;  // its recorder has seen it destroyed
+  const ReportRecord* destroyed = nullptr;
+  uint64_t destroyed_ago = 0;            // ns
+  const ReportRecord* failed = nullptr;  // the event: it went to ERR
+  const Witness* slot = nullptr;         // has the numbers around it
+  const Witness* stopped = nullptr;
+  const Witness* silent = nullptr;
+};
+
+Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
+  Search found;
+  for (const Witness& process : processes) {
+    if (process.silent) {
+      (process.stopped ? found.stopped : found.silent) = &process;
+      continue;
+    }
+    uint64_t now = 0;
+    for (const ReportRecord& record : process.records) {
+      if (record.kind == "device") now = record.Number("now_ns");
+      if (record.kind == "lane" && record.Number("slot") == SlotOf(qpn)) {
+        found.slot = &process;
+      }
+      if (record.Number("qpn") != qpn) continue;
+      if (record.kind == "queue_pair") {
+        found.owner = &process;
+        found.qp = &record;
+      } else if (record.kind == "event" && record.Word("kind") == "destroyed") {
+        found.destroyer = &process;
+        found.destroyed = &record;
+        const uint64_t then = record.Number("time_ns");
+        found.destroyed_ago = now > then ? now - then : 0;
+      } else if (record.kind == "event" && record.Word("kind") == "state" &&
+                 record.Number("reason") != 0) {
+        found.failed = &record;
+      }
+    }
+  }
+  return found;
+}
+
+// The peer's queue pair exists.
+PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
+  const ReportRecord& peer = *found.qp;
+  const std::string name = absl::StrFormat(
+      "queue pair 0x%06x of %s", peer.Number("qpn"), Name(*found.owner));
+  const std::string state = peer.Word("state");
+  if (const uint64_t error = peer.Number("first_error"); error != 0) {
+    const transport::ReasonText* const reason =
+        transport::FindReason(static_cast<uint32_t>(error));
+    if (reason != nullptr) {
+      // The peer's own side is the other one here.
+      const Side side = reason->side == Side::kOwn    ? Side::kPeer
+                        : reason->side == Side::kPeer ? Side::kOwn
+                                                      : reason->side;
+      return {
+          absl::StrCat(name, " is in ", state, ", for its reason ", error, " (",
+                       View(reason->name), "). It says: ", View(reason->what)),
+          side, absl::StrCat("at the peer: ", View(reason->advice))};
+    }
+  }
+  if (state != "RTR" && state != "RTS" && state != "SQD") {
+    return {absl::StrCat(name, " is in ", state, ", and takes no packets"),
+            Side::kPeer,
+            "Move the peer's queue pair to RTR before this side sends."};
+  }
+  if (peer.Number("peer_qpn") != own.Number("qpn")) {
+    return {absl::StrFormat(
+                "%s is connected to queue pair 0x%06x, not to this one: the "
+                "number is wrong",
+                name, peer.Number("peer_qpn")),
+            Side::kEither,
+            "Compare dest_qp_num at both ends with the number that the other "
+            "end has."};
+  }
+  if (peer.Number("recv_queued") == 0 && peer.Number("uses_srq") == 0 &&
+      own.Word("waits_for") == "rnr_timer") {
+    return {name + " has no receive posted", Side::kPeer, ""};
+  }
+  return {absl::StrCat(name, " is alive and ready (", state,
+                       "), so packets are lost on the way, of either "
+                       "direction; this side has sent ",
+                       own.Number("send_psn") - own.Number("unacked_psn"),
+                       " packets that it does not acknowledge, and it expects "
+                       "PSN ",
+                       peer.Number("expected_psn")),
+          Side::kEither,
+          "Look for a firewall, a wrong route, or an MTU below path_mtu: the "
+          "rx_drop counters of rxe-user stat, at both ends, and a capture of "
+          "both."};
+}
+
+}  // namespace
+
+bool DependsOnPeer(Reason reason) {
+  switch (reason) {
+    case Reason::kNeverAnswered:
+    case Reason::kPeerSilent:
+    case Reason::kNoProgress:
+    case Reason::kGapRepeated:
+    case Reason::kRnrRetriesExceeded:
+    case Reason::kNakAccess:
+    case Reason::kNakInvalidRequest:
+    case Reason::kNakOperational:
+      return true;
+    default:
+      return false;
+  }
+}
+
+PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
+                     Reason reason) {
+  const auto qpn = static_cast<uint32_t>(qp.Number("peer_qpn"));
+  const std::string address = qp.Word("peer_address");
+  const transport::ReasonText& text = transport::TextOf(reason);
+  const Search found = SearchFor(qpn, others);
+  if (found.qp != nullptr) return OfExisting(qp, found);
+  const std::string number = absl::StrFormat("queue pair 0x%06x", qpn);
+  if (!IsLocal(address)) {
+    return {absl::StrCat("it is another host (", address,
+                         "), whose processes cannot be asked from here"),
+            text.side,
+            absl::StrCat(View(text.advice),
+                         " On that host, rxe-user explain PID says more.")};
+  }
+  if (found.failed != nullptr) {
+    const transport::ReasonText* const why = transport::FindReason(
+        static_cast<uint32_t>(found.failed->Number("reason")));
+    if (why != nullptr && why->reason != Reason::kModifiedToError) {
+      const Side side = why->side == Side::kOwn    ? Side::kPeer
+                        : why->side == Side::kPeer ? Side::kOwn
+                                                   : why->side;
+      return {absl::StrCat(number,
+                           " has failed before it was destroyed, for "
+                           "its reason ",
+                           found.failed->Number("reason"), " (",
+                           View(why->name), "). It says: ", View(why->what)),
+              side, absl::StrCat("at the peer: ", View(why->advice))};
+    }
+  }
+  if (found.destroyed != nullptr) {
+    return {absl::StrFormat("%s was destroyed by %s, %.3f s ago", number,
+                            Name(*found.destroyer),
+                            static_cast<double>(found.destroyed_ago) / 1e9),
+            Side::kPeer,
+            "Destroy a queue pair only when its peer needs no answer any "
+            "more: agree on the end of the connection first."};
+  }
+  if (found.slot != nullptr) {
+    return {absl::StrCat("there is no ", number, ": ", Name(*found.slot),
+                         " has the numbers around it, but not this one, so the "
+                         "number is wrong"),
+            Side::kOwn,
+            "Compare dest_qp_num with qp_num of the peer's queue pair."};
+  }
+  if (found.stopped != nullptr) {
+    return {absl::StrCat(Name(*found.stopped),
+                         " is stopped (by a signal or a debugger), and no "
+                         "other process of this host has ",
+                         number),
+            Side::kPeer, "Continue the process (kill -CONT)."};
+  }
+  if (found.silent != nullptr) {
+    return {absl::StrCat(Name(*found.silent),
+                         " does not answer (it may have no core), and no other "
+                         "process of this host has ",
+                         number),
+            Side::kPeer, ""};
+  }
+  return {absl::StrCat("no process of this host has ", number,
+                       ": the peer has ended, or the number is wrong"),
+          Side::kEither, ""};
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,30 @@
+// What the processes of this host know about the peer of a queue pair. A NAK
+// and a silence say little on the wire; the peer's own process knows why.
+#ifndef RXE_USER_OBSERVE_PEER_FINDING_H_
+#define RXE_USER_OBSERVE_PEER_FINDING_H_
+
+#include <string>
+#include <vector>
+
+#include "rxe_user/observe/explain.h"
+#include "transport/base/reason.h"
+
+namespace rxe_user {
+
+struct PeerFinding {
+  std::string what;
+  transport::Side side = transport::Side::kEither;
+  std::string advice;  // empty: the reason's own
+};
+
+// Whether the peer knows more of `reason` than this side.
+bool DependsOnPeer(transport::Reason reason);
+
+// `qp`: the record of a queue pair that failed for `reason`, or has waited for
+// long (kNone).
+PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
+                     transport::Reason reason);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBSERVE_PEER_FINDING_H_

@@ -1,0 +1,39 @@
+// `rxe-user explain`: what a status means, and what happened to the queue pairs
+// of a process.
+#ifndef TOOLS_RXE_USER_CLI_EXPLAIN_H_
+#define TOOLS_RXE_USER_CLI_EXPLAIN_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rxe_user_cli {
+
+struct ExplainOptions {
+  // status STATUS [vendor_err NUMBER], or PID [QPN].
+  std::optional<uint32_t> status;
+  std::optional<uint32_t> vendor_err;
+  pid_t pid = 0;
+  std::optional<uint32_t> qpn;
+};
+
+// False, with a line in `*error`, if `words` is neither form.
+bool ParseExplain(const std::vector<std::string>& words,
+                  ExplainOptions* options, std::string* error);
+
+// What `status` and `vendor_err` mean. Empty if neither is known.
+std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err);
+
+// The table of docs/errors.md, which is made from transport/base/reason.h.
+std::string ErrorsTable();
+
+// Returns the exit status: 1 if there is nothing to explain.
+int RunExplain(const ExplainOptions& options, std::FILE* out, std::FILE* err);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_EXPLAIN_H_
