@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/base/random.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/ports/udp_socket.h"
@@ -28,7 +29,7 @@ std::vector<wire::IpAddress> TranslationLog::KnownPeers() {
 }
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
-                                std::unique_ptr<Port> port) {
+                                std::unique_ptr<Port> port, uint32_t ifindex) {
   auto helper = HelperThread::Create("rxe-user-lane", [this](bool by_socket) {
     return lane_.RunHelper(by_socket);
   });
@@ -36,6 +37,7 @@ absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
   helper_ = *std::move(helper);
   slot_ = std::move(slot);
   port_ = std::move(port);
+  ifindex_ = ifindex;
   return absl::OkStatus();
 }
 
@@ -141,6 +143,7 @@ void EngineLane::Close() {
 }
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
   for (;;) {
     const std::optional<uint16_t> number = numbers_.Allocate();
     if (!number.has_value()) return std::nullopt;
@@ -150,7 +153,30 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
   }
 }
 
-void EngineLane::ReleaseQpn(uint32_t qpn) { numbers_.Release(NumberOf(qpn)); }
+void EngineLane::ReleaseQpn(uint32_t qpn) {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
+  numbers_.Release(NumberOf(qpn));
+}
+
+size_t EngineLane::queue_pairs() const {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
+  return numbers_.in_use();
+}
+
+// Another thread may have held the mutex at the time of fork.
+void EngineLane::ReleaseNumber(uint32_t number) {
+  if (!abandoned_) ReleaseQpn(number);
+}
+
+// The responses of a connection leave by one of the lane's own sockets. Its
+// port is that of the initiator by chance only.
+std::optional<uint16_t> EngineLane::SourcePort(const wire::IpAddress& local,
+                                               uint16_t wanted) {
+  const auto port = SourcePort(OnInterface(local, ifindex_), uint32_t{wanted});
+  return port.ok() ? std::optional<uint16_t>(*port) : std::nullopt;
+}
+
+uint32_t EngineLane::Random() { return SecureRandom32(); }
 
 absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
                                                 uint32_t choice) {
@@ -173,6 +199,7 @@ void EngineLane::UnlockInParent() {
 }
 
 void EngineLane::AbandonInChild() {
+  abandoned_ = true;
   lane_.AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
   // The other parts have fork guards of their own (base/fork_guard.h).

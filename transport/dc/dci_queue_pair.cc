@@ -166,6 +166,7 @@ void DciQueuePair::OnConnectTimer(Time now) {
     ++core().counters.probes;
     attempt_.due = true;
   }
+  if (attempt_.due) attempt_.repeat_at = kNever;  // until it is sent
 }
 
 Interests DciQueuePair::ConnectInterests() const {
