@@ -96,7 +96,7 @@ void EngineImpl::CloseIfIdle() {
   const absl::Cleanup end = [this] { closing_ = false; };
   if (waiting_ != 0) return;
   open_ = false;
-  xrc_lane_ = kNoLane;
+  one_lane_ = kNoLane;
   {
     const std::lock_guard<std::mutex> lock(control_mutex_);
     reports_link_changes_ = false;
@@ -121,7 +121,8 @@ absl::Status EngineImpl::CreateLanes() {
     }
     absl::StatusOr<std::unique_ptr<Port>> port = parts_.make_port();
     if (!port.ok()) return port.status();
-    absl::Status status = lane.Create(*std::move(slot), *std::move(port));
+    absl::Status status =
+        lane.Create(*std::move(slot), *std::move(port), device_->ifindex);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -271,12 +272,12 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateQpn() {
   return AllocateQpnIn(LeastUsedLane());
 }
 
-absl::StatusOr<uint32_t> EngineImpl::AllocateXrcQpn() {
+absl::StatusOr<uint32_t> EngineImpl::AllocateOneLaneQpn() {
   if (!alive_) return OpenedBeforeForkError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (absl::Status status = EnsureOpen(); !status.ok()) return status;
-  if (xrc_lane_ == kNoLane) xrc_lane_ = LeastUsedLane();
-  return AllocateQpnIn(xrc_lane_);
+  if (one_lane_ == kNoLane) one_lane_ = LeastUsedLane();
+  return AllocateQpnIn(one_lane_);
 }
 
 int EngineImpl::LeastUsedLane() const {

@@ -14,6 +14,7 @@
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/lane.h"
 #include "transport/base/frames.h"
+#include "transport/dc/dc_connections.h"
 #include "transport/raw/flow_table.h"
 #include "wire/address.h"
 
@@ -59,16 +60,19 @@ class Engine {
   // kPermissionDenied, kResourceExhausted (kMaxOpenQueuePairs), and what the
   // system refused (errno_status.h). The message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
-  // The same for an XRC queue pair. All of them are in one lane: a connection
-  // has two at each end, and only within a lane is the ACK of a message sent,
-  // and processed, no later than the answer to it.
-  virtual absl::StatusOr<uint32_t> AllocateXrcQpn() = 0;
+  // The same for types whose queue pairs are all in one lane (one_lane in
+  // transport/qp/qp_type.h). An XRC connection has two at each end, and only
+  // within a lane is the ACK of a message sent, and processed, no later than
+  // the answer to it. DC targets share the connections of a lane.
+  virtual absl::StatusOr<uint32_t> AllocateOneLaneQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 
   // The index of the lane that owns `qpn`; kNoLane if this engine does not.
   virtual int LaneOf(uint32_t qpn) = 0;
   virtual int lane_count() const = 0;
   virtual Lane& lane(int index) = 0;
+  // The connections of the DC targets of a lane. That lane must be locked.
+  virtual transport::DcConnections& dc_connections(int lane) = 0;
 
   // Makes sure that `local`, an address of the device, has a socket in each
   // lane; it may be newer than the first queue pair. May block for the port

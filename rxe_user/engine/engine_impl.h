@@ -49,11 +49,14 @@ class EngineImpl final : public Engine {
   void EnterContext() override;
   void LeaveContext() override;
   absl::StatusOr<uint32_t> AllocateQpn() override;
-  absl::StatusOr<uint32_t> AllocateXrcQpn() override;
+  absl::StatusOr<uint32_t> AllocateOneLaneQpn() override;
   void ReleaseQpn(uint32_t qpn) override;
   int LaneOf(uint32_t qpn) override;
   int lane_count() const override { return static_cast<int>(lanes_.size()); }
   LaneImpl& lane(int index) override { return At(index).lane(); }
+  transport::DcConnections& dc_connections(int lane) override {
+    return At(lane).dc_connections();
+  }
   absl::Status OpenAddress(const wire::IpAddress& local) override;
   void HoldAddress(const wire::IpAddress& local) override;
   void ReleaseAddress(const wire::IpAddress& local) override;
@@ -134,9 +137,9 @@ class EngineImpl final : public Engine {
   std::mutex mutex_;
   // As many as parts_ says; never resized. Those without a slot are unused.
   std::vector<EngineLane> lanes_;
-  // The lane of XRC queue pairs, from the first one until the lanes are closed.
-  // Guarded by mutex_.
-  int xrc_lane_ = kNoLane;
+  // The lane of AllocateOneLaneQpn, from the first one until the lanes are
+  // closed. Guarded by mutex_.
+  int one_lane_ = kNoLane;
   // HoldAddress calls minus ReleaseAddress calls. Guarded by mutex_.
   std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where the system refuses it

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/base/random.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/ports/udp_socket.h"
@@ -29,16 +30,20 @@ std::vector<wire::IpAddress> TranslationLog::KnownPeers(
 }
 
 absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
-                                std::unique_ptr<Port> port) {
+                                std::unique_ptr<Port> port, uint32_t ifindex) {
   auto helper = HelperThread::Create("rxe-user-lane", [this](bool by_socket) {
     return lane_.RunHelper(by_socket);
   });
   if (!helper.ok()) return helper.status();
   helper_ = *std::move(helper);
-  numbers_.clear();
-  numbers_.push_back({slot->number(), {}});
+  {
+    const std::lock_guard<std::mutex> lock(numbers_mutex_);
+    numbers_.clear();
+    numbers_.push_back({slot->number(), {}});
+  }
   slot_ = std::move(slot);
   port_ = std::move(port);
+  ifindex_ = ifindex;
   return absl::OkStatus();
 }
 
@@ -145,18 +150,25 @@ void EngineLane::Close() {
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
   // In a fuller slot, numbers would be reused too soon.
-  for (Numbers& numbers : numbers_) {
-    if (numbers.free.in_use() >= QpnAllocator::kMostWithRest) continue;
-    return MakeQpn(numbers.slot, *numbers.free.Allocate());
+  if (const auto qpn = AllocateBelow(QpnAllocator::kMostWithRest)) return qpn;
+  {
+    // Nothing may throw once there is a further slot.
+    const std::lock_guard<std::mutex> lock(numbers_mutex_);
+    numbers_.reserve(numbers_.size() + 1);
   }
-  // Allocate first: nothing may throw once there is a slot.
-  numbers_.reserve(numbers_.size() + 1);
   const absl::StatusOr<uint16_t> further = slot_->Extend();
   if (further.ok()) {
+    const std::lock_guard<std::mutex> lock(numbers_mutex_);
     numbers_.push_back({*further, {}});
     return MakeQpn(*further, *numbers_.back().free.Allocate());
   }
+  return AllocateBelow(SIZE_MAX);
+}
+
+std::optional<uint32_t> EngineLane::AllocateBelow(size_t most) {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
   for (Numbers& numbers : numbers_) {
+    if (numbers.free.in_use() >= most) continue;
     const std::optional<uint16_t> number = numbers.free.Allocate();
     if (number.has_value()) return MakeQpn(numbers.slot, *number);
   }
@@ -164,16 +176,39 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
 }
 
 void EngineLane::ReleaseQpn(uint32_t qpn) {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
   for (Numbers& numbers : numbers_) {
     if (numbers.slot == SlotOf(qpn)) numbers.free.Release(NumberOf(qpn));
   }
 }
 
 size_t EngineLane::queue_pairs() const {
+  const std::lock_guard<std::mutex> lock(numbers_mutex_);
   size_t in_use = 0;
   for (const Numbers& numbers : numbers_) in_use += numbers.free.in_use();
   return in_use;
 }
+
+// The broker is not asked for a further slot while the lane is locked.
+std::optional<uint32_t> EngineLane::AllocateNumber() {
+  const auto qpn = AllocateBelow(QpnAllocator::kMostWithRest);
+  return qpn.has_value() ? qpn : AllocateBelow(SIZE_MAX);
+}
+
+// Another thread may have held the mutex at the time of fork.
+void EngineLane::ReleaseNumber(uint32_t number) {
+  if (!abandoned_) ReleaseQpn(number);
+}
+
+// The responses of a connection leave by one of the lane's own sockets. Its
+// port is that of the initiator by chance only.
+std::optional<uint16_t> EngineLane::SourcePort(const wire::IpAddress& local,
+                                               uint16_t wanted) {
+  const auto port = SourcePort(OnInterface(local, ifindex_), uint32_t{wanted});
+  return port.ok() ? std::optional<uint16_t>(*port) : std::nullopt;
+}
+
+uint32_t EngineLane::Random() { return SecureRandom32(); }
 
 absl::StatusOr<uint16_t> EngineLane::SourcePort(const LocalAddress& local,
                                                 uint32_t choice) {
@@ -204,6 +239,7 @@ void EngineLane::UnlockInParent() {
 }
 
 void EngineLane::AbandonInChild() {
+  abandoned_ = true;
   lane_.AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
   // The other parts have fork guards of their own (base/fork_guard.h).

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "rxe_user/engine/qpn_allocator.h"
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/ports/port.h"
+#include "transport/dc/dc_connections.h"
+#include "transport/dc/dc_lane.h"
 #include "transport/endpoint/translation.h"
 
 namespace rxe_user {
@@ -33,14 +36,16 @@ class TranslationLog final : public transport::TranslationSink {
 };
 
 // Thread: lane() any; the others under the engine's mutex, unless noted.
-class EngineLane {
+class EngineLane final : private transport::DcLane {
  public:
   // Never null; the same for the lifetime of this object.
   LaneImpl& lane() { return lane_; }
 
   // --- Opening, in this order. Close() is allowed at any time.
 
-  absl::Status Create(std::unique_ptr<Slot> slot, std::unique_ptr<Port> port);
+  // `ifindex`: of the device's interface.
+  absl::Status Create(std::unique_ptr<Slot> slot, std::unique_ptr<Port> port,
+                      uint32_t ifindex);
   // Makes sure that `local` has its socket. Also allowed after Open, with the
   // lane not locked.
   absl::Status OpenAddress(const LocalAddress& local);
@@ -74,8 +79,10 @@ class EngineLane {
   // slot. May wait for the broker.
   std::optional<uint32_t> AllocateQpn();
   void ReleaseQpn(uint32_t qpn);
-  // Numbers in use.
+  // Numbers in use: those of queue pairs, and of DC targets' connections.
   size_t queue_pairs() const;
+  // Lane locked.
+  transport::DcConnections& dc_connections() { return dc_; }
 
   // As Engine's. Lane locked.
   absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
@@ -92,13 +99,28 @@ class EngineLane {
   void AbandonInChild();
 
  private:
+  // --- DcLane. Lane locked.
+  std::optional<uint32_t> AllocateNumber() override;
+  void ReleaseNumber(uint32_t number) override;
+  std::optional<uint16_t> SourcePort(const wire::IpAddress& local,
+                                     uint16_t wanted) override;
+  uint32_t Random() override;
+
   TranslationLog translations_;
   LaneImpl lane_;
   struct Numbers {
     uint16_t slot;
     QpnAllocator free;
   };
-  std::vector<Numbers> numbers_;  // of each slot
+  // A number of a slot that has fewer than `most` in use.
+  std::optional<uint32_t> AllocateBelow(size_t most);
+
+  transport::DcConnections dc_{lane_.endpoint(), *this};
+  // Taken last: by the engine, and by the connections of a locked lane.
+  mutable std::mutex numbers_mutex_;
+  std::vector<Numbers> numbers_;  // of each slot; guarded by numbers_mutex_
+  uint32_t ifindex_ = 0;
+  bool abandoned_ = false;  // in a child of fork
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<Port> port_;  // moved into the lane by Open
   std::unique_ptr<HelperThread> helper_;

@@ -95,16 +95,16 @@ TEST_F(EngineLanesTest, ANewQueuePairGetsTheLaneWithTheFewest) {
 TEST_F(EngineLanesTest, XrcQueuePairsAreInOneLane) {
   ASSERT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 0);
   std::vector<uint32_t> xrc;
-  for (int i = 0; i < 3; ++i) xrc.push_back(*engine_->AllocateXrcQpn());
+  for (int i = 0; i < 3; ++i) xrc.push_back(*engine_->AllocateOneLaneQpn());
   for (const uint32_t qpn : xrc) EXPECT_EQ(engine_->LaneOf(qpn), 1);
   // Other types are spread as before.
   for (const int lane : {2, 3, 0, 2, 3}) {
     EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), lane);
   }
   // Also when that lane is no longer the one with the fewest, or has none left.
-  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
+  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateOneLaneQpn()), 1);
   for (const uint32_t qpn : xrc) engine_->ReleaseQpn(qpn);
-  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateXrcQpn()), 1);
+  EXPECT_EQ(engine_->LaneOf(*engine_->AllocateOneLaneQpn()), 1);
 }
 
 TEST_F(EngineLanesTest, KnowsItsOwnNumbersOnly) {

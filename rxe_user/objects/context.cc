@@ -181,17 +181,25 @@ bool Context::TakeDeviceMemory(uint64_t bytes) {
 int Context::ResolveAddress(transport::AddressVector* av) {
   const std::shared_ptr<const Device> now = device();
   if (av->gid_index >= now->gids.size()) return EINVAL;
-  av->source = now->gids[av->gid_index].address;
-  if (av->source.is_unspecified() || av->destination.is_unspecified() ||
-      av->destination.is_v4() != av->source.is_v4()) {
+  const wire::IpAddress& source = now->gids[av->gid_index].address;
+  if (av->destination.is_unspecified() ||
+      av->destination.is_v4() != source.is_v4()) {
     return EINVAL;
   }
   NotePeer(av->destination);
+  // Multicast packets stay on the link unless more is requested.
+  if (av->destination.is_multicast() && av->hop_limit == 0) av->hop_limit = 1;
+  return ResolveSource(av);
+}
+
+int Context::ResolveSource(transport::AddressVector* av) {
+  const std::shared_ptr<const Device> now = device();
+  if (av->gid_index >= now->gids.size()) return EINVAL;
+  av->source = now->gids[av->gid_index].address;
+  if (av->source.is_unspecified()) return EINVAL;
   // Programs set 0 or 1 and mean "any distance"; the kernel uses the route's
-  // value as well. Multicast packets stay on the link unless more is requested.
-  if (av->destination.is_multicast()) {
-    if (av->hop_limit == 0) av->hop_limit = 1;
-  } else if (av->hop_limit <= 1) {
+  // value as well.
+  if (!av->destination.is_multicast() && av->hop_limit <= 1) {
     av->hop_limit = wire::kDefaultHopLimit;
   }
   if (absl::Status status = engine().OpenAddress(av->source); !status.ok()) {

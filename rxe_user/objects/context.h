@@ -80,6 +80,8 @@ class Context {
   // the link. 0, or EINVAL (GID index, address family), or the error of opening
   // the address.
   int ResolveAddress(transport::AddressVector* av);
+  // The same without a destination.
+  int ResolveSource(transport::AddressVector* av);
   // Sets the UDP source port for a queue pair, whose lane must be locked until
   // the queue pair has it.
   int ResolvePort(uint32_t local_qpn, uint32_t remote_qpn,

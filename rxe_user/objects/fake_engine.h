@@ -24,11 +24,16 @@ class FakeEngine final : public Engine {
   absl::StatusOr<uint32_t> AllocateQpn() override {
     return absl::UnavailableError("a fake has no numbers");
   }
-  absl::StatusOr<uint32_t> AllocateXrcQpn() override { return AllocateQpn(); }
+  absl::StatusOr<uint32_t> AllocateOneLaneQpn() override {
+    return AllocateQpn();
+  }
   void ReleaseQpn(uint32_t /*qpn*/) override {}
   int LaneOf(uint32_t /*qpn*/) override { return kNoLane; }
   int lane_count() const override { return 0; }
   Lane& lane(int /*index*/) override { std::abort(); }
+  transport::DcConnections& dc_connections(int /*lane*/) override {
+    std::abort();
+  }
   absl::Status OpenAddress(const wire::IpAddress& /*local*/) override {
     return absl::OkStatus();
   }

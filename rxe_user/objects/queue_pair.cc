@@ -41,10 +41,28 @@ bool HasParticulars(const QueuePair::Config& config) {
          config.xrc != nullptr;
 }
 
+// A DCI has no receives, a DCT no sends. 0, or EINVAL.
+int CompleteDc(QueuePair::Config* config) {
+  if (config->type == transport::QpType::kDci) {
+    config->recv_cq = config->send_cq;
+    config->srq = nullptr;
+    const bool receives =
+        config->capacity.max_recv_wr != 0 || config->capacity.max_recv_sge != 0;
+    return receives || config->send_cq == nullptr ? EINVAL : 0;
+  }
+  if (config->type == transport::QpType::kDct) {
+    config->send_cq = config->recv_cq;
+    config->capacity = {};
+    const bool complete = config->srq != nullptr && config->recv_cq != nullptr;
+    return complete ? 0 : EINVAL;
+  }
+  return 0;
+}
+
 absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {
   const transport::QpTypeTraits& traits = transport::TraitsOf(type);
   if (traits.target == SendTarget::kFrame) return engine.AllocateRawQpn();
-  return traits.one_lane ? engine.AllocateXrcQpn() : engine.AllocateQpn();
+  return traits.one_lane ? engine.AllocateOneLaneQpn() : engine.AllocateQpn();
 }
 
 }  // namespace
@@ -90,8 +108,13 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
                                           .rx_hash = config.rx_hash.get()};
   {
     Lane::Guard guard(lane_);
+    const transport::DcConfig dc = {
+        .connections = transport::TraitsOf(type_).av_is_peer
+                           ? nullptr
+                           : &context().engine().dc_connections(lane_index_),
+        .access_key = config.dct_access_key};
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
-                                          config.max_tso_header, raw);
+                                          config.max_tso_header, raw, dc);
     if (transport::TraitsOf(type_).target == SendTarget::kFrame) {
       particulars_->raw =
           static_cast<transport::RawPacketQueuePair*>(transport_.get());
@@ -147,10 +170,9 @@ QueuePair::~QueuePair() {
   if (pd_ != nullptr) --pd_->users;
 }
 
-int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
-  if (transport::FindTraits(config.type) == nullptr ||
-      config.type == transport::QpType::kDci ||
-      config.type == transport::QpType::kDct) {
+int QueuePair::Create(const Config& wanted, std::shared_ptr<QueuePair>* out) {
+  Config config = wanted;
+  if (transport::FindTraits(config.type) == nullptr) {
     return EOPNOTSUPP;
   }
   const transport::QpCapacity& capacity = config.capacity;
@@ -160,6 +182,7 @@ int QueuePair::Create(const Config& config, std::shared_ptr<QueuePair>* out) {
       config.max_tso_header > kMaxTsoHeader) {
     return EINVAL;
   }
+  if (const int error = CompleteDc(&config)) return error;
   std::optional<QueueMemory> queues = AllocateQueues(config);
   if (!queues.has_value()) return ENOMEM;
   PrepareGuardedAccess();
@@ -184,8 +207,11 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   QpAttributes attributes = wanted;
   uint32_t remote = wanted.dest_qpn;
   if ((mask & transport::kQpDestQpn) == 0) remote = Query().dest_qpn;
+  const bool to_peer =
+      (mask & transport::kQpAv) != 0 && transport::TraitsOf(type_).av_is_peer;
   if ((mask & transport::kQpAv) != 0) {
-    if (const int error = context().ResolveAddress(&attributes.av)) {
+    if (const int error = to_peer ? context().ResolveAddress(&attributes.av)
+                                  : context().ResolveSource(&attributes.av)) {
       return error;
     }
   }
@@ -201,7 +227,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
     return EINVAL;
   }
   Lane::Guard guard(lane_);
-  if ((mask & transport::kQpAv) != 0) {
+  if (to_peer) {
     if (const int error = context().ResolvePort(qpn_, remote, &attributes.av)) {
       return error;
     }

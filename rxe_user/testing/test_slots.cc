@@ -7,8 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <bit>
+#include <iterator>
+
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/ports/udp_socket.h"
+#include "wire/headers.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -102,15 +106,20 @@ absl::StatusOr<int> TestSlots::Open(int number, const LocalAddress& local) {
       return status;
     }
     sockets.push_back(fd);
-    // Slot n's socket is number n - 1 of its group.
+    // Slot n's socket is number n - 1 of its group. A DC packet to nobody is
+    // for the target that DCETH names.
+    constexpr uint32_t kShift = std::countr_zero(MakeQpn(1, 0));
     sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, 4},
-        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, 12},
-        {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xfff},
+        {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xffffff},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, wire::kNoDcQpn},
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, 24},
+        {BPF_ALU | BPF_RSH | BPF_K, 0, 0, kShift},
+        {BPF_ALU | BPF_AND | BPF_K, 0, 0, SlotOf(0xffffff)},
         {BPF_ALU | BPF_SUB | BPF_K, 0, 0, 1},
         {BPF_RET | BPF_A, 0, 0, 0},
     };
-    const sock_fprog program = {5, code};
+    const sock_fprog program = {std::size(code), code};
     ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &program,
                  sizeof(program));
   }

@@ -43,29 +43,32 @@ void DcConnections::OnConnect(DctQueuePair& target, const Received& connect,
   }
 }
 
+bool DcConnections::IsIdle(const DcConnection& connection, Time now) const {
+  return connection.dead() || now - connection.used_ >= kIdle;
+}
+
 bool DcConnections::MakeSpace(const wire::IpAddress& address, Time now) {
-  const auto is_idle = [now](const DcConnection& connection) {
-    return connection.dead() || now - connection.used_ >= kIdle;
-  };
   const auto waiting = waiting_.find(address);
   if (waiting != waiting_.end() && waiting->second.size() >= kMostWaiting) {
     DcConnection* const oldest = waiting->second.front();
-    if (!is_idle(*oldest)) return false;
+    if (!IsIdle(*oldest, now)) return false;
     ++endpoint_.service_counters().dc_evicted;
     Close(oldest, now);
   }
-  if (by_use_.size() >= most_) {
-    DcConnection* const last = by_use_.back().get();
-    if (!is_idle(*last)) return false;
-    ++endpoint_.service_counters().dc_evicted;
-    Close(last, now);
-  }
+  return by_use_.size() < most_ || EvictLast(now);
+}
+
+bool DcConnections::EvictLast(Time now) {
+  if (by_use_.empty() || !IsIdle(*by_use_.back(), now)) return false;
+  ++endpoint_.service_counters().dc_evicted;
+  Close(by_use_.back().get(), now);
   return true;
 }
 
 void DcConnections::Open(DctQueuePair& target, const Received& connect,
                          Time now) {
-  const std::optional<uint32_t> number = lane_.AllocateNumber();
+  std::optional<uint32_t> number = lane_.AllocateNumber();
+  if (!number && EvictLast(now)) number = lane_.AllocateNumber();
   if (!number) return target.CountUnaccepted();
   absl::Cleanup release = [&] { lane_.ReleaseNumber(*number); };
   const std::optional<uint16_t> port = lane_.SourcePort(

@@ -40,11 +40,11 @@ class DctQueuePair;
 // Guarded by the lane's lock.
 class DcConnections {
  public:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMost = 2048;
   // An initiator that was idle for half of this connects anew (DciQueuePair).
   static constexpr Time kIdle = 2 * kSecond;
   // Without data yet, of one address.
-  static constexpr size_t kMostWaiting = 1024;
+  static constexpr size_t kMostWaiting = 512;
 
   // Both outlive it. Targets must be destroyed before. `most`: connections at a
   // time.
@@ -84,8 +84,11 @@ class DcConnections {
   static Peer PeerOf(const DcConnection& connection) {
     return {connection.peer(), connection.initiator()};
   }
+  bool IsIdle(const DcConnection& connection, Time now) const;
   // Whether another connection from `address` may be made. May close one.
   bool MakeSpace(const wire::IpAddress& address, Time now);
+  // Closes the connection that was used least recently, if it is idle.
+  bool EvictLast(Time now);
   void Open(DctQueuePair& target, const Received& connect, Time now);
   void ForgetWaiting(DcConnection* connection);
   void Close(DcConnection* connection, Time now);

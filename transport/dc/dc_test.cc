@@ -498,6 +498,23 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
   EXPECT_GE(counters().dc_evicted, 1u);
 }
 
+TEST_F(DcTest, IdleConnectionsGiveTheirNumbers) {
+  to.most_numbers = 1;
+  ASSERT_EQ(Send(1), 0);
+  net.Exchange();
+  const auto other = from.MakeDci(0x12, net.now);
+  SendRequest write = Request(SendOpcode::kRdmaWrite, 2, 100);
+  ASSERT_EQ(other->PostSend(write, net.now), 0);
+  EXPECT_EQ(net.Exchange(), "DC_CONNECT");
+  EXPECT_EQ(dct->counters().dropped_window, 1u);
+  net.now += DcConnections::kIdle;
+  from.endpoint.OnTimer(net.now);
+  net.Exchange();
+  EXPECT_EQ(Take(from.send_cq), "1 0; 2 0");
+  EXPECT_EQ(counters().dc_evicted, 1u);
+  EXPECT_EQ(to.numbers.size(), 1u);
+}
+
 // The target may have evicted it.
 TEST_F(DcTest, AnIdleInitiatorConnectsAnew) {
   ASSERT_EQ(Send(1), 0);

@@ -155,8 +155,9 @@ void DciQueuePair::OnConnectTimer(Time now) {
     if (!attempt_.retries.Spend(core().attributes.retry_cnt)) {
       ++core().counters.retries_exceeded;
       OnError();
-      core().CompleteSend(WcStatus::kRetryExceeded, now);
-      core().Fail();
+      core().CompleteSend({WcStatus::kRetryExceeded, Reason::kNeverAnswered},
+                          now);
+      core().Fail(Reason::kNeverAnswered);
       return;
     }
     attempt_.timeout_at =
@@ -166,6 +167,7 @@ void DciQueuePair::OnConnectTimer(Time now) {
     ++core().counters.probes;
     attempt_.due = true;
   }
+  if (attempt_.due) attempt_.repeat_at = kNever;  // until it is sent
 }
 
 Interests DciQueuePair::ConnectInterests() const {

@@ -63,6 +63,7 @@ DcRun::DcRun(uint64_t seed)
       plenty_(random_.Percent(60)),
       net_(scenario_.seed, &checker_) {
   net_.SetAllLinks(scenario_.link);
+  net_.strangers = true;
   const int initiators = random_.Between(2, 8);
   for (int i = 0; i < kHosts; ++i) {
     Host& host = hosts_[i];

@@ -299,6 +299,7 @@ void Network::CheckBurst(Node& node) {
       return fail(absl::StrCat("with a bad ICRC: ", Describe(segment)));
     }
     const Node* to = FindNode(burst.flow()->av.destination);
+    if (to == nullptr && strangers) continue;
     if (to == nullptr) return fail("to nobody");
     if (const std::string wrong =
             rules_.OnSent(node.index(), to->index(), view);
@@ -344,6 +345,7 @@ void Network::SendBurst(Node& node) {
         now_ + 1 + burst.bytes().size() * 1000 / node.profile_.bytes_per_us;
   }
   Node* to = FindNode(flow.av.destination);
+  if (to == nullptr) return;
   if (!link(node, *to).profile.impaired() && to->port_.bytes_per_us == 0 &&
       pcap_ == nullptr && !trace_ && !filter &&
       node.profile_.ip_id == IpIdMode::kSegment) {
@@ -617,7 +619,9 @@ void Network::SendHardwareCnp(Node& node, std::span<const uint8_t> packet) {
   wire::EmitHeaders(headers, cnp);
   const transport::Flow& flow = *qp->link().flow;
   flow.icrc.Store(cnp, 0);
-  SendPacket(node, *FindNode(flow.av.destination), flow, cnp, 0);
+  if (Node* const to = FindNode(flow.av.destination)) {
+    SendPacket(node, *to, flow, cnp, 0);
+  }
 }
 
 void Network::DeliverOne(Node& node, const Packet& packet,

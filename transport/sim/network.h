@@ -262,6 +262,10 @@ class Network {
   // it. False drops the packet.
   std::function<bool(const Node& from, const wire::PacketView& packet)> filter;
 
+  // Bursts to an address without a node are lost, as answers to forged CONNECTs
+  // are (DC). Otherwise they are a bug.
+  bool strangers = false;
+
   // Checks the connections that are registered there.
   WireRules& rules() { return rules_; }
 
