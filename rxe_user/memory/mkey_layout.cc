@@ -9,7 +9,7 @@ constexpr uint32_t kMaxStride = 65535;  // bytes
 
 }  // namespace
 
-MkeyLayout::MkeyLayout(uint32_t capacity)
+MkeyLayout::MkeyLayout(uint16_t capacity)
     : entries_(std::make_unique_for_overwrite<Entry[]>(capacity)),
       capacity_(capacity) {}
 

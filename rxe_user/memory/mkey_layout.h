@@ -20,7 +20,7 @@ class MkeyLayout {
  public:
   // Allocates `capacity` entries, so that no later call does. May throw
   // bad_alloc.
-  explicit MkeyLayout(uint32_t capacity);
+  explicit MkeyLayout(uint16_t capacity);
 
   // Replaces the layout. False, without effect: more entries than the capacity,
   // or values that transport::InterleavedPiece does not permit.
@@ -29,7 +29,7 @@ class MkeyLayout {
            uint32_t repeat_count);
 
   // Bytes; below 2^55.
-  uint64_t length() const { return repeat_count_ * round_; }
+  uint64_t length() const { return uint64_t{repeat_count_} * round_; }
 
   // Contiguous bytes of a region.
   struct Piece {
@@ -67,10 +67,10 @@ class MkeyLayout {
   }
 
   std::unique_ptr<Entry[]> entries_;
-  uint32_t capacity_;
-  uint32_t count_ = 0;
-  uint64_t repeat_count_ = 1;
   uint64_t round_ = 0;  // bytes of one repetition
+  uint32_t repeat_count_ = 1;
+  uint16_t count_ = 0;  // of entries
+  uint16_t capacity_;
 };
 
 }  // namespace rxe_user

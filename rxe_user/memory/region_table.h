@@ -89,7 +89,7 @@ class RegionTable final : public transport::Memory {
   // Adds a memory key that is unusable until it is configured. Returns its key.
   // A configuration has at most `max_entries` entries, and at most
   // transport::kMaxMkeyEntries.
-  uint32_t AddMkey(transport::PdId pd, uint32_t max_entries,
+  uint32_t AddMkey(transport::PdId pd, uint16_t max_entries,
                    MkeyOptions options);
   // By any of its keys. Accesses in progress continue, as with Remove.
   void RemoveMkey(uint32_t key);
@@ -172,7 +172,7 @@ class RegionTable final : public transport::Memory {
   };
 
   struct Mkey {
-    explicit Mkey(uint32_t capacity) : layout(capacity) {}
+    explicit Mkey(uint16_t capacity) : layout(capacity) {}
     uint32_t key = 0;
     transport::PdId pd = 0;
     uint32_t access = 0;  // transport::Access

@@ -46,9 +46,9 @@ bool MakeSpace(SpanList* spans) {
 
 }  // namespace
 
-uint32_t RegionTable::AddMkey(transport::PdId pd, uint32_t max_entries,
+uint32_t RegionTable::AddMkey(transport::PdId pd, uint16_t max_entries,
                               MkeyOptions options) {
-  Mkey mkey(std::min<uint32_t>(max_entries, transport::kMaxMkeyEntries));
+  Mkey mkey(std::min<uint16_t>(max_entries, transport::kMaxMkeyEntries));
   mkey.pd = pd;
   mkey.options = options;
   std::unique_lock lock(mutex_);

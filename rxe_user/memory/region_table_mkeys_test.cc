@@ -1,4 +1,6 @@
 // Memory keys (mlx5dv_create_mkey(3), mlx5dv_wr_post(3)).
+#include <malloc.h>
+
 #include <array>
 #include <atomic>
 #include <new>
@@ -41,7 +43,7 @@ class MkeyTest : public testing::Test {
     return table_.Add(region);
   }
   uint32_t NewMkey(RegionTable::MkeyOptions options = {},
-                   uint32_t entries = 4) {
+                   uint16_t entries = 4) {
     return table_.AddMkey(kPd, entries, options);
   }
   MemoryStatus SetList(uint32_t key, const std::vector<Sge>& list,
@@ -415,6 +417,15 @@ TEST_F(MkeyTest, AFailedAddLeavesNothing) {
     EXPECT_EQ(Use(key, 0), MemoryStatus::kOk);
     table_.RemoveMkey(key);
   }
+}
+
+// With its object and that of the verbs, an idle key takes 256 bytes at most.
+TEST_F(MkeyTest, IsSmall) {
+  constexpr size_t kKeys = 10'000;
+  constexpr size_t kObjects = 64;  // bytes
+  const size_t before = mallinfo2().uordblks;
+  for (size_t i = 0; i < kKeys; ++i) NewMkey();
+  EXPECT_LE((mallinfo2().uordblks - before) / kKeys + kObjects, 256u);
 }
 
 // Configuration allocates nothing.
