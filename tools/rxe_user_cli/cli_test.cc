@@ -103,12 +103,12 @@ TEST_F(CliTest, HelpAndVersion) {
        {std::vector<std::string>{}, {"--help"}, {"-h"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 0);
-    for (const char* word : {"run", "devices", "decode", "stat"}) {
+    for (const char* word : {"run", "devices", "decode", "trace", "stat"}) {
       EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
     }
     EXPECT_EQ(r.err, "");
   }
-  for (const char* command : {"run", "devices", "decode", "stat"}) {
+  for (const char* command : {"run", "devices", "decode", "trace", "stat"}) {
     const Result r = Execute({command, "--help"});
     EXPECT_EQ(r.exit_status, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);
