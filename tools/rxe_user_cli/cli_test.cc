@@ -103,12 +103,12 @@ TEST_F(CliTest, HelpAndVersion) {
        {std::vector<std::string>{}, {"--help"}, {"-h"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 0);
-    for (const char* word : {"run", "devices", "decode", "stat"}) {
+    for (const char* word : {"run", "devices", "decode", "trace", "stat"}) {
       EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
     }
     EXPECT_EQ(r.err, "");
   }
-  for (const char* command : {"run", "devices", "decode", "stat"}) {
+  for (const char* command : {"run", "devices", "decode", "trace", "stat"}) {
     const Result r = Execute({command, "--help"});
     EXPECT_EQ(r.exit_status, 0);
     EXPECT_NE(r.out.find(command), std::string::npos);
@@ -577,6 +577,44 @@ TEST_F(CliTest, UnknownSettingsAreSaidOnce) {
       "rxe_user: there is no setting RXE_USER_DEVICE, RXE_USER_SPIN; the "
       "settings are RXE_USER_BROKER,"))
       << r.err;
+}
+
+TEST_F(CliTest, TraceReportsFilesThatItCannotRead) {
+  const Result none = Execute({"trace", "/nonexistent/x"});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_EQ(none.err,
+            "rxe-user trace: /nonexistent/x: No such file or directory\n");
+  const fs::path file = root_ / "text";
+  std::ofstream(file) << "hello";
+  const Result text = Execute({"trace", file});
+  EXPECT_EQ(text.exit_status, 1);
+  EXPECT_EQ(text.err, "rxe-user trace: " + file.string() +
+                          ": it is neither a pcap nor a pcapng file\n");
+}
+
+TEST_F(CliTest, TraceWritesItsViews) {
+  // A pcap file without packets.
+  const fs::path file = root_ / "empty.pcap";
+  const unsigned char header[24] = {0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0};
+  std::ofstream(file).write(reinterpret_cast<const char*>(header),
+                            sizeof(header));
+  const Result text = Execute({"trace", file});
+  EXPECT_EQ(text.exit_status, 0) << text.err;
+  EXPECT_NE(text.out.find("0 packets\n"), std::string::npos) << text.out;
+  const Result json = Execute({"trace", "--json", file, file});
+  EXPECT_EQ(json.exit_status, 0) << json.err;
+  EXPECT_NE(json.out.find("{\"type\":\"summary\""), std::string::npos);
+  const fs::path html = root_ / "x.html", svg = root_ / "x.svg";
+  const Result both = Execute(
+      {"trace", file, "--html", html, "--svg", svg, "--local", "10.0.0.1"});
+  EXPECT_EQ(both.exit_status, 0) << both.err;
+  EXPECT_EQ(both.out, "");
+  EXPECT_TRUE(ReadAll(html).starts_with("<!doctype html>"));
+  EXPECT_TRUE(ReadAll(svg).starts_with("<svg "));
+  const Result bad = Execute({"trace", file, "--svg", "/nonexistent/x.svg"});
+  EXPECT_EQ(bad.exit_status, 1);
+  EXPECT_EQ(bad.err,
+            "rxe-user trace: /nonexistent/x.svg: No such file or directory\n");
 }
 
 TEST_F(CliTest, DecodeReportsAFileThatIsNotThere) {

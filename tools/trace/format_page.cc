@@ -16,6 +16,7 @@ constexpr char kBeginning[] =
 
 This page describes each event of a recording. It is made from the table in
 `rxe_user/observe/trace_table.cc` (`bazel run //tools/trace:format_page`); a test compares them.
+[lab.md](lab.md) shows what `rxe-user trace` makes of recordings.
 
 ## The file
 

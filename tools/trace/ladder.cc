@@ -66,7 +66,7 @@ std::string Kind(const Arrow& arrow) {
   if (IsReadResponse(p)) return "d";
   if (p.info().is_response) return "k";
   // Neighboring messages differ.
-  return "w w" + std::to_string(arrow.message % 4);
+  return "w" + std::to_string(arrow.message % 4);
 }
 
 // Something that is drawn: a packet, a band of packets, or an event.
@@ -387,10 +387,7 @@ class Drawer {
     if (arrow.went_wrong() || Kind(arrow) == "n" || Kind(arrow) == "e") {
       classes += " t";
     }
-    std::string g = "<g class=\"" + classes + "\"" +
-                    Attribute("data-i", std::to_string(item.arrow)) +
-                    Attribute("data-psn", std::to_string(p.psn)) +
-                    Attribute("data-op", p.info().name);
+    std::string g = "<g class=\"" + classes + "\"";
     if (arrow.connection != kNone && c_.connections.size() > 1) {
       g += Attribute("data-c", std::to_string(arrow.connection));
     }
@@ -412,7 +409,7 @@ class Drawer {
     const auto path = [](double xa, double ya, double xb, double yb,
                          const char* more = "") {
       return "<path" + std::string(more) + " d=\"M" + Px(xa) + " " + Px(ya) +
-             "L" + Px(xb) + " " + Px(yb) + "\"/>";
+             "l" + Px(xb - xa) + " " + Px(yb - ya) + "\"/>";
     };
     const auto cross = [](double x, double y) {
       return "<path class=\"x\" d=\"M" + Px(x - 4) + " " + Px(y - 4) +
@@ -472,11 +469,8 @@ class Drawer {
             std::to_string(item.count) + " x " +
             std::to_string(first.packet().payload) + " B";
     std::string g = "<g class=\"b i " + Kind(first) + "\"" +
-                    Attribute("data-i", std::to_string(item.arrow)) +
                     Attribute("data-n", std::to_string(item.count)) +
-                    Attribute("data-psn", psn) +
-                    Attribute("data-to", std::to_string(last.packet().psn)) +
-                    Attribute("data-op", first.packet().info().name);
+                    Attribute("data-to", std::to_string(last.packet().psn));
     if (first.connection != kNone && c_.connections.size() > 1) {
       g += Attribute("data-c", std::to_string(first.connection));
     }
@@ -539,7 +533,6 @@ class Drawer {
     const double low = std::max(y1, y0 + 4);
     ladder_.messages.push_back(n);
     Add("<path class=\"" + classes + "\"" +
-        Attribute("data-m", std::to_string(n)) +
         (m.connection != kNone && c_.connections.size() > 1
              ? Attribute("data-c", std::to_string(m.connection))
              : "") +
@@ -548,7 +541,7 @@ class Drawer {
       Add("<path class=\"q\" d=\"M" + Px(x - 5) + " " + Px(YAt(m.polled)) +
           "h10\"/>");
     }
-    Add("<text class=\"y\" x=\"" + Px(x) + "\" y=\"" + Px(y0 - 3) + "\">" +
+    Add("<text x=\"" + Px(x) + "\" y=\"" + Px(y0 - 3) + "\">" +
         std::to_string(m.number) + "</text>\n");
   }
 
@@ -596,7 +589,7 @@ const char* LadderStyle() {
 .ladder .m{stroke-width:9;marker-end:none;stroke-opacity:.75}
 .ladder .m.u{stroke-dasharray:6 4}.ladder .m.f{stroke:#dc2626}
 .q{stroke:#0f172a;stroke-width:2}
-.y{font-size:9px;fill:#334155;text-anchor:middle;stroke:none}
+.m+text,.q+text{font-size:9px;fill:#334155;text-anchor:middle;stroke:none}
 )";
 }
 

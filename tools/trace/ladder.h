@@ -17,21 +17,23 @@ namespace trace {
 struct Ladder {
   double width = 0;  // px
   double height = 0;
-  // The elements of the picture, SVG. Each has attributes for programs:
-  //   g.p    a packet: data-i (index in Timeline::arrows), data-psn, data-op,
-  //          data-c (connection); and where it applies data-fate, data-again,
-  //          data-ambiguous, data-overtaken
-  //   g.b    a band of packets: data-i of the first, data-n how many, data-psn
-  //          and data-to of the first and last PSN
+  // The elements of the picture, SVG. Attributes for programs, where they
+  // apply; with a * those that the script of the page adds:
+  //   g.p    a packet: data-i* (index in Timeline::arrows), data-psn*,
+  //   data-op*,
+  //          data-c (connection), data-fate, data-again, data-ambiguous,
+  //          data-overtaken
+  //   g.b    a band of packets: the same of the first; data-n how many, data-to
+  //          the last PSN
   //   g.v    an event: data-event (its name), data-e (index in
-  //   Timeline::events) path.m a message: data-m (index in
-  //   Conversation::messages), data-c g.s    a silence: data-ns
+  //   Timeline::events) path.m a message: data-m* (index in
+  //   Conversation::messages), data-c rect.s a silence: data-ns
   std::string body;
   // What is drawn of Timeline::arrows.
   size_t arrows = 0;
   size_t missing = 0;  // beyond the limit
-  // The elements, by their indices in Timeline and Conversation; of a band, its
-  // first packet.
+  // The elements in order, by their indices in Timeline and Conversation; of a
+  // band, its first packet.
   std::vector<size_t> packets;
   std::vector<size_t> events;
   std::vector<size_t> messages;

@@ -51,15 +51,18 @@ class BestChains {
   std::vector<Chain> tree_;
 };
 
+// A received packet and one that it may be.
 struct Pair {
   size_t sent;
   size_t received;
-  size_t before;  // the pair before it in its chain
+  size_t before;    // the pair before it in its chain
+  uint32_t length;  // of the longest chain that ends with it
 };
 
-void MatchInOrder(std::span<const Sighting> sent,
-                  std::span<const Sighting> received, const Copies& copies,
-                  Match* match) {
+// Returns all pairs, by the received packet.
+std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
+                               std::span<const Sighting> received,
+                               const Copies& copies, Match* match) {
   std::vector<Pair> pairs;
   BestChains best(sent.size());
   std::vector<std::pair<size_t, Chain>> found;
@@ -77,7 +80,7 @@ void MatchInOrder(std::span<const Sighting> sent,
                        {.pairs = before.pairs + 1,
                         .delay = before.delay + received[j].time - sent[i].time,
                         .last = pairs.size()}});
-      pairs.push_back({i, j, before.last});
+      pairs.push_back({i, j, before.last, before.pairs + 1});
     }
     for (const auto& [place, chain] : found) best.Add(place, chain);
   }
@@ -86,83 +89,138 @@ void MatchInOrder(std::span<const Sighting> sent,
     match->received[pairs[p].sent] = pairs[p].received;
     match->sent[pairs[p].received] = pairs[p].sent;
   }
+  return pairs;
+}
+
+// Of equal packets, the last `kMostCopies` that were sent by `time`, latest
+// first: calls `use` until that returns true.
+template <typename Use>
+bool VisitCopies(std::span<const Sighting> sent,
+                 const std::vector<size_t>& places, int64_t time,
+                 const Use& use) {
+  size_t seen = 0;
+  for (size_t n = places.size(); n-- > 0 && seen < kMostCopies;) {
+    if (sent[places[n]].time > time) continue;
+    ++seen;
+    if (use(places[n])) return true;
+  }
+  return false;
+}
+
+// Of equal packets, without the order of the path: each arrival, the earliest
+// first, gets the latest one that was sent before it and is free. No other way
+// has more pairs. Uses it if it has more than there are.
+void MatchEqual(std::span<const Sighting> sent,
+                std::span<const Sighting> received,
+                const std::vector<size_t>& from, const std::vector<size_t>& to,
+                Match* match) {
+  std::vector<std::pair<size_t, size_t>> pairs;
+  std::vector<size_t> free;
+  size_t next = 0;
+  for (const size_t j : to) {
+    while (next < from.size() && sent[from[next]].time <= received[j].time) {
+      free.push_back(from[next++]);
+    }
+    if (free.empty()) continue;
+    pairs.push_back({free.back(), j});
+    free.pop_back();
+  }
+  const auto matched = std::count_if(
+      to.begin(), to.end(), [&](size_t j) { return match->sent[j] != kNone; });
+  if (pairs.size() <= static_cast<size_t>(matched)) return;
+  for (const size_t i : from) match->received[i] = kNone;
+  for (const size_t j : to) match->sent[j] = kNone;
+  for (const auto& [i, j] : pairs) {
+    match->received[i] = j;
+    match->sent[j] = i;
+    match->overtaken[i] = true;
+  }
 }
 
 // What remains: packets that others overtook, and copies made on the way.
 void MatchRest(std::span<const Sighting> sent,
                std::span<const Sighting> received, const Copies& copies,
                Match* match) {
-  for (size_t j = 0; j < received.size(); ++j) {
-    if (match->sent[j] != kNone) continue;
-    const auto same = copies.find(received[j].key);
+  for (const auto& [key, to] : ByKey(received)) {
+    const auto same = copies.find(key);
     if (same == copies.end()) continue;
-    const std::vector<size_t>& places = same->second;
-    size_t seen = 0;
-    for (size_t n = places.size(); n-- > 0 && seen < kMostCopies;) {
-      const size_t i = places[n];
-      if (sent[i].time > received[j].time) continue;
-      ++seen;
-      if (match->duplicate_of[j] == kNone) match->duplicate_of[j] = i;
-      if (match->received[i] != kNone) continue;
-      match->received[i] = j;
-      match->sent[j] = i;
-      match->overtaken[i] = true;
-      match->duplicate_of[j] = kNone;
-      break;
+    // The latest that fits is free: it was overtaken, no more.
+    for (const size_t j : to) {
+      if (match->sent[j] != kNone) continue;
+      const std::vector<size_t>& from = same->second;
+      for (size_t n = from.size(); n-- > 0;) {
+        const size_t i = from[n];
+        if (sent[i].time > received[j].time) continue;
+        if (match->received[i] != kNone) {
+          if (from.size() - n > kMostCopies) break;
+          continue;
+        }
+        match->received[i] = j;
+        match->sent[j] = i;
+        match->overtaken[i] = true;
+        break;
+      }
+    }
+    MatchEqual(sent, received, same->second, to, match);
+    for (const size_t j : to) {
+      if (match->sent[j] != kNone) continue;
+      for (const size_t i : same->second) {
+        if (sent[i].time <= received[j].time) match->duplicate_of[j] = i;
+      }
     }
   }
 }
 
-// A packet that arrived and an equal one that did not are ambiguous if either
-// fits into the order of the path with a delay that others have, too.
+// A packet that did not arrive is ambiguous if it has a place in another chain
+// with as many pairs, with a delay of at most twice that of any match; then so
+// is the packet that arrived in its place.
 void FindAmbiguous(std::span<const Sighting> sent,
-                   std::span<const Sighting> received, const Copies& copies,
-                   Match* match) {
-  // For each sent packet, the nearest received ones of its neighbors in order.
-  const size_t n = sent.size();
-  std::vector<size_t> before(n);  // one more than the index; 0: none
-  std::vector<size_t> after(n, received.size());
-  size_t latest = 0;
-  int64_t longest = 0;  // delay of packets without an equal one
-  for (size_t i = 0; i < n; ++i) {
-    before[i] = latest;
-    const size_t j = match->received[i];
-    if (j == kNone || match->overtaken[i]) continue;
-    latest = j + 1;
-    if (copies.at(sent[i].key).size() == 1) {
-      longest = std::max(longest, received[j].time - sent[i].time);
+                   std::span<const Sighting> received,
+                   const std::vector<Pair>& pairs, Match* match) {
+  int64_t longest = 0;  // delay that is likely: twice that of any match
+  uint32_t most = 0;    // pairs of the best chain
+  for (const Pair& pair : pairs) {
+    most = std::max(most, pair.length);
+    if (match->received[pair.sent] == pair.received) {
+      longest = std::max(
+          longest, 2 * (received[pair.received].time - sent[pair.sent].time));
     }
   }
-  size_t next = received.size();
-  for (size_t i = n; i-- > 0;) {
-    after[i] = next;
-    if (match->received[i] != kNone && !match->overtaken[i]) {
-      next = match->received[i];
-    }
-  }
-  for (const auto& [key, places] : copies) {
-    if (places.size() < 2) continue;
-    for (size_t a = 0; a < places.size(); ++a) {
-      const size_t lost = places[a];
-      if (match->received[lost] != kNone) continue;
-      // Its nearest equal neighbors suffice.
-      for (const size_t b : {a - 1, a + 1}) {
-        if (b >= places.size()) continue;
-        const size_t other = places[b];
-        const size_t j = match->received[other];
-        if (j == kNone || received[j].time < sent[lost].time) continue;
-        // The other's own pair does not count as a neighbor.
-        const size_t low = lost > other ? before[other] : before[lost];
-        const size_t high = lost > other ? after[lost] : after[other];
-        if (j + 1 <= low || j >= high) continue;
-        // Only if no third packet arrived in between.
-        const bool between =
-            lost > other ? before[lost] != j + 1 : after[lost] != j;
-        if (between) continue;
-        if (received[j].time - sent[lost].time > longest) continue;
-        match->ambiguous[lost] = true;
-        match->ambiguous[other] = true;
+  // The longest chains that begin with a pair: as MatchInOrder, from the end.
+  BestChains best(sent.size());
+  std::unordered_map<size_t, std::vector<size_t>> others;  // received, by sent
+  for (size_t p = pairs.size(); p > 0;) {
+    const size_t j = pairs[p - 1].received;
+    const size_t end = p;
+    while (p > 0 && pairs[p - 1].received == j) --p;
+    std::vector<uint32_t> lengths;
+    for (size_t q = p; q < end; ++q) {
+      const size_t place = sent.size() - 1 - pairs[q].sent;
+      lengths.push_back(best.Before(place).pairs + 1);
+      const int64_t delay = received[j].time - sent[pairs[q].sent].time;
+      if (pairs[q].length + lengths.back() - 1 == most && delay <= longest) {
+        others[pairs[q].sent].push_back(j);
       }
+    }
+    for (size_t q = p; q < end; ++q) {
+      best.Add(sent.size() - 1 - pairs[q].sent,
+               {.pairs = lengths[q - p], .delay = 0, .last = q});
+    }
+  }
+  std::vector<size_t> open;
+  for (const auto& [i, places] : others) {
+    if (match->received[i] == kNone) open.push_back(i);
+  }
+  while (!open.empty()) {
+    const size_t i = open.back();
+    open.pop_back();
+    if (match->ambiguous[i]) continue;
+    match->ambiguous[i] = true;
+    const auto places = others.find(i);
+    if (places == others.end()) continue;
+    for (const size_t j : places->second) {
+      const size_t chosen = match->sent[j];
+      if (chosen != kNone && !match->ambiguous[chosen]) open.push_back(chosen);
     }
   }
 }
@@ -195,9 +253,9 @@ Match MatchPackets(std::span<const Sighting> sent,
   match.sent.assign(received.size(), kNone);
   match.duplicate_of.assign(received.size(), kNone);
   const Copies copies = ByKey(sent);
-  MatchInOrder(sent, received, copies, &match);
+  const std::vector<Pair> pairs = MatchInOrder(sent, received, copies, &match);
   MatchRest(sent, received, copies, &match);
-  FindAmbiguous(sent, received, copies, &match);
+  FindAmbiguous(sent, received, pairs, &match);
   return match;
 }
 

@@ -65,6 +65,33 @@ TEST(MatchTest, AmbiguousCopies) {
   EXPECT_EQ(m.ambiguous, (std::vector<bool>{false, true, true, false}));
 }
 
+// Blocks of equal packets, of which one is lost as a whole.
+TEST(MatchTest, AmbiguousBlocks) {
+  const Match m = MatchPackets(
+      Sightings{
+          {9, -200}, {1, -190}, {2, -189}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},
+      Sightings{{9, -150}, {1, 70}, {2, 71}, {1, 80}, {2, 81}});
+  EXPECT_EQ(m.received, (Places{0, kNone, kNone, 1, 2, 3, 4}));
+  // A delay of 260 is too long: that of the matches is 50.
+  EXPECT_EQ(m.ambiguous, std::vector<bool>(7, false));
+  const Match likely = MatchPackets(
+      Sightings{{9, 0}, {1, 10}, {2, 11}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},
+      Sightings{{9, 50}, {1, 70}, {2, 71}, {1, 80}, {2, 81}});
+  EXPECT_EQ(likely.ambiguous,
+            (std::vector<bool>{false, true, true, true, true, true, true}));
+}
+
+// A copy made on the way, and the packets after it are late: nothing is lost.
+TEST(MatchTest, AsManyReceivedAsSent) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {2, 1}, {1, 50}},
+                               Sightings{{1, 40}, {2, 45}, {1, 60}});
+  EXPECT_EQ(std::count(m.received.begin(), m.received.end(), kNone), 0);
+  const Match late =
+      MatchPackets(Sightings{{3, 0}, {1, 1}, {2, 2}, {1, 50}},
+                   Sightings{{1, 30}, {3, 40}, {1, 60}, {2, 70}});
+  EXPECT_EQ(std::count(late.received.begin(), late.received.end(), kNone), 0);
+}
+
 TEST(MatchTest, ManyEqualPacketsAreQuick) {
   Sightings sent, received;
   for (int i = 0; i < 20'000; ++i) {

@@ -13,13 +13,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Hex(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
+// Without padding, which browsers do not need.
+std::string Base64(std::span<const uint8_t> bytes) {
+  constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
+  uint32_t bits = 0;
+  int count = 0;
   for (const uint8_t byte : bytes) {
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
+    bits = bits << 8 | byte;
+    for (count += 8; count >= 6; count -= 6) {
+      text += kDigits[bits >> (count - 6) & 63];
+    }
   }
+  if (count > 0) text += kDigits[bits << (6 - count) & 63];
   return text;
 }
 
@@ -32,35 +39,42 @@ Json NumberOrNull(uint64_t number) {
   return number == 0 ? Json() : Json(number);
 }
 
-// What the script needs, in the order of its functions packet(), event() and
-// message().
+// A row without the nulls at its end.
+Json Row(Json row) {
+  while (!row.empty() && row.back().is_null()) row.erase(row.size() - 1);
+  return row;
+}
+
+// What the script needs; it names the members of the rows.
 Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
   Json packets = Json::array();
+  Json opcodes = Json::object();
   for (const size_t i : ladder.packets) {
     const Arrow& arrow = t.arrows[i];
     const Packet& p = arrow.packet();
+    opcodes[std::to_string(p.opcode)] = p.info().name;
     const auto head = t.recording_of(arrow).HeadOf(p);
-    Json row = {
-        i,
-        Hex(head.first(std::min<size_t>(head.size(), p.info().header_length))),
-        Since(t, arrow.t0),
-        Since(t, arrow.t1),
-        arrow.sent != nullptr ? Json(arrow.sent->frame) : Json(),
-        arrow.received != nullptr ? Json(arrow.received->frame) : Json(),
-        arrow.answers == kNone ? Json() : Json(arrow.answers),
-        NumberOrNull(arrow.message)};
     const bool waited =
         arrow.received != nullptr && arrow.received->kernel_time != 0;
-    if (p.event != 0 || waited) {
-      row.push_back(arrow.sent != nullptr ? arrow.sent_file
-                                          : arrow.received_file);
-      row.push_back(p.event);
-      row.push_back(p.cause);
-      row.push_back(
-          waited ? Json(arrow.received->time - arrow.received->kernel_time)
-                 : Json());
-    }
-    packets.push_back(std::move(row));
+    const bool has_event = p.event != 0 || waited;
+    packets.push_back(
+        Row({i,
+             Base64(head.first(
+                 std::min<size_t>(head.size(), p.info().header_length))),
+             arrow.start() - t.first,
+             arrow.t0 == kNoTime   ? Json(-1)
+             : arrow.t1 == kNoTime ? Json()
+                                   : Json(arrow.t1 - arrow.t0),
+             arrow.sent != nullptr ? Json(arrow.sent->frame) : Json(),
+             arrow.received != nullptr ? Json(arrow.received->frame) : Json(),
+             NumberOrNull(arrow.message),
+             arrow.answers == kNone ? Json() : Json(arrow.answers),
+             has_event ? Json(arrow.sent != nullptr ? arrow.sent_file
+                                                    : arrow.received_file)
+                       : Json(),
+             NumberOrNull(p.event), NumberOrNull(p.cause),
+             waited ? Json(arrow.received->time - arrow.received->kernel_time)
+                    : Json()}));
   }
   Json events = Json::array();
   for (const size_t e : ladder.events) {
@@ -78,14 +92,18 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
     const Message& message = c.messages[m];
     char wr_id[24];
     std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, message.wr_id);
-    messages.push_back({m, message.number, t.ends[message.end].name,
-                        message.name, message.first_psn, message.last_psn,
-                        message.bytes, Since(t, message.begin),
-                        Since(t, message.done), Since(t, message.polled),
-                        message.error,
-                        message.has_wr_id ? Json(wr_id) : Json()});
+    messages.push_back(
+        Row({m, message.number, t.ends[message.end].name, message.name,
+             message.first_psn, message.last_psn, message.bytes,
+             Since(t, message.begin), Since(t, message.done),
+             Since(t, message.polled),
+             message.error.empty() ? Json() : Json(message.error),
+             message.has_wr_id ? Json(wr_id) : Json()}));
   }
-  return {{"packets", packets}, {"events", events}, {"messages", messages}};
+  return {{"opcodes", opcodes},
+          {"packets", packets},
+          {"events", events},
+          {"messages", messages}};
 }
 
 // JSON that can stand in an element of HTML: ASCII without "<".

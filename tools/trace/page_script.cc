@@ -10,7 +10,7 @@ h1{font-size:17px;margin:0 0 4px}p{margin:0 0 6px;color:#475569;max-width:80em}
 .keys{color:#64748b}kbd{font:11px monospace;border:1px solid #cbd5e1;border-radius:3px;padding:0 3px}
 header{position:sticky;top:0;background:#fffffff0;padding-bottom:6px;border-bottom:1px solid #e2e8f0}
 #tip{position:fixed;right:14px;bottom:14px;width:400px;max-height:80vh;overflow:auto;background:#fff;border:1px solid #94a3b8;padding:8px 10px;font:11px "DejaVu Sans Mono",Menlo,Consolas,monospace;white-space:pre-wrap;box-shadow:0 4px 14px #0003;display:none}
-.off,.hide-k .k,.hide-n .n,.hide-n .e,.hide-d .d,.hide-c .c,.hide-i .i,.hide-v .v,.only .p:not(.t),.only .b,.only .m:not(.f),.only .y,.only .q{display:none}
+.off,.hide-k .k,.hide-n .n,.hide-n .e,.hide-d .d,.hide-c .c,.hide-i .i,.hide-v .v,.only .p:not(.t),.only .b,.only .m:not(.f),.only .m+text,.only .q{display:none}
 .p.sel path,.m.sel{stroke-width:4}.b.sel path{fill-opacity:.4}.m.sel{stroke-width:13}
 .sel text{font-weight:700}.p.rel path{stroke-width:3}.rel text{text-decoration:underline}.m.rel{stroke-opacity:1}
 )";
@@ -19,28 +19,36 @@ const char kPageScript[] = R"JS('use strict';
 (() => {
 const svg = document.getElementById('ladder'), tip = document.getElementById('tip');
 const data = JSON.parse(document.getElementById('data').textContent);
+// Rows: of packets [i, header, start, took, frame sent, frame received, message, answers, file, event, cause, waited];
+// took: -1 if only the arrival is known. Of events [e, file, id, cause, time, qpn, fields]. Of messages [m, number, end,
+// name, first PSN, last PSN, bytes, begin, done, polled, error, wr_id]. Times in ns. The elements are in the same order.
 const byIndex = (rows) => new Map(rows.map((row) => [String(row[0]), row]));
 const packets = byIndex(data.packets), events = byIndex(data.events), messages = byIndex(data.messages);
-const elements = [...svg.querySelectorAll('g.p,g.b,g.v')];
-const byPacket = new Map(), byEvent = new Map(), answered = new Map();
-for (const g of elements) if (g.dataset.i) byPacket.set(g.dataset.i, g);
-for (const [i, r] of packets) {
-  if (r[6] !== null) { const k = String(r[6]); answered.set(k, [...(answered.get(k) || []), i]); }
-  if (r[9]) byEvent.set(r[8] + ':' + r[9], byPacket.get(i));
-}
-const caused = new Map();
+const toHex = (base64) => [...atob(base64)].map((c) => c.charCodeAt(0).toString(16).padStart(2, '0')).join('');
+const num = (h, at, n) => parseInt(h.substr(at * 2, n * 2) || '0', 16);
+const byPacket = new Map(), byEvent = new Map(), answered = new Map(), caused = new Map();
 const note = (file, cause, g) => {
   if (!cause) return;
   const k = file + ':' + cause; caused.set(k, [...(caused.get(k) || []), g]);
 };
+[...svg.querySelectorAll('g.p,g.b')].forEach((g, n) => {
+  const r = data.packets[n], i = String(r[0]), head = atob(r[1]);
+  g.dataset.i = i;
+  g.dataset.op = data.opcodes[head.charCodeAt(0)];
+  g.dataset.psn = head.charCodeAt(9) << 16 | head.charCodeAt(10) << 8 | head.charCodeAt(11);
+  byPacket.set(i, g);
+  if (r[7] != null) { const k = String(r[7]); answered.set(k, [...(answered.get(k) || []), i]); }
+  if (r[9]) byEvent.set(r[8] + ':' + r[9], g);
+  if (r[10]) note(r[8], r[10], g);
+});
+[...svg.querySelectorAll('path.m')].forEach((e, n) => { e.dataset.m = data.messages[n][0]; });
 for (const g of svg.querySelectorAll('g.v')) {
   const r = events.get(g.dataset.e); byEvent.set(r[1] + ':' + r[2], g); note(r[1], r[3], g);
 }
-for (const [i, r] of packets) if (r.length > 8) note(r[8], r[10], byPacket.get(i));
+const elements = [...svg.querySelectorAll('g.p,g.b,g.v')];
 
-const span = (ns) => ns === null ? 'never' : Math.abs(ns) < 1e3 ? ns + ' ns' : Math.abs(ns) < 1e6 ? (ns / 1e3).toFixed(1) + ' us' : Math.abs(ns) < 1e9 ? (ns / 1e6).toFixed(3) + ' ms' : (ns / 1e9).toFixed(3) + ' s';
+const span = (ns) => ns == null ? 'never' : Math.abs(ns) < 1e3 ? ns + ' ns' : Math.abs(ns) < 1e6 ? (ns / 1e3).toFixed(1) + ' us' : Math.abs(ns) < 1e9 ? (ns / 1e6).toFixed(3) + ' ms' : (ns / 1e9).toFixed(3) + ' s';
 // --- Headers, in the order on the wire: InfiniBand Architecture Specification, volume 1.
-const num = (h, at, n) => parseInt(h.substr(at * 2, n * 2) || '0', 16);
 const hex = (h, at, n) => '0x' + h.substr(at * 2, n * 2);
 const SYN = ['ACK', 'RNR NAK', 'reserved', 'NAK'];
 const NAK = ['PSN sequence error', 'invalid request', 'remote access error', 'remote operational error', 'invalid RD request'];
@@ -70,13 +78,14 @@ function headers(h, op) {
 function packet(g) {
   const r = packets.get(g.dataset.i), lines = [g.querySelector('text').textContent.trim()];
   if (g.dataset.n) lines.push('a band of ' + g.dataset.n + ' packets; this is the first');
-  if (r[2] !== null) lines.push('sent      ' + span(r[2]) + (r[4] === null ? '' : '   frame ' + r[4]));
-  if (r[3] !== null) lines.push('received  ' + span(r[3]) + (r[5] === null ? '' : '   frame ' + r[5]));
-  if (r[2] !== null && r[3] !== null) lines.push('took      ' + span(r[3] - r[2]) + (r[11] ? ', of which ' + span(r[11]) + ' in the socket' : ''));
-  if (r[7] !== null) lines.push('message   ' + r[7]);
-  const a = r[6] === null ? null : byPacket.get(String(r[6]));
+  const arrived = r[3] === -1 ? r[2] : r[3] == null ? null : r[2] + r[3];
+  if (r[3] !== -1) lines.push('sent      ' + span(r[2]) + (r[4] == null ? '' : '   frame ' + r[4]));
+  if (arrived !== null) lines.push('received  ' + span(arrived) + (r[5] == null ? '' : '   frame ' + r[5]));
+  if (arrived !== null && r[3] !== -1) lines.push('took      ' + span(r[3]) + (r[11] ? ', of which ' + span(r[11]) + ' in the socket' : ''));
+  if (r[6] != null) lines.push('message   ' + r[6]);
+  const a = r[7] == null ? null : byPacket.get(String(r[7]));
   if (a) lines.push('answers   ' + a.querySelector('text').textContent.trim());
-  return lines.join('\n') + '\n\n' + headers(r[1], g.dataset.op).join('\n');
+  return lines.join('\n') + '\n\n' + headers(toHex(r[1]), g.dataset.op).join('\n');
 }
 function event(g) {
   const r = events.get(g.dataset.e);
@@ -85,7 +94,7 @@ function event(g) {
 function message(e) {
   const r = messages.get(e.dataset.m);
   return ['message ' + r[1] + ' of ' + r[2] + ': ' + r[3] + ', ' + r[6] + ' bytes', 'PSN       ' + r[4] + ' to ' + r[5], ...(r[11] ? ['wr_id     ' + r[11]] : []),
-    'begin     ' + span(r[7]), 'done      ' + span(r[8]) + (r[8] === null ? '' : '   after ' + span(r[8] - r[7])), ...(r[9] === null ? [] : ['polled    ' + span(r[9]) + '   after ' + span(r[9] - r[8])]), ...(r[10] ? ['error     ' + r[10]] : [])].join('\n');
+    'begin     ' + span(r[7]), 'done      ' + span(r[8]) + (r[8] == null ? '' : '   after ' + span(r[8] - r[7])), ...(r[9] == null ? [] : ['polled    ' + span(r[9]) + '   after ' + span(r[9] - r[8])]), ...(r[10] ? ['error     ' + r[10]] : [])].join('\n');
 }
 let selected = null, pinned = false;
 function select(e) {
@@ -103,8 +112,8 @@ function select(e) {
     tip.textContent = event(e);
   } else {
     const i = e.dataset.i, r = packets.get(i);
-    related = [byPacket.get(String(r[6])), ...(answered.get(i) || []).map((k) => byPacket.get(k))];
-    if (r.length > 8) related.push(byEvent.get(r[8] + ':' + r[10]), ...(caused.get(r[8] + ':' + r[9]) || []));
+    related = [byPacket.get(String(r[7])), ...(answered.get(i) || []).map((k) => byPacket.get(k))];
+    if (r[9]) related.push(byEvent.get(r[8] + ':' + r[10]), ...(caused.get(r[8] + ':' + r[9]) || []));
     tip.textContent = packet(e);
   }
   for (const x of related) if (x && x !== e) x.classList.add('rel');
@@ -114,8 +123,8 @@ let lines = null;
 function measure() {
   lines = [];
   for (const g of elements) {
-    const m = /M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)/.exec(g.querySelector('path').getAttribute('d'));
-    if (m) lines.push([g, +m[1], +m[2], +m[3], +m[4]]);
+    const m = /M([\d.]+) ([\d.]+)([lL])([-\d.]+) ([-\d.]+)/.exec(g.querySelector('path').getAttribute('d'));
+    if (m) lines.push(m[3] === 'l' ? [g, +m[1], +m[2], +m[1] + +m[4], +m[2] + +m[5]] : [g, +m[1], +m[2], +m[4], +m[5]]);
   }
 }
 const shown = (g) => g.getClientRects().length > 0;
