@@ -9,7 +9,8 @@
 namespace rsockets {
 namespace {
 
-// The least recently used destination is forgotten first.
+// At this number all are forgotten. They are learned again from the next
+// datagrams, which go by UDP until then.
 constexpr size_t kMostDestinations = 4096;
 constexpr size_t kMostWaiting = 1024;
 constexpr size_t kMostUdp = 1 << 16;
