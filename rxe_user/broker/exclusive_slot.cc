@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/high_fd.h"
@@ -102,7 +103,8 @@ class Port final : private ForkGuard {
   }
   void RemoveReader(const LocalAddress& local) {
     const std::lock_guard lock(mutex_);
-    if (--readers_[local] == 0) readers_.erase(local);
+    const auto it = readers_.find(local);
+    if (--it->second == 0) readers_.erase(it);
     Ring();
   }
   // A slot has opened the address's socket, or has returned it.
@@ -112,8 +114,9 @@ class Port final : private ForkGuard {
   }
   void RemoveUser(const LocalAddress& local) {
     const std::lock_guard lock(mutex_);
-    if (--users_[local] > 0) return;
-    users_.erase(local);
+    const auto it = users_.find(local);
+    if (--it->second > 0) return;
+    users_.erase(it);
     sockets_.erase(local);
   }
   bool HasReader(const LocalAddress& local) const {
@@ -199,17 +202,22 @@ class ExclusiveSlot final : public Slot {
     return wanted == number() || further_.Has(wanted);
   }
   absl::StatusOr<int> OpenAddress(const LocalAddress& local) override {
-    const absl::StatusOr<int> fd = port_->Open(local, reason_);
-    if (!fd.ok()) return fd;
     const std::lock_guard lock(mutex_);
-    if (opened_.insert(local).second) port_->AddUser(local);
-    if (!management_ && read_.insert(local).second) port_->AddReader(local);
-    return fd;
+    const bool was_open = opened_.contains(local);
+    absl::Cleanup undo = [&] {
+      if (!was_open) Close(local);
+    };
+    Enter(opened_, local, &Port::AddUser);
+    const absl::StatusOr<int> opened = port_->Open(local, reason_);
+    if (!opened.ok()) return opened;
+    UniqueFd fd(*opened);
+    if (!management_) Enter(read_, local, &Port::AddReader);
+    std::move(undo).Cancel();
+    return fd.Release();
   }
   void CloseAddress(const LocalAddress& local) override {
     const std::lock_guard lock(mutex_);
-    if (read_.erase(local) != 0) port_->RemoveReader(local);
-    if (opened_.erase(local) != 0) port_->RemoveUser(local);
+    Close(local);
   }
   int fd() const override { return management_ ? port_->bell() : -1; }
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
@@ -233,6 +241,22 @@ class ExclusiveSlot final : public Slot {
   }
 
  private:
+  // Adds `local` to a set of the slot and to the port's count of that set: to
+  // both or, without memory, to neither.
+  void Enter(std::set<LocalAddress>& set, const LocalAddress& local,
+             void (Port::*count)(const LocalAddress&)) {
+    const auto [it, added] = set.insert(local);
+    if (!added) return;
+    absl::Cleanup undo = [&, it = it] { set.erase(it); };
+    ((*port_).*count)(local);
+    std::move(undo).Cancel();
+  }
+  // mutex_ is held.
+  void Close(const LocalAddress& local) {
+    if (read_.erase(local) != 0) port_->RemoveReader(local);
+    if (opened_.erase(local) != 0) port_->RemoveUser(local);
+  }
+
   const std::string reason_;
   const std::shared_ptr<Port> port_ = Port::Get();
   std::atomic<bool> management_ = false;

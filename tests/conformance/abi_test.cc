@@ -96,8 +96,9 @@ Library Read(const std::string& path) {
   const auto* version =
       reinterpret_cast<const Elf64_Half*>(base + versions->sh_offset);
   for (size_t i = 0; i < symbols->sh_size / sizeof(Elf64_Sym); ++i) {
-    if (symbol[i].st_shndx == SHN_UNDEF || symbol[i].st_shndx == SHN_ABS) {
-      continue;
+    if (symbol[i].st_shndx == SHN_UNDEF || symbol[i].st_shndx == SHN_ABS ||
+        ELF64_ST_BIND(symbol[i].st_info) == STB_LOCAL) {
+      continue;  // aarch64's linker lists sections, too
     }
     const std::string name = strings + symbol[i].st_name;
     const unsigned index = version[i] & 0x7fff;
