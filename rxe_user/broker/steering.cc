@@ -104,7 +104,7 @@ std::vector<Range> BucketRangesOf(const IndexMap& map) {
   return ranges;
 }
 
-// A system may limit a program to some 2,500 instructions, of which the kernel
+// A system may limit a program to some 2,400 instructions, of which the kernel
 // makes up to four of a range (net.core.optmem_max).
 constexpr size_t kMostPlainRanges = 512;
 
