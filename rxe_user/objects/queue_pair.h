@@ -55,7 +55,7 @@ class QueuePair final : public transport::EventSink {
     EventAccount* account = nullptr;  // of events; outlives the queue pair
   };
 
-  // Everything that Config points to outlives the queue pair. A DCI (kDci) has
+  // Everything that `wanted` points to outlives the queue pair. A DCI (kDci) has
   // no receives, so `recv_cq` may be null and `srq` is ignored; a DCT (kDct)
   // has no sends, so `send_cq` may be null. Its number is valid from creation
   // on.
@@ -63,7 +63,7 @@ class QueuePair final : public transport::EventSink {
   // 0; EINVAL (capacity beyond limits.h; a DCI with receives, a DCT without SRQ
   // or receive completion queue); EOPNOTSUPP (type); ENOMEM; AllocateQpn's
   // error, which a line on stderr explains.
-  static int Create(const Config& config, std::shared_ptr<QueuePair>* out);
+  static int Create(const Config& wanted, std::shared_ptr<QueuePair>* out);
   // Ends all traffic. Nothing completes any more, and completions that were not
   // polled are dropped, as by most hardware.
   ~QueuePair() override;
