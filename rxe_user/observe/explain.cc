@@ -295,7 +295,7 @@ std::string ExplainRefusals(const Witness& own) {
     if (record.kind == "device") now = record.Number("now_ns");
     if (record.kind != "refusal") continue;
     std::string check = record.Word("check");
-    std::replace(check.begin(), check.end(), '_', ' ');
+    std::replace(check.begin(), check.end(), kBlank, ' ');
     absl::StrAppendFormat(
         &text, "%s failed with %s, %s ago%s: %s\n", record.Word("call"),
         ErrnoName(static_cast<int>(record.Number("errno"))),

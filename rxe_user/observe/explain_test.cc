@@ -20,6 +20,7 @@ transport::QpReport Qp(uint32_t qpn, uint32_t peer) {
   transport::QpReport qp;
   qp.qpn = qpn;
   qp.dest_qpn = peer;
+  qp.path_mtu = 1024;
   qp.state = transport::QpState::kRts;
   qp.source = qp.destination = *wire::IpAddress::Parse("127.0.0.1");
   return qp;

@@ -94,7 +94,7 @@ const char* NameOf(transport::WaitsFor what) {
 void WriteRefusals(Writer* out) {
   for (const Refusal& refusal : Refusals()) {
     std::string check = refusal.check;
-    std::replace(check.begin(), check.end(), ' ', '_');
+    std::replace(check.begin(), check.end(), ' ', kBlank);
     out->Begin("refusal");
     out->Word("call", refusal.call);
     out->Number("errno", static_cast<uint64_t>(refusal.error));

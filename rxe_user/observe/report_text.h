@@ -32,6 +32,8 @@
 namespace rxe_user {
 
 inline constexpr int kReportVersion = 2;
+// Stands for a blank in the word `check` of a refusal.
+inline constexpr char kBlank = '~';
 // The longest text that is read from another process, in bytes.
 inline constexpr size_t kMaxReportText = 32 << 20;
 

@@ -233,7 +233,8 @@ TEST_F(ExplainTest, PacketsLost) {
             0);
   ExpectSuccess(a_.cq, 1);
   if (!rxe_user::SetLoopbackMtu(3000)) GTEST_SKIP() << "not allowed to";
-  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 100'000, IBV_SEND_SIGNALED,
+  // Two packets of the path MTU: none arrives.
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 8192, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey),
             0);
   const ibv_wc wc = Next(a_.cq);
@@ -272,11 +273,10 @@ class PeerProcess : public ExplainTest {
               "PeerProcess", "Serves", nullptr, nullptr, __FILE__, __LINE__,
               []() -> PeerProcess* { return new PeerProcess; });
 
-TEST_F(ExplainTest, PeerStopped) {
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-  const std::string variable =
-      std::string(kPeerSocket) + "=" + std::to_string(ends[1]);
+// Starts this program again, with `variable` in its environment, which inherits
+// `fd`.
+pid_t StartSelf(const std::string& filter, const std::string& variable,
+                int fd) {
   std::vector<std::string> texts = {variable};
   // Without the variables of the test runner: it must not report results.
   for (char** each = environ; *each != nullptr; ++each) {
@@ -289,19 +289,30 @@ TEST_F(ExplainTest, PeerStopped) {
   std::vector<char*> environment;
   for (std::string& text : texts) environment.push_back(text.data());
   environment.push_back(nullptr);
-  std::string arguments[] = {"peer", "--gtest_filter=PeerProcess.Serves",
+  std::string arguments[] = {"again", "--gtest_filter=" + filter,
                              "--gtest_brief=1"};
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    fcntl(ends[1], F_SETFD, 0);
-    execve("/proc/self/exe", argv.data(), environment.data());
-    _exit(1);
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (variable.starts_with(kPeerSocket)) {
+    fcntl(fd, F_SETFD, 0);
+  } else {
+    dup2(fd, STDERR_FILENO);
   }
+  execve("/proc/self/exe", argv.data(), environment.data());
+  _exit(1);
+}
+
+TEST_F(ExplainTest, PeerStopped) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const pid_t child = StartSelf(
+      "PeerProcess.Serves",
+      std::string(kPeerSocket) + "=" + std::to_string(ends[1]), ends[1]);
+  ASSERT_GT(child, 0);
   close(ends[1]);
   const uint32_t ours = a_.qp->qp_num;
   uint32_t theirs = 0;
@@ -323,6 +334,44 @@ TEST_F(ExplainTest, PeerStopped) {
   EXPECT_EQ(kill(child, SIGKILL), 0);
   EXPECT_EQ(waitpid(child, &status, 0), child);
   close(ends[0]);
+}
+
+// --- On stderr, with RXE_USER_EXPLAIN=1: what one of the tests above prints.
+
+std::string StderrOf(const std::string& filter) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = StartSelf(filter, "RXE_USER_EXPLAIN=1", ends[1]);
+  EXPECT_GT(child, 0);
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << text;
+  return text;
+}
+
+TEST(ExplainModeTest, FirstErrorOfAQueuePair) {
+  const std::string text = StderrOf("ExplainTest.PeerDestroyed");
+  EXPECT_THAT(text, HasSubstr("rxe_user: queue pair"));
+  EXPECT_THAT(text, HasSubstr("first cause"));
+  EXPECT_THAT(text, HasSubstr("was destroyed by process"));
+}
+
+TEST(ExplainModeTest, RefusedCall) {
+  const std::string text = StderrOf("ExplainTest.ModifyNamesTheAttribute");
+  EXPECT_THAT(text, HasSubstr("rxe_user: ibv_modify_qp failed with EINVAL: "
+                              "IBV_QP_MAX_DEST_RD_ATOMIC: missing"));
+}
+
+TEST(ExplainModeTest, SilentWhenNothingFails) {
+  EXPECT_THAT(StderrOf("ExplainTest.SuccessHasNoReason"),
+              testing::Not(HasSubstr("rxe_user:")));
 }
 
 // --- RNR.

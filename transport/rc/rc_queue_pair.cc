@@ -8,7 +8,7 @@ namespace transport {
 
 // An idle queue pair takes at most 2 KiB beside its queues
 // (docs/performance.md). The objects around this one take the rest.
-static_assert(sizeof(RcQueuePair) <= 1304);
+static_assert(sizeof(RcQueuePair) <= 1320);
 
 RcQueuePair::RcQueuePair(Endpoint& endpoint, const QpConfig& config)
     : QueuePair(endpoint, config, wire::Transport::kRc),
