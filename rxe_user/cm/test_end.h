@@ -25,7 +25,7 @@ inline LocalAddress Local(const std::string& text) {
 }
 
 // Records its events.
-class Recorder final : public CmEventHandler {
+class EventLog final : public CmEventHandler {
  public:
   void OnCmEvent(const transport::cm::Event& event) override {
     const std::lock_guard lock(mutex_);
@@ -63,7 +63,7 @@ class TestEnd {
         service_(std::make_unique<CmServiceImpl>(Slot::Acquire, config)) {}
 
   CmServiceImpl* operator->() { return service_.get(); }
-  std::shared_ptr<Recorder> recorder() { return recorder_; }
+  std::shared_ptr<EventLog> recorder() { return recorder_; }
   void Close() { service_.reset(); }
 
   // Returns 0 or errno. `handle` may be null.
@@ -121,7 +121,7 @@ class TestEnd {
 
  private:
   uint64_t guid_;
-  std::shared_ptr<Recorder> recorder_ = std::make_shared<Recorder>();
+  std::shared_ptr<EventLog> recorder_ = std::make_shared<EventLog>();
   std::unique_ptr<CmServiceImpl> service_;
   transport::cm::Event last_;
 };

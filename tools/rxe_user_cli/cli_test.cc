@@ -187,6 +187,7 @@ TEST_F(CliTest, WrongUseSaysWhereToLook) {
        {std::pair<std::vector<std::string>, std::string>{
             {"frobnicate"},
             "no command frobnicate; there are run, rdma, devices, decode, "
+            "trace, "
             "stat, "
             "view (see rxe-user --help)\n"},
         {{"--frobnicate"}, "(see rxe-user --help)\n"},

@@ -569,7 +569,7 @@ const char* LadderStyle() {
 .p path,.b path{stroke:currentColor;stroke-width:1.4}
 .p text,.b text,.v text{fill:currentColor;stroke:#fff;stroke-width:3;paint-order:stroke}
 .p tspan,.b tspan,.v tspan{fill:#64748b}
-.ladder .r{fill:#b91c1c;font-weight:700}
+.ladder .r{fill:#b91c1c;font-weight:700}.ladder .g:not([data-fate]) .r{fill:#92400e;font-weight:400}
 .z{text-anchor:end}
 .w0{color:#0f766e;stroke:#0f766e}.w1{color:#1d4ed8;stroke:#1d4ed8}
 .w2{color:#0e7490;stroke:#0e7490}.w3{color:#6d28d9;stroke:#6d28d9}

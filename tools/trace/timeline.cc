@@ -356,7 +356,9 @@ class Joiner {
       arrow.fate = Fate::kDropped;
     }
     arrow.ambiguous = ambiguous;
-    arrow.overtaken = overtaken;
+    // Our device processes an ACK before the requests of its GRO batch, so
+    // their order in the file says nothing.
+    arrow.overtaken = overtaken && !p.is_acknowledge();
     t_.arrows.push_back(arrow);
   }
 
