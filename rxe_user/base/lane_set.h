@@ -9,7 +9,7 @@
 
 namespace rxe_user {
 
-// Each lane takes one of the host's 255 slots.
+// Each lane takes one of the host's 4,000 slots.
 inline constexpr int kMaxLanes = 16;
 inline constexpr int kNoLane = -1;
 

@@ -320,27 +320,20 @@ bool Group::LocateSome() {
   for (; now.round < kProbeRounds; ++now.round) {
     const int64_t wait_ns =
         std::min(kProbeWaitNs << now.round, kLongestProbeWaitNs);
-    if (MonotonicNs() > deadline) return true;
-    if (!now.search.has_value()) {
-      if (now.prober->Verify(now.candidate, wait_ns)) {
-        for (size_t m = 0; m < members_.size(); ++m) {
-          members_[m].index = now.candidate[m];
-        }
-        EndLocating(true);
-        return true;
-      }
-      now.search.emplace().indexes = now.candidate;
-    }
-    switch (now.prober->Continue(*now.search, wait_ns, deadline)) {
-      case Prober::Outcome::kMore:
-        return true;
-      case Prober::Outcome::kFound:
-        now.candidate = std::move(now.search->indexes);
-        break;
-      case Prober::Outcome::kFailed:
-        break;
-    }
+    if (!now.search.has_value()) now.search.emplace().indexes = now.candidate;
+    const Prober::Outcome outcome =
+        now.prober->Continue(*now.search, wait_ns, deadline);
+    if (outcome == Prober::Outcome::kMore) return true;
+    const bool verified = now.search->all_right;
+    now.candidate = std::move(now.search->indexes);
     now.search.reset();
+    if (outcome == Prober::Outcome::kFound && verified) {
+      for (size_t m = 0; m < members_.size(); ++m) {
+        members_[m].index = now.candidate[m];
+      }
+      EndLocating(true);
+      return true;
+    }
   }
   return false;
 }

@@ -132,9 +132,8 @@ class Group {
   struct Locating {
     std::unique_ptr<Prober> prober;  // null before the first step
     int round = 0;
-    std::vector<uint16_t> candidate;  // to verify
-    // Present if the candidate of this round failed.
-    std::optional<Prober::Search> search;
+    std::vector<uint16_t> candidate;
+    std::optional<Prober::Search> search;  // of this round
   };
   std::optional<Locating> locating_;
 };

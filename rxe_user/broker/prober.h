@@ -31,26 +31,25 @@ class Prober {
   Prober(const Prober&) = delete;
   Prober& operator=(const Prober&) = delete;
 
-  // Whether each socket is at its index. Sets the index of those that are not
-  // to kNoIndex. Waits up to `wait_ns` for the probes.
-  bool Verify(std::vector<uint16_t>& indexes, int64_t wait_ns) const;
-
   // The state of a search.
   struct Search {
-    // The index of each socket; kNoIndex: not found yet. The caller sets those
-    // that are known.
+    // The index of each socket. First the caller's guess; then kNoIndex until
+    // the socket is found, if it was not there.
     std::vector<uint16_t> indexes;
-    uint16_t next = 0;     // the index to probe next
-    int64_t spent_ns = 0;  // so far
+    size_t verified = 0;    // sockets whose guess was tried
+    bool all_right = true;  // no guess was wrong so far
+    uint16_t next = 0;      // the index to probe next
+    int64_t spent_ns = 0;   // on these probes, of this thread
   };
   enum class Outcome { kFound, kFailed, kMore };
-  // Searches for the probable index of each socket until `deadline_ns`
-  // (CLOCK_MONOTONIC); may exceed it by one or two probes. Waits up to
-  // `wait_ns` for a probe. A probe costs time for each socket that is not found
-  // yet.
+  // Tries the guesses, then searches for the probable indexes of the sockets
+  // that are not there, until `deadline_ns` (CLOCK_MONOTONIC); may exceed it by
+  // a wait or two. Waits up to `wait_ns` for probes. A probe costs time for
+  // each socket that is not found yet.
   Outcome Continue(Search& search, int64_t wait_ns, int64_t deadline_ns) const;
 
  private:
+  void Verify(Search& search, int64_t wait_ns) const;
   bool SendProbe(uint16_t index, uint32_t identity) const;
 
   const std::vector<int> sockets_;

@@ -25,6 +25,7 @@
 #include "rxe_user/broker/protocol.h"
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {
@@ -372,6 +373,28 @@ TEST_F(SlotTest, AnotherProtocolVersionIsRefusedWithAReason) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->refusal, Refusal::kVersion);
   EXPECT_NE(TextOf(reply->text).find("version 77"), std::string_view::npos);
+}
+
+// The broker of a process of another version has died. Our program would steer
+// its datagrams by other bits.
+TEST_F(SlotTest, TheSocketsOfAnotherVersionAreLeftAlone) {
+  const UniqueFd theirs =
+      BindUdp({Ip("127.0.0.1")}, wire::kRoceUdpPort, Sharing::kReusePort);
+  ASSERT_TRUE(theirs.valid());
+  auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const UniqueFd fd = RawConnection();
+  Hello hello;
+  hello.header.version = 77;
+  Send(fd.get(), hello);
+  EXPECT_TRUE(Closed(fd.get()));
+  const absl::Status refused = (*slot)->OpenAddress({Ip("127.0.0.1")}).status();
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_NE(refused.message().find("another version"), std::string::npos)
+      << refused;
+  const auto other = (*slot)->OpenAddress({Ip("127.0.0.2")});
+  ASSERT_TRUE(other.ok());
+  close(*other);
 }
 
 TEST_F(SlotTest, ForkedChildHoldsNothingOfTheSlot) {
