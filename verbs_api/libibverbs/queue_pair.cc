@@ -104,6 +104,10 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   // An XRC target has an XRC domain instead of a PD; an initiator receives
   // nothing.
   if (type == transport::QpType::kXrcTarget) return Fail(EINVAL);
+  if (type == transport::QpType::kDci &&
+      (attr.cap.max_recv_wr != 0 || attr.cap.max_recv_sge != 0)) {
+    return Fail(EINVAL);
+  }
   const transport::QpTypeTraits& traits = transport::TraitsOf(type);
   const bool receives =
       traits.receives_from != transport::ReceivesFrom::kNothing;
