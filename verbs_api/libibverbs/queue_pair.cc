@@ -332,6 +332,9 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
     extras.extended = has_ops || mlx5.configures_mkeys;
     if (has_ops) extras.send_ops = attr->send_ops_flags;
     if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
+    if (mlx5.all_operations && extras.extended) {
+      extras.send_ops |= SendOps(traits) & ~kPlacementOps;
+    }
     // The extended structure begins with the members of the plain one.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
