@@ -211,6 +211,22 @@ TEST_F(Mlx5DcTest, SendsAndImmediateData) {
   EXPECT_EQ(wc.imm_data, 0x12345678u);
 }
 
+// An initiator has one stream, whatever a request names.
+TEST_F(Mlx5DcTest, ARequestMayNameAStream) {
+  ReceiveAt(&target_, 10, 0, 8);
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);
+  ibv_wr_start(qp);
+  qp->wr_id = 1;
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(qp);
+  mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(qp), ah_,
+                               target_.qp->qp_num, kKey, 7);
+  ibv_wr_set_sge(qp, a_.mr->lkey, a_.address(), 8);
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  ExpectSuccess(a_.cq, 1);
+  ExpectSuccess(target_.cq, 10);
+}
+
 TEST_F(Mlx5DcTest, WritesReadsAndAtomics) {
   const uint32_t rkey = target_.mr->rkey;
   const auto to = [&](uint64_t id, size_t offset, uint32_t length,

@@ -287,6 +287,7 @@ TEST_F(Mlx5MkeyTest, InvalidatedKeysAreFreeAgain) {
   EXPECT_EQ(std::memcmp(b_.memory.data(), &a_.memory[16], 8), 0);
   // Free: no access.
   ibv_wr_start(qp);
+  qp->wr_id = 1;
   ibv_wr_local_inv(qp, mkey_->lkey);
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   ExpectSuccess(a_.cq, 1);

@@ -158,13 +158,12 @@ TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
     EXPECT_EQ(errno, error);
   };
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_raw_wqe(mlx5, nullptr); });
-  fails(EOPNOTSUPP,
-        [&] { mlx5dv_wr_set_dc_addr_stream(mlx5, nullptr, 1, 1, 1); });
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_memcpy(mlx5, 0, 0, 0, 0, 0); });
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_crypto(mlx5, nullptr); });
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_sig_block(mlx5, nullptr); });
   // Built, but not for this queue pair.
   fails(EINVAL, [&] { mlx5dv_wr_set_dc_addr(mlx5, nullptr, 1, 1); });
+  fails(EINVAL, [&] { mlx5dv_wr_set_dc_addr_stream(mlx5, nullptr, 1, 1, 1); });
   fails(EINVAL,
         [&] { mlx5dv_wr_mr_interleaved(mlx5, nullptr, 0, 1, 0, nullptr); });
   fails(EINVAL, [&] { mlx5dv_wr_mr_list(mlx5, nullptr, 0, 0, nullptr); });

@@ -16,6 +16,8 @@ enum class DcRole : uint8_t { kNone, kInitiator, kTarget };
 // What mlx5dv_create_qp(3) adds to ibv_create_qp_ex(3).
 struct Mlx5QpAttributes {
   DcRole dc = DcRole::kNone;
+  // As on a card, ibv_wr_* has every operation of the type, named or not.
+  bool all_operations = false;
   uint64_t access_key = 0;  // of a target
   // It has ibv_wr_* even if the program names none of their operations, and
   // inline data for the layout of a memory key.

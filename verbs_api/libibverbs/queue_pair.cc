@@ -104,6 +104,10 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   // An XRC target has an XRC domain instead of a PD; an initiator receives
   // nothing.
   if (type == transport::QpType::kXrcTarget) return Fail(EINVAL);
+  if (type == transport::QpType::kDci &&
+      (attr.cap.max_recv_wr != 0 || attr.cap.max_recv_sge != 0)) {
+    return Fail(EINVAL);
+  }
   const transport::QpTypeTraits& traits = transport::TraitsOf(type);
   const bool receives =
       traits.receives_from != transport::ReceivesFrom::kNothing;
@@ -328,6 +332,9 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
     extras.extended = has_ops || mlx5.configures_mkeys;
     if (has_ops) extras.send_ops = attr->send_ops_flags;
     if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
+    if (mlx5.all_operations && extras.extended) {
+      extras.send_ops |= SendOps(traits) & ~kPlacementOps;
+    }
     // The extended structure begins with the members of the plain one.
     ibv_qp_init_attr plain;
     static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==

@@ -101,7 +101,9 @@ ibv_srq* CreateSrqEx(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
 int GetSrqNum(ibv_srq* ibv, uint32_t* number) {
   const NoCancellation no_cancellation;
   Srq* srq = Find(ibv);
-  if (srq == nullptr || number == nullptr || srq->xrcd == nullptr) {
+  // Programs of DC ask for the number of a basic queue, too, and pass it on.
+  if (srq == nullptr || number == nullptr ||
+      (srq->xrcd == nullptr && !srq->owner->mlx5)) {
     return Refuse(EINVAL);
   }
   *number = srq->queue->number();

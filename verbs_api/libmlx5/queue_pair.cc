@@ -80,6 +80,7 @@ MLX5_EXPORT ibv_qp* mlx5dv_create_qp(ibv_context* context,
   if (verbs == nullptr) return Fail(EOPNOTSUPP);
   if (attr == nullptr) return Fail(EINVAL);
   verbs_api::Mlx5QpAttributes mlx5;
+  mlx5.all_operations = true;
   uint64_t operations = 0;
   if (dv != nullptr) {
     if (const int error = Read(*attr, *dv, &mlx5, &operations)) {

@@ -43,6 +43,8 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
 
   static void SetDcAddress(mlx5dv_qp_ex* table, ibv_ah* ah, uint32_t dctn,
                            uint64_t key);
+  static void SetDcAddressStream(mlx5dv_qp_ex* table, ibv_ah* ah, uint32_t dctn,
+                                 uint64_t key, uint16_t stream);
   static void MrInterleaved(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
                             uint32_t access, uint32_t repeat, uint16_t count,
                             mlx5dv_mr_interleaved* pieces);
@@ -59,8 +61,6 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
   static void SetSignature(mlx5dv_qp_ex* table, const mlx5dv_sig_block_attr*);
   static void SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*);
   static void RawWqe(mlx5dv_qp_ex* table, const void*);
-  static void SetDcAddressStream(mlx5dv_qp_ex* table, ibv_ah*, uint32_t,
-                                 uint64_t, uint16_t);
   static void Memcpy(mlx5dv_qp_ex* table, uint32_t, uint64_t, uint32_t,
                      uint64_t, size_t);
 
