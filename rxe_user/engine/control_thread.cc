@@ -114,6 +114,9 @@ class ControlThread::Impl final : private ForkGuard {
   absl::Status Start() {
     const int error = StartServiceThread(&thread_, Main, this);
     if (error != 0) return ErrnoStatus(error, "control thread");
+    // Not by the thread itself, which may run late: from here on, other
+    // processes must know whose port it is (broker/port_holder.cc).
+    (void)::pthread_setname_np(thread_, kControlThreadName);
     running_ = true;
     return absl::OkStatus();
   }
@@ -239,7 +242,6 @@ class ControlThread::Impl final : private ForkGuard {
     return nullptr;
   }
   void Main() {
-    ::pthread_setname_np(::pthread_self(), kControlThreadName);
     gate_.EnterLoop();
     while (!Loop()) {
       // Nothing signals that memory is available again.

@@ -180,7 +180,7 @@ TEST_F(MkeyTest, ChecksDomainAndRights) {
             MemoryStatus::kOk);
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteRead), MemoryStatus::kOk);
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteRead, true, kPd + 1),
-            MemoryStatus::kBadKey);
+            MemoryStatus::kWrongDomain);
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteWrite),
             MemoryStatus::kNoRight);
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteAtomic),
@@ -216,7 +216,7 @@ TEST_F(MkeyTest, ChecksEachRegionAtEachUse) {
                           {kVa - 1, 10, region_}}),
             MemoryStatus::kOk);
   EXPECT_EQ(Use(key, 0, 10), MemoryStatus::kOk);
-  EXPECT_EQ(Use(key, 9, 2), MemoryStatus::kBadKey);  // another domain
+  EXPECT_EQ(Use(key, 9, 2), MemoryStatus::kWrongDomain);  // another domain
   EXPECT_TRUE(spans_.empty());
   EXPECT_EQ(Use(key, 20, 10), MemoryStatus::kNoRight);
   EXPECT_EQ(Use(key, 20, 10, transport::kAccessRemoteAtomic),
@@ -237,7 +237,7 @@ TEST_F(MkeyTest, RefusedConfigurationsChangeNothing) {
   ASSERT_EQ(SetList(key, {{kVa, 10, region_}}, transport::kAccessRemoteWrite),
             MemoryStatus::kOk);
   EXPECT_EQ(SetList(key, {{kVa, 20, region_}}, kAll, kPd + 1),
-            MemoryStatus::kBadKey);
+            MemoryStatus::kWrongDomain);
   EXPECT_EQ(SetList(key ^ 0x100, {{kVa, 20, region_}}), MemoryStatus::kBadKey);
   EXPECT_EQ(SetList(region_, {{kVa, 20, region_}}), MemoryStatus::kBadKey);
   EXPECT_EQ(SetList(key ^ 1, {{kVa, 20, region_}}), MemoryStatus::kNoRight);
@@ -281,7 +281,7 @@ TEST_F(MkeyTest, WindowsAreNotOfMkeysNorInThem) {
   ASSERT_EQ(SetList(key, {{kVa, 10, window}}), MemoryStatus::kOk);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteRead),
-              MemoryStatus::kBadKey);
+              MemoryStatus::kWrongWindow);
     // Now it is in the table of recent keys.
     EXPECT_EQ(Use(window, kVa), MemoryStatus::kOk);
   }
@@ -312,7 +312,7 @@ TEST_F(MkeyTest, Invalidation) {
     ASSERT_EQ(SetList(key, {{kVa, 10, region_}}), MemoryStatus::kOk);
     transport::Invalidation wrong = invalidation;
     wrong.pd = kPd + 1;
-    EXPECT_EQ(table_.Invalidate(wrong), MemoryStatus::kBadKey);
+    EXPECT_EQ(table_.Invalidate(wrong), MemoryStatus::kWrongDomain);
     wrong = invalidation;
     wrong.rkey ^= 1;
     EXPECT_EQ(table_.Invalidate(wrong), MemoryStatus::kBadKey);

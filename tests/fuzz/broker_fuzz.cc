@@ -45,6 +45,7 @@ using rxe_user::UniqueFd;
 using rxe_user::broker::BindUdp;
 using rxe_user::broker::Close;
 using rxe_user::broker::Connected;
+using rxe_user::broker::Extend;
 using rxe_user::broker::Header;
 using rxe_user::broker::Hello;
 using rxe_user::broker::HelloReply;

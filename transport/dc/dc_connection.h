@@ -20,9 +20,9 @@ class DcConnections;
 
 class DcConnection final : public QueuePair, private HeaderFront {
  public:
-  // READs and atomics that it can answer again. The memory for them is
-  // allocated by the first.
-  static constexpr uint8_t kReadResources = 16;
+  // READs and atomics that it can answer again: as many as an initiator of ours
+  // may have outstanding. The memory for them is allocated by the first.
+  static constexpr uint8_t kReadResources = 128;
 
   // `config`: the target's, with `events` of this connection.
   DcConnection(Endpoint& endpoint, const QpConfig& config, uint32_t number,

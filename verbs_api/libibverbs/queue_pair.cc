@@ -140,11 +140,14 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   }
   config.max_tso_header = extras.max_tso_header;
   // The layout of a memory key is inline data. A card has space for this many
-  // entries in every work request.
+  // entries in every work request, and for one more where 4 bytes are missing
+  // (mlx5dv_wr_post(3)).
   if (extras.mlx5.configures_mkeys) {
+    constexpr uint32_t kEntry = transport::kMkeyEntrySize;
+    const uint32_t entries = (config.capacity.max_inline_data + 4) / kEntry;
     config.capacity.max_inline_data =
-        std::max(config.capacity.max_inline_data,
-                 uint32_t{kLeastMkeyEntries * transport::kMkeyEntrySize});
+        std::max({config.capacity.max_inline_data, kLeastMkeyEntries * kEntry,
+                  entries * kEntry});
   }
   // The data of ibv_wr_atomic_write(3) is always inline.
   if ((extras.send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
