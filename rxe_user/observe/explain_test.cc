@@ -3,6 +3,7 @@
 #include <set>
 
 #include "gtest/gtest.h"
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/observe/peer_finding.h"
 #include "rxe_user/observe/status_text.h"
 
@@ -30,7 +31,7 @@ transport::QpReport Qp(uint32_t qpn, uint32_t peer) {
 Witness Process(pid_t pid, const transport::QpReport& qp,
                 std::vector<RecordedEvent> events = {}) {
   LaneReport lane;
-  lane.slot = static_cast<uint8_t>(qp.qpn >> 16);
+  lane.slot = SlotOf(qp.qpn);
   lane.queue_pairs = {qp};
   lane.events = std::move(events);
   DeviceReport device;

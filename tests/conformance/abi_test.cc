@@ -178,6 +178,10 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return Name(info.param); });
 
 TEST(StubTest, SaysNo) {
+  // The one that libmlx5 and librdmacm need, rather than the system's.
+  ASSERT_NE(dlopen(LibraryPath("libibverbs/libibverbs").c_str(), RTLD_NOW),
+            nullptr)
+      << dlerror();
   void* mlx5 = dlopen(LibraryPath("libmlx5/libmlx5").c_str(), RTLD_NOW);
   ASSERT_NE(mlx5, nullptr) << dlerror();
   auto* supported =
