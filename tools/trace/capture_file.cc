@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 
 #include "rxe_user/observe/trace_events.h"
+#include "tools/trace/event.h"
 
 namespace trace {
 namespace {
@@ -25,9 +25,7 @@ uint32_t LoadLe(const uint8_t* at) {
 }
 
 int64_t Clamp(__int128 ns) {
-  return static_cast<int64_t>(
-      std::clamp<__int128>(ns, std::numeric_limits<int64_t>::min() / 4,
-                           std::numeric_limits<int64_t>::max() / 4));
+  return static_cast<int64_t>(std::clamp<__int128>(ns, 0, kLatestTime));
 }
 
 // A time stamp in units of 10^-n s, or of 2^-n s if the highest bit of

@@ -82,6 +82,7 @@ std::optional<Event> Event::Parse(std::span<const uint8_t> contents) {
     return std::nullopt;
   }
   event.bytes_.assign(contents.begin(), contents.begin() + h.size);
+  event.header_.time = std::clamp<int64_t>(h.time, 0, kLatestTime);
   return event;
 }
 

@@ -15,6 +15,10 @@
 
 namespace trace {
 
+// The latest time of a recording, ns since 1970: the year 2043. Times of files
+// are kept within 0 and this, so that their differences fit an int64_t.
+inline constexpr int64_t kLatestTime = int64_t{1} << 61;
+
 // Holds its bytes: files of any version and content.
 class Event {
  public:

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tools/trace/escape.h"
+#include "tools/trace/event.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
 #include "wire/aeth.h"
@@ -285,7 +286,8 @@ class Drawer {
     std::stable_sort(
         moments.begin(), moments.end(),
         [](const Moment& a, const Moment& b) { return a.time < b.time; });
-    const int64_t silence = std::max(kSilence, kUsualGaps * UsualGap(moments));
+    const int64_t usual = std::min(UsualGap(moments), kLatestTime / kUsualGaps);
+    const int64_t silence = std::max(kSilence, kUsualGaps * usual);
     double y = kTop + 20;
     std::map<int, double> labels;
     for (size_t i = 0; i < moments.size(); ++i) {

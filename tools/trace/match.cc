@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "tools/trace/event.h"
+
 namespace trace {
 namespace {
 
@@ -22,7 +24,7 @@ Copies ByKey(std::span<const Sighting> packets) {
 // A chain of pairs that ascends on both sides.
 struct Chain {
   uint32_t pairs = 0;
-  int64_t delay = 0;    // the sum
+  double delay = 0;     // the sum, ns
   size_t last = kNone;  // the index of its last pair
   bool IsBetterThan(const Chain& other) const {
     return pairs != other.pairs ? pairs > other.pairs : delay < other.delay;
@@ -76,10 +78,12 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
       const size_t i = places[n];
       if (sent[i].time > received[j].time) continue;
       const Chain before = best.Before(i);
-      found.push_back({i,
-                       {.pairs = before.pairs + 1,
-                        .delay = before.delay + received[j].time - sent[i].time,
-                        .last = pairs.size()}});
+      found.push_back(
+          {i,
+           {.pairs = before.pairs + 1,
+            .delay = before.delay +
+                     static_cast<double>(received[j].time - sent[i].time),
+            .last = pairs.size()}});
       pairs.push_back({i, j, before.last, before.pairs + 1});
     }
     for (const auto& [place, chain] : found) best.Add(place, chain);
@@ -182,8 +186,8 @@ void FindAmbiguous(std::span<const Sighting> sent,
   for (const Pair& pair : pairs) {
     most = std::max(most, pair.length);
     if (match->received[pair.sent] == pair.received) {
-      longest = std::max(
-          longest, 2 * (received[pair.received].time - sent[pair.sent].time));
+      const int64_t delay = received[pair.received].time - sent[pair.sent].time;
+      longest = std::max(longest, 2 * std::min(delay, kLatestTime));
     }
   }
   // The longest chains that begin with a pair: as MatchInOrder, from the end.
