@@ -41,9 +41,18 @@ def _run(cell):
     return run
 
 
+def _ends_in_error(cell):
+    # perftest 4.5 creates a receive CQ for each DC test, and destroys it only
+    # after SEND and WRITE. With events its channel is then still in use.
+    return "-e" in cell.options and not cell.program.startswith(
+        ("ib_send", "ib_write"))
+
+
 def checks():
     out = []
     for cell in cells.single_switch_cells():
+        if _ends_in_error(cell):
+            continue
         plain = not any(o in cell.options for o in
                         ("-a", "-b", "-e", "-q", "-I", "--use-srq", "-D"))
         out.append(Check(f"{cell} -c DC", _run(cell), plain))
