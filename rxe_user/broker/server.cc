@@ -40,8 +40,8 @@ constexpr milliseconds kHelloTime{5000};
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// Of these so many may leave much unread: kClientSendBuffer and
-// MadQueue::kMost. The others have less memory.
+// The first of them have kClientSendBuffer bytes and MadQueue::kMost MADs for
+// what they leave unread. Those beyond this number have less, as follows.
 constexpr ptrdiff_t kLargeClientsOfUser = 256;
 constexpr int kSmallSendBuffer = 32'768;
 constexpr size_t kFewMads = 64;

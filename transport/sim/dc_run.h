@@ -114,7 +114,7 @@ class DcRun {
     uint64_t counter = 0;  // target of atomics
     size_t posted = 0;
     size_t completed = 0;
-    size_t reset_at = SIZE_MAX;  // when so many have been posted
+    size_t reset_at = SIZE_MAX;  // reset after this many posts
     bool was_reset = false;
   };
 
