@@ -77,8 +77,8 @@ class CaptureFile {
   bool ParseInterface();
   bool ParsePacket(uint32_t type, CaptureRecord* record);
   void ParsePacketOptions(size_t at, CaptureRecord* record);
-  // Calls `visit(code, value)` for each option in body_ from `at` on. Stops at a
-  // damaged option.
+  // Calls `visit(code, value)` for each option in body_ from `at` on. Stops at
+  // a damaged option.
   template <typename Visit>
   void VisitOptions(size_t at, const Visit& visit) const;
 
