@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <string>
 
 #include "rxe_user/broker/connection.h"
+#include "rxe_user/broker/container_socket.h"
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/test_peer.h"
@@ -153,7 +155,12 @@ class StayingBrokerTest : public UserNamespaceTest {
       execl(path, path, "--stay", nullptr);
       _exit(9);
     }
-    ASSERT_TRUE(Eventually([] { return BrokerPid() != 0; }));
+    ASSERT_TRUE(Eventually([] {
+      const SocketAddress address = ContainerSocket();
+      const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+      return address.size != 0 &&
+             connect(fd.get(), address.get(), address.size) == 0;
+    }));
   }
   void TearDown() override {
     if (child_ > 0) {
