@@ -2,15 +2,40 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <new>
 
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
+namespace {
+
+template <typename T>
+bool ReadAt(int fd, size_t offset, T& value) {
+  return pread(fd, &value, sizeof(value), static_cast<off_t>(offset)) ==
+         ssize_t{sizeof(value)};
+}
+
+bool IsLedger(int fd) {
+  // Only a sealed memory file: reading anything else might block.
+  const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
+  uint32_t magic = 0, version = 0, groups = 0;
+  struct stat file;
+  return seals >= 0 && (seals & F_SEAL_FUTURE_WRITE) && IsOurs(fd) &&
+         fstat(fd, &file) == 0 && file.st_size == off_t{sizeof(LedgerData)} &&
+         ReadAt(fd, offsetof(LedgerData, magic), magic) && magic == kMagic &&
+         ReadAt(fd, offsetof(LedgerData, version), version) &&
+         version == kProtocolVersion &&
+         ReadAt(fd, offsetof(LedgerData, group_count), groups) &&
+         groups <= LedgerData::kGroups;
+}
+
+}  // namespace
 
 Ledger::Ledger() {
   void* memory = MAP_FAILED;
@@ -41,16 +66,23 @@ Ledger::Ledger() {
 
 Ledger::~Ledger() { munmap(data_, sizeof(LedgerData)); }
 
-std::shared_ptr<const LedgerData> ReadLedger(int fd) {
-  // Only a sealed memory file: reading anything else might block.
-  const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || !(seals & F_SEAL_FUTURE_WRITE) || !IsOurs(fd)) {
-    return nullptr;
+std::optional<LedgerEntry> ReadLedgerEntry(int fd, uint16_t slot) {
+  LedgerEntry entry;
+  if (!IsLedger(fd) ||
+      !ReadAt(fd, offsetof(LedgerData, made_at_ms), entry.made_at_ms) ||
+      !ReadAt(fd, offsetof(LedgerData, main) + slot * sizeof(entry.main),
+              entry.main) ||
+      !ReadAt(fd, offsetof(LedgerData, uid) + slot * sizeof(entry.uid),
+              entry.uid)) {
+    return std::nullopt;
   }
+  return entry;
+}
+
+std::shared_ptr<const LedgerData> ReadLedger(int fd) {
+  if (!IsLedger(fd)) return nullptr;
   auto d = std::make_shared<LedgerData>();
-  if (pread(fd, d.get(), sizeof(*d), 0) != ssize_t{sizeof(*d)} ||
-      d->magic != kMagic || d->version != kProtocolVersion ||
-      d->group_count > LedgerData::kGroups) {
+  if (!ReadAt(fd, 0, *d) || d->group_count > LedgerData::kGroups) {
     return nullptr;
   }
   return d;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
@@ -24,6 +25,13 @@ struct LedgerGroup {
   IndexMap index{};
 };
 
+// What a ledger says of one slot.
+struct LedgerEntry {
+  int64_t made_at_ms = 0;  // LedgerData::made_at_ms
+  uint16_t main = 0;
+  uint32_t uid = 0;
+};
+
 struct LedgerData {
   // A machine has few addresses. Groups beyond these are not recorded; their
   // clients recover more slowly.
@@ -37,6 +45,10 @@ struct LedgerData {
   std::array<uint32_t, kSlots> uid{};  // the user of a slot in use
   uint32_t group_count = 0;
   std::array<LedgerGroup, kGroups> groups{};
+
+  LedgerEntry Of(uint16_t slot) const {
+    return {made_at_ms, main[slot], uid[slot]};
+  }
 };
 
 // The broker's own, writable copy.
@@ -56,8 +68,9 @@ class Ledger {
   LedgerData* data_;
 };
 
-// A copy of the ledger that a client hands over. Null unless it is well-formed
-// and was created by our user.
+// Of the ledger that a client hands over: one slot's entry, or a copy of all
+// (540 KB). Absent unless it is well-formed and was created by our user.
+std::optional<LedgerEntry> ReadLedgerEntry(int fd, uint16_t slot);
 std::shared_ptr<const LedgerData> ReadLedger(int fd);
 
 }  // namespace rxe_user::broker

@@ -36,11 +36,14 @@ class RawClient {
   }
   bool connected() const { return connected_; }
 
-  // Returns the slot; 0 if refused, see refusal().
-  uint16_t Greet(uint16_t slot = 0, int ledger = -1) {
+  void SendHello(uint16_t slot, int ledger) {
     Hello hello;
     hello.slot = slot;
     Send(fd_.get(), hello, {ledger});
+  }
+  // Returns the slot; 0 if refused, see refusal().
+  uint16_t Greet(uint16_t slot = 0, int ledger = -1) {
+    SendHello(slot, ledger);
     Message message;
     const auto reply = Next<HelloReply>(message);
     if (!reply.has_value()) return 0;

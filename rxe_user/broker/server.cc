@@ -1,6 +1,7 @@
 // The life cycle of the broker and its clients.
 #include "rxe_user/broker/server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -52,6 +53,12 @@ constexpr milliseconds kTurn{1};
 constexpr size_t kRestingSlots = 64;
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
+
+// A client that waited in vain for the answer to its Hello has tried again.
+bool HasHungUp(int fd) {
+  pollfd p{fd, 0, 0};
+  return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;
+}
 
 }  // namespace
 
@@ -356,7 +363,8 @@ Server::Next Server::OnMessage(const ClientPtr& client, Message& message) {
 Server::Next Server::OnHello(Client& client, Message& message) {
   const std::optional<Hello> hello = message.As<Hello>();
   if (!hello.has_value() || client.slot.has_value() ||
-      client.waiting_for_slot || hello->slot >= kSlots) {
+      client.waiting_for_slot || hello->slot >= kSlots ||
+      HasHungUp(client.fd())) {
     return Next::kClose;
   }
   client.hello_deadline.cancel();
@@ -459,7 +467,9 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
   };
   if (extend->slot != 0) {
     const auto slot = static_cast<uint16_t>(extend->slot);
-    if (!MayTakeBack(client, slot, former_.get())) {
+    std::optional<LedgerEntry> entry;
+    if (former_ != nullptr) entry = former_->Of(slot);
+    if (!MayTakeBack(client, slot, entry)) {
       return refuse(Refusal::kSlotTaken,
                     "slot " + std::to_string(slot) +
                         " of UDP port 4791 was given to another process "

@@ -143,11 +143,12 @@ class Server {
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
   Next Reclaim(Client& client, uint16_t slot, Message& message);
-  // Whether the client held the slot under the dead broker, by `ledger` (may be
-  // null) or by our records, and may have it back.
+  // Whether the client held the slot under the dead broker, by a ledger's entry
+  // or by our records, and may have it back.
   bool MayTakeBack(const Client& client, uint16_t slot,
-                   const LedgerData* ledger);
-  void NoteLedger(std::shared_ptr<const LedgerData> former, bool trusted);
+                   const std::optional<LedgerEntry>& entry);
+  // Reads the ledger if it is newer than former_.
+  void NoteLedger(int fd, int64_t made_at_ms, bool trusted);
   void MergeLedger(const LedgerData& former);
   Next OnRestore(Client& client, Message& message);
   Next OnConnected(const ClientPtr& client, Message& message);

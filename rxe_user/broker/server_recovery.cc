@@ -42,9 +42,11 @@ void Server::StartRecovery() {
 
 Server::Next Server::Reclaim(Client& client, uint16_t slot, Message& message) {
   const UniqueFd fd = message.TakeFd(0);
-  const std::shared_ptr<const LedgerData> ledger = ReadLedger(fd.get());
-  if (ledger != nullptr) NoteLedger(ledger, client.trusted);
-  if (!MayTakeBack(client, slot, ledger.get())) {
+  const std::optional<LedgerEntry> entry = ReadLedgerEntry(fd.get(), slot);
+  if (entry.has_value()) {
+    NoteLedger(fd.get(), entry->made_at_ms, client.trusted);
+  }
+  if (!MayTakeBack(client, slot, entry)) {
     Refuse(client.fd(), Refusal::kSlotTaken,
            "slot " + std::to_string(slot) +
                " of UDP port 4791 was given to another process meanwhile");
@@ -56,10 +58,10 @@ Server::Next Server::Reclaim(Client& client, uint16_t slot, Message& message) {
 }
 
 bool Server::MayTakeBack(const Client& client, uint16_t slot,
-                         const LedgerData* ledger) {
+                         const std::optional<LedgerEntry>& entry) {
   const auto absent = absent_.find(slot);
-  bool had_it = ledger != nullptr && ledger->main[slot] != 0 &&
-                ledger->uid[slot] == client.uid;
+  bool had_it =
+      entry.has_value() && entry->main != 0 && entry->uid == client.uid;
   if (absent != absent_.end() && absent->second.uid == client.uid) {
     absent_.erase(absent);
     had_it = true;
@@ -69,12 +71,13 @@ bool Server::MayTakeBack(const Client& client, uint16_t slot,
 
 // Accepted from any client: a ledger created by our user is a broker's. But it
 // may be an old one, of an earlier broker.
-void Server::NoteLedger(std::shared_ptr<const LedgerData> former,
-                        bool trusted) {
-  if (former_ != nullptr && former->made_at_ms <= former_->made_at_ms) {
-    former_trusted_ |= trusted && former->made_at_ms == former_->made_at_ms;
+void Server::NoteLedger(int fd, int64_t made_at_ms, bool trusted) {
+  if (former_ != nullptr && made_at_ms <= former_->made_at_ms) {
+    former_trusted_ |= trusted && made_at_ms == former_->made_at_ms;
     return;
   }
+  std::shared_ptr<const LedgerData> former = ReadLedger(fd);
+  if (former == nullptr) return;
   former_ = std::move(former);
   former_trusted_ = trusted;
   if (!recovering_) return;

@@ -28,8 +28,10 @@ namespace {
 constexpr int64_t kRequestMs = 30'000;
 // Nothing depends on the reply.
 constexpr int64_t kUnreserveMs = 5000;
-// The serving thread also makes progress for others.
+// The serving thread also makes progress for others. After each time-out the
+// patience doubles: with many clients a broker may take longer.
 constexpr int64_t kRecoverMs = 200;
+constexpr int64_t kMostRecoverMs = 1600;
 constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kRetryRefused{1000};
 // How long clients of root's broker wait for root to start the next one.
@@ -129,6 +131,7 @@ absl::Status SharedSlot::Use(Session&& session) {
     broker_uid_ = session.broker_uid;
     broker_pid_ = session.broker_pid;
     lost_since_ms_ = 0;
+    recover_ms_ = kRecoverMs;
     complained_ = false;
     old = TakeConnection();
     connection_ = std::move(session.socket);
@@ -247,7 +250,11 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
         if (outcome == Message::Outcome::kNothing) return;
         if (outcome == Message::Outcome::kClosed) {
           if (!connection_.valid() && Clock::now() < retry_at()) return;
-          if (!Recover(kRecoverMs).ok()) return;
+          const absl::Status recovered = Recover(recover_ms_);
+          if (absl::IsDeadlineExceeded(recovered)) {
+            recover_ms_ = std::min(2 * recover_ms_, kMostRecoverMs);
+          }
+          if (!recovered.ok()) return;
           continue;
         }
       }

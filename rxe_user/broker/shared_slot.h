@@ -111,6 +111,7 @@ class SharedSlot final : public Slot, private ForkGuard {
       connections_;  // under requests_; may be null
   // Under requests_, while there is no broker:
   int64_t lost_since_ms_ = 0;
+  int64_t recover_ms_ = 0;  // patience of OnReadable
   bool complained_ = false;
   uid_t broker_uid_ = 0;  // the last one's
   pid_t broker_pid_ = 0;  // the same
