@@ -1,5 +1,16 @@
 #include "rxe_user/observe/explain.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -111,6 +122,54 @@ TEST(Explain, AnotherHostIsNotGuessedAt) {
   const std::string text = ExplainQueuePair(Process(100, qp), 0x50001, {});
   EXPECT_TRUE(Has(text, "it is another host (192.0.2.9)"));
   EXPECT_TRUE(Has(text, "status 12 (IBV_WC_RETRY_EXC_ERR), vendor_err 2"));
+}
+
+// Two hosts give out the same numbers.
+TEST(Explain, AProcessHereIsNotThePeerOfAnotherHost) {
+  transport::QpReport qp = Failed(Reason::kPeerSilent);
+  qp.destination = *wire::IpAddress::Parse("192.0.2.9");
+  const Witness own = Process(100, qp);
+  const auto explain = [&](const transport::QpReport& here) {
+    return ExplainQueuePair(own, 0x50001, {Process(200, here)});
+  };
+  EXPECT_TRUE(Has(explain(Qp(0x60001, 0x50002)), "it is another host"));
+  // Behind an address that this host's interfaces do not have.
+  EXPECT_TRUE(Has(explain(Qp(0x60001, 0x50001)), "lost on the way"));
+}
+
+// Anybody's process may have any name, and answer nothing.
+TEST(Explain, NoNameOfAProcessControlsTheTerminal) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    const std::string name =
+        "rxe_user-stat-" + std::to_string(::getpid()) + "-0";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const bool good =
+        ::prctl(PR_SET_NAME, "a\x1b[2J\x9b b") == 0 &&
+        ::bind(fd, reinterpret_cast<sockaddr*>(&address),
+               static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                      name.size())) == 0 &&
+        ::listen(fd, 1) == 0 && ::write(ready[1], "1", 1) == 1;
+    if (!good) ::_exit(1);
+    for (;;) ::pause();
+  }
+  ::close(ready[1]);
+  char byte;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ::close(ready[0]);
+  const auto all = AskWitnesses(0, std::chrono::milliseconds(100));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  const auto found = std::ranges::find(*all, child, &Witness::pid);
+  ASSERT_NE(found, all->end());
+  EXPECT_TRUE(found->silent);
+  EXPECT_EQ(found->command, "a?[2J??b");
 }
 
 // The peer names the check; its own side is the other one here.

@@ -176,9 +176,15 @@ PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
   const std::string address = qp.Word("peer_address");
   const transport::ReasonText& text = transport::TextOf(reason);
   const Search found = SearchFor(qpn, others);
-  if (found.qp != nullptr) return OfExisting(qp, found);
+  // Other hosts have the same numbers. One that is connected to this queue pair
+  // is its peer, also behind an address that no interface has (docs/nat.md).
+  const bool is_local = IsLocal(address);
+  if (found.qp != nullptr &&
+      (is_local || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {
+    return OfExisting(qp, found);
+  }
   const std::string number = absl::StrFormat("queue pair 0x%06x", qpn);
-  if (!IsLocal(address)) {
+  if (!is_local) {
     return {absl::StrCat("it is another host (", address,
                          "), whose processes cannot be asked from here"),
             text.side,

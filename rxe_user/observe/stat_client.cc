@@ -29,6 +29,11 @@ namespace rxe_user {
 namespace {
 
 constexpr size_t kAtOnce = 256;  // each takes a descriptor
+// Any user can have tens of thousands of names that do not answer. Waiting for
+// them takes no longer than this in total, beside kLeastPatience for each
+// kAtOnce of them, in which a process that can run answers.
+constexpr int kMostPatiences = 4;
+constexpr std::chrono::milliseconds kLeastPatience(5);
 // Nothing reports when connect(2) would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
 
@@ -300,11 +305,19 @@ absl::StatusOr<std::vector<std::string>> ListStatSockets() {
 
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names, std::chrono::milliseconds patience) {
+  using std::chrono::milliseconds;
   std::vector<absl::StatusOr<StatReply>> replies;
   ForeignQuota quota;
+  const auto end_of_all =
+      std::chrono::steady_clock::now() + kMostPatiences * patience;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
-    for (auto& reply : AskTogether({&names[i], end - i}, patience, &quota)) {
+    // Half of the time that is left: there is always some for the next ones.
+    const auto left = std::chrono::ceil<milliseconds>(
+        end_of_all - std::chrono::steady_clock::now());
+    const milliseconds now =
+        std::min(patience, std::max(left / 2, kLeastPatience));
+    for (auto& reply : AskTogether({&names[i], end - i}, now, &quota)) {
       replies.push_back(std::move(reply));
     }
   }

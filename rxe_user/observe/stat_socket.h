@@ -86,7 +86,8 @@ struct StatReply {
 inline constexpr size_t kMaxForeignText = 48 << 20;
 
 // Asks the engines behind `names`. The replies are in their order. Waits at
-// most `patience` for 256 of them at a time, and not for stopped processes.
+// most `patience` for 256 of them at a time, about four times `patience` in
+// total however many there are, and not for stopped processes.
 // Other users' answers are not trusted: they take no more memory than
 // kMaxForeignText, and no descriptors. If the connection to such a name cannot
 // be closed because of the descriptors sent on it, it stays open, one per name.

@@ -564,6 +564,29 @@ TEST(StatSocket, SlowDescriptorsOfOtherUsersDoNotDelayTheClient) {
   }
 }
 
+// Waited for each 256 of them as long as for one.
+TEST(StatSocket, ManySilentNamesDoNotDelayTheOthers) {
+  const std::string silent = Prefix(::getpid()) + "99";
+  const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, silent.data(), silent.size());
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                          silent.size())),
+            0);
+  ASSERT_EQ(::listen(fd, 1), 0);
+  Serving serving([] { return "report"; });
+  std::vector<std::string> names(100 * 256, silent);
+  names.push_back(Prefix(::getpid()) + "0");
+  const auto begin = std::chrono::steady_clock::now();
+  const auto replies = AskForReports(names, std::chrono::milliseconds(300));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_EQ(replies[0].status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(replies.back().ok()) << replies.back().status();
+  ::close(fd);
+}
+
 // Any process can create any name.
 TEST(StatSocket, OddNamesAreNotListed) {
   const std::string odd[] = {"rxe_user-stat-",     "rxe_user-stat-x-0",

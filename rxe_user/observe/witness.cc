@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
@@ -17,10 +18,15 @@ pid_t PidIn(const std::string& name) {
              : 0;
 }
 
+// A process may give itself any name: what a terminal could act on is replaced,
+// as in reports.
 std::string CommandOf(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
   std::string command;
   std::getline(in, command);
+  std::replace_if(
+      command.begin(), command.end(),
+      [](char c) { return c <= ' ' || c >= 0x7f || c == '"'; }, '?');
   return command;
 }
 

@@ -171,8 +171,8 @@ bool CaptureFile::NextPcap(CaptureRecord* record) {
   if (!ReadBody(captured)) return false;
   record->is_packet = true;
   record->frame_number = ++frames_;
-  record->time = int64_t{seconds} * 1'000'000'000 +
-                 int64_t{fraction} * (nanoseconds_ ? 1 : 1000);
+  record->time = Clamp(__int128{seconds} * 1'000'000'000 +
+                       __int128{fraction} * (nanoseconds_ ? 1 : 1000));
   record->link_type = link_type_;
   record->frame = body_;
   return true;

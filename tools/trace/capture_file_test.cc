@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "rxe_user/observe/trace_blocks.h"
+#include "tools/trace/event.h"
 #include "wire/pcap.h"
 
 namespace trace {
@@ -104,6 +105,16 @@ TEST(CaptureFileTest, PcapInBothByteOrdersAndResolutions) {
       EXPECT_EQ(c.packets[0].original_size, 100u);
     }
   }
+}
+
+// Differences of times of files must fit an int64_t.
+TEST(CaptureFileTest, PcapTimesHaveALimit) {
+  Maker m(false);
+  m.U32(0xa1b2c3d4).U16(2).U16(4).U32(0).U32(0).U32(65535).U32(113);
+  m.U32(UINT32_MAX).U32(UINT32_MAX).U32(0).U32(0);
+  const Contents c = Read(m.bytes);
+  ASSERT_EQ(c.packets.size(), 1u);
+  EXPECT_EQ(c.packets[0].time, kLatestTime);
 }
 
 TEST(CaptureFileTest, PcapngInBothByteOrders) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -88,6 +89,7 @@ class Analyzer {
     bool has_request = false;
     bool has_response = false;
     uint32_t highest_request = 0;
+    int64_t highest = 0;  // the same, not modulo 2^24, from the first on
     uint32_t highest_response = 0;
     size_t last_answered = kNone;
     uint32_t last_response = 0;
@@ -95,6 +97,7 @@ class Analyzer {
     std::unordered_map<uint32_t, uint32_t> times;  // sent, by PSN
     std::unordered_map<uint32_t, size_t> latest;   // arrow, by PSN
     std::vector<size_t> messages;
+    std::vector<int64_t> firsts;  // PSN of each, as `highest`
     Flow* partner = nullptr;
     size_t connection = kNone;
   };
@@ -119,10 +122,7 @@ class Analyzer {
   Flow& FlowOf(const Arrow& arrow) {
     const FlowKey key = {arrow.from, arrow.to, arrow.packet().qpn};
     const auto [at, is_new] = flows_.try_emplace(key);
-    if (is_new) {
-      at->second.key = key;
-      by_ends_[{arrow.from, arrow.to}].push_back(&at->second);
-    }
+    if (is_new) at->second.key = key;
     return at->second;
   }
 
@@ -144,27 +144,31 @@ class Analyzer {
   void OnRequest(size_t i, Flow* flow) {
     Arrow& arrow = t_.arrows[i];
     const Packet& p = arrow.packet();
-    uint32_t last = p.psn;
-    if (IsRead(p) && p.length > 0) {
-      last = wire::PsnAdd(p.psn, (p.length - 1) / MtuOf(arrow));
-    }
-    const bool is_new =
-        !flow->has_request || wire::PsnDiff(p.psn, flow->highest_request) > 0;
-    if (is_new) {
+    uint32_t more = 0;  // PSNs
+    if (IsRead(p) && p.length > 0) more = (p.length - 1) / MtuOf(arrow);
+    const uint32_t last = wire::PsnAdd(p.psn, more);
+    const int32_t beyond =
+        flow->has_request ? wire::PsnDiff(p.psn, flow->highest_request) : 1;
+    const int64_t first = flow->highest + beyond;
+    if (beyond > 0) {
       flow->has_request = true;
       flow->highest_request = last;
+      flow->highest = first + more;
       flow->times[p.psn] = 1;
-      AddToMessage(arrow, last, flow);
+      AddToMessage(arrow, first, last, flow);
     } else {
       arrow.repeat = flow->times[p.psn]++;
       // A READ that is resumed in its middle has a PSN of its own.
       if (arrow.repeat == 0) arrow.repeat = 1;
-      arrow.message = MessageAt(*flow, p.psn);
+      arrow.message = MessageAt(*flow, first);
     }
     flow->latest[p.psn] = i;
+    if (flow->partner == nullptr) {
+      asked_[{arrow.from, arrow.to}][p.psn].push_back(flow);
+    }
   }
 
-  void AddToMessage(Arrow& arrow, uint32_t last, Flow* flow) {
+  void AddToMessage(Arrow& arrow, int64_t first, uint32_t last, Flow* flow) {
     const Packet& p = arrow.packet();
     if (p.info().starts_message || flow->messages.empty()) {
       Message message;
@@ -175,6 +179,7 @@ class Analyzer {
       message.bytes = p.length;
       message.begin = arrow.start();
       flow->messages.push_back(c_.messages.size());
+      flow->firsts.push_back(first);
       c_.messages.push_back(message);
     }
     Message& message = c_.messages[flow->messages.back()];
@@ -184,35 +189,28 @@ class Analyzer {
     arrow.message = message.number;
   }
 
-  uint32_t MessageAt(const Flow& flow, uint32_t psn) const {
-    for (size_t n = flow.messages.size(); n-- > 0;) {
-      const Message& message = c_.messages[flow.messages[n]];
-      if (wire::PsnDiff(psn, message.first_psn) >= 0) return message.number;
-    }
-    return 0;
+  // `psn`: as Flow::highest.
+  uint32_t MessageAt(const Flow& flow, int64_t psn) const {
+    const auto after =
+        std::upper_bound(flow.firsts.begin(), flow.firsts.end(), psn);
+    if (after == flow.firsts.begin()) return 0;
+    return c_.messages[flow.messages[after - flow.firsts.begin() - 1]].number;
   }
 
-  // The flow that this one answers.
+  // The flow that this one answers: the last one without another partner that
+  // has a request with this PSN.
   Flow* FindPartner(const Arrow& arrow, Flow* flow) {
     if (flow->partner != nullptr) return flow->partner;
-    const auto others = by_ends_.find({arrow.to, arrow.from});
-    if (others == by_ends_.end()) return nullptr;
-    Flow* best = nullptr;
-    size_t best_arrow = 0;
-    for (Flow* other : others->second) {
-      const auto request = other->latest.find(arrow.packet().psn);
-      if (request == other->latest.end()) continue;
-      if (other->partner != nullptr && other->partner != flow) continue;
-      if (best == nullptr || request->second > best_arrow) {
-        best = other;
-        best_arrow = request->second;
-      }
-    }
-    if (best != nullptr) {
-      flow->partner = best;
-      best->partner = flow;
-    }
-    return best;
+    const auto others = asked_.find({arrow.to, arrow.from});
+    if (others == asked_.end()) return nullptr;
+    const auto found = others->second.find(arrow.packet().psn);
+    if (found == others->second.end()) return nullptr;
+    std::vector<Flow*>& asked = found->second;
+    while (!asked.empty() && asked.back()->partner != nullptr) asked.pop_back();
+    if (asked.empty()) return nullptr;
+    flow->partner = asked.back();
+    flow->partner->partner = flow;
+    return flow->partner;
   }
 
   void OnResponse(size_t i, Flow* flow) {
@@ -323,24 +321,29 @@ class Analyzer {
 
   // --- Work requests of recordings.
 
-  size_t EndOf(size_t file) const {
+  void IndexEnds() {
     for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (t_.ends[e].file == file) return e;
+      ends_.try_emplace(t_.ends[e].file, e);
     }
-    return kNone;
+    for (size_t n = 0; n < c_.connections.size(); ++n) {
+      const Connection& c = c_.connections[n];
+      connections_.try_emplace({c.a, c.qpn_a}, n);
+      connections_.try_emplace({c.b, c.qpn_b}, n);
+    }
+  }
+
+  size_t EndOf(size_t file) const {
+    const auto at = ends_.find(file);
+    return at == ends_.end() ? kNone : at->second;
   }
 
   size_t ConnectionOf(size_t end, uint32_t qpn) const {
-    for (size_t n = 0; n < c_.connections.size(); ++n) {
-      const Connection& c = c_.connections[n];
-      if ((c.a == end && c.qpn_a == qpn) || (c.b == end && c.qpn_b == qpn)) {
-        return n;
-      }
-    }
-    return kNone;
+    const auto at = connections_.find({end, qpn});
+    return at == connections_.end() ? kNone : at->second;
   }
 
   void UseEvents() {
+    IndexEnds();
     // Message by file and id of the posted, and of the completed event.
     std::map<std::pair<size_t, uint64_t>, size_t> posted;
     std::map<std::pair<size_t, uint64_t>, size_t> completed;
@@ -386,14 +389,14 @@ class Analyzer {
     }
     if (requests.empty()) return;
     // Events replace what packets tell of the same end.
+    std::set<std::pair<size_t, size_t>> replaced;  // end, connection or kNone
+    for (const auto& [of, number] : numbers) {
+      const size_t end = EndOf(of.first);
+      replaced.insert({end, ConnectionOf(end, of.second)});
+    }
     std::erase_if(c_.messages, [&](const Message& message) {
-      for (const auto& [of, number] : numbers) {
-        if (EndOf(of.first) != message.end) continue;
-        const size_t connection = ConnectionOf(message.end, of.second);
-        if (connection == kNone || connection == message.connection)
-          return true;
-      }
-      return false;
+      return replaced.contains({message.end, kNone}) ||
+             replaced.contains({message.end, message.connection});
     });
     for (Message& message : requests) {
       if (message.end != kNone) c_.messages.push_back(std::move(message));
@@ -404,7 +407,12 @@ class Analyzer {
   Conversation c_;
   std::map<std::pair<size_t, size_t>, uint32_t> mtus_;
   std::map<FlowKey, Flow> flows_;
-  std::map<std::pair<size_t, size_t>, std::vector<Flow*>> by_ends_;
+  // Flows without a partner, by their ends and the PSNs of their requests.
+  std::map<std::pair<size_t, size_t>,
+           std::unordered_map<uint32_t, std::vector<Flow*>>>
+      asked_;
+  std::map<size_t, size_t> ends_;  // the first, by file
+  std::map<std::pair<size_t, uint32_t>, size_t> connections_;  // by end, QPN
 };
 
 std::string Number(uint64_t number) { return std::to_string(number); }

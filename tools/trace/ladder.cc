@@ -1,9 +1,11 @@
 #include "tools/trace/ladder.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "tools/trace/escape.h"
 #include "tools/trace/event.h"
@@ -188,16 +190,25 @@ class Drawer {
         items_.push_back(item);
       }
     }
-    const int64_t end = ladder_.missing == 0
-                            ? INT64_MAX
-                            : t_.arrows[ladder_.arrows - 1].start();
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      ends_.try_emplace({t_.ends[e].file, t_.ends[e].qpn}, e);
+      first_ends_.try_emplace(t_.ends[e].file, e);
+    }
+    const int64_t last = LastTime();
     for (const TimedEvent& event : t_.events) {
-      if (event.time > end || !IsDrawn(*event.event)) continue;
+      if (event.time > last || !IsDrawn(*event.event)) continue;
       Item item;
       item.event = &event;
       item.end = EndOf(event);
       if (item.end != kNone) items_.push_back(item);
     }
+  }
+
+  // Of what is drawn.
+  int64_t LastTime() const {
+    if (ladder_.missing == 0) return INT64_MAX;
+    return ladder_.arrows == 0 ? INT64_MIN
+                               : t_.arrows[ladder_.arrows - 1].start();
   }
 
   // Rare events; work requests are bars.
@@ -226,13 +237,10 @@ class Drawer {
   }
 
   size_t EndOf(const TimedEvent& event) const {
-    size_t found = kNone;
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (t_.ends[e].file != event.file) continue;
-      if (t_.ends[e].qpn == event.event->header().qpn) return e;
-      if (found == kNone) found = e;
-    }
-    return found;
+    const auto of_pair = ends_.find({event.file, event.event->header().qpn});
+    if (of_pair != ends_.end()) return of_pair->second;
+    const auto of_file = first_ends_.find(event.file);
+    return of_file == first_ends_.end() ? kNone : of_file->second;
   }
 
   // --- Where it is drawn.
@@ -500,11 +508,9 @@ class Drawer {
 
   // Bars beside the outer ends, from post to completion.
   void DrawMessages() {
-    std::map<size_t, std::vector<double>> lanes;  // lowest end, by line
-    std::map<size_t, double> numbers;
-    const int64_t last = ladder_.missing == 0
-                             ? INT64_MAX
-                             : t_.arrows[ladder_.arrows - 1].start();
+    // Where each lane is free again, by line.
+    std::map<size_t, std::array<double, kBarLanes>> lanes;
+    const int64_t last = LastTime();
     for (size_t n = 0; n < c_.messages.size(); ++n) {
       const Message& m = c_.messages[n];
       if (m.begin > last || m.end >= t_.ends.size()) continue;
@@ -513,11 +519,12 @@ class Drawer {
                             ? ladder_.height - kBottom / 2
                             : YAt(m.done);
       auto& used = lanes[m.end];
-      size_t lane = 0;
-      while (lane < used.size() && used[lane] > y0) ++lane;
-      if (lane == used.size()) used.push_back(0);
-      used[lane] = std::max(y1, y0 + 6) + 14;
-      DrawMessage(n, m, BarX(m.end, lane % kBarLanes), y0, y1);
+      auto lane = std::find_if(used.begin(), used.end(),
+                               [&](double free) { return free <= y0; });
+      // All are in use: bars lie on each other.
+      if (lane == used.end()) lane = std::min_element(used.begin(), used.end());
+      *lane = std::max({*lane, y1 + 14, y0 + 20});
+      DrawMessage(n, m, BarX(m.end, lane - used.begin()), y0, y1);
     }
   }
 
@@ -553,7 +560,9 @@ class Drawer {
   double gap_;
   std::vector<Item> items_;
   std::vector<Silence> silences_;
-  std::vector<std::pair<int64_t, double>> places_;  // y by time
+  std::vector<std::pair<int64_t, double>> places_;      // y by time
+  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
+  std::map<size_t, size_t> first_ends_;                 // by file
 };
 
 }  // namespace

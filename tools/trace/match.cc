@@ -21,6 +21,15 @@ Copies ByKey(std::span<const Sighting> packets) {
   return copies;
 }
 
+// How many of `places`, which are those of equal packets, were sent by `time`.
+size_t SentBy(std::span<const Sighting> sent, const std::vector<size_t>& places,
+              int64_t time) {
+  const auto later = std::upper_bound(
+      places.begin(), places.end(), time,
+      [&](int64_t t, size_t place) { return t < sent[place].time; });
+  return static_cast<size_t>(later - places.begin());
+}
+
 // A chain of pairs that ascends on both sides.
 struct Chain {
   uint32_t pairs = 0;
@@ -74,9 +83,9 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
     // All from the chains before this packet, then they are added.
     found.clear();
     const std::vector<size_t>& places = same->second;
-    for (size_t n = places.size(); n-- > 0 && found.size() < kMostCopies;) {
+    for (size_t n = SentBy(sent, places, received[j].time);
+         n-- > 0 && found.size() < kMostCopies;) {
       const size_t i = places[n];
-      if (sent[i].time > received[j].time) continue;
       const Chain before = best.Before(i);
       found.push_back(
           {i,
@@ -94,21 +103,6 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
     match->sent[pairs[p].received] = pairs[p].sent;
   }
   return pairs;
-}
-
-// Of equal packets, the last `kMostCopies` that were sent by `time`, latest
-// first: calls `use` until that returns true.
-template <typename Use>
-bool VisitCopies(std::span<const Sighting> sent,
-                 const std::vector<size_t>& places, int64_t time,
-                 const Use& use) {
-  size_t seen = 0;
-  for (size_t n = places.size(); n-- > 0 && seen < kMostCopies;) {
-    if (sent[places[n]].time > time) continue;
-    ++seen;
-    if (use(places[n])) return true;
-  }
-  return false;
 }
 
 // Of equal packets, without the order of the path: each arrival, the earliest
@@ -152,13 +146,10 @@ void MatchRest(std::span<const Sighting> sent,
     for (const size_t j : to) {
       if (match->sent[j] != kNone) continue;
       const std::vector<size_t>& from = same->second;
-      for (size_t n = from.size(); n-- > 0;) {
+      const size_t by = SentBy(sent, from, received[j].time);
+      for (size_t n = by; n-- > 0 && by - n <= kMostCopies;) {
         const size_t i = from[n];
-        if (sent[i].time > received[j].time) continue;
-        if (match->received[i] != kNone) {
-          if (from.size() - n > kMostCopies) break;
-          continue;
-        }
+        if (match->received[i] != kNone) continue;
         match->received[i] = j;
         match->sent[j] = i;
         match->overtaken[i] = true;
@@ -168,9 +159,8 @@ void MatchRest(std::span<const Sighting> sent,
     MatchEqual(sent, received, same->second, to, match);
     for (const size_t j : to) {
       if (match->sent[j] != kNone) continue;
-      for (const size_t i : same->second) {
-        if (sent[i].time <= received[j].time) match->duplicate_of[j] = i;
-      }
+      const size_t by = SentBy(sent, same->second, received[j].time);
+      if (by > 0) match->duplicate_of[j] = same->second[by - 1];
     }
   }
 }

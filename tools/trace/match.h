@@ -39,7 +39,8 @@ struct Match {
 
 // Pairs packets; a packet arrives at or after the time at which it was sent. Of
 // equal packets, at most 64 that were sent last before an arrival are
-// considered for it. Time: n log n, with 64 n pairs at most.
+// considered for it. `sent` is in the order of time. Time: n log n, with 64 n
+// pairs at most.
 Match MatchPackets(std::span<const Sighting> sent,
                    std::span<const Sighting> received);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <random>
 
 namespace trace {
@@ -101,6 +102,28 @@ TEST(MatchTest, ManyEqualPacketsAreQuick) {
   const Match m = MatchPackets(sent, received);
   EXPECT_EQ(std::count(m.sent.begin(), m.sent.end(), kNone), 0);
   for (size_t j = 0; j < received.size(); ++j) EXPECT_EQ(m.sent[j], j * 2);
+}
+
+// The writer of a capture chooses how many equal packets there are.
+TEST(MatchTest, ManyEqualPacketsWithoutAPartnerAreQuick) {
+  constexpr int kMany = 300'000;
+  Sightings early, late;
+  for (int i = 0; i < kMany; ++i) {
+    early.push_back({7, i});
+    late.push_back({7, kMany + i});
+  }
+  const std::clock_t begin = std::clock();
+  const Match none = MatchPackets(late, early);
+  EXPECT_EQ(std::count(none.sent.begin(), none.sent.end(), kNone), kMany);
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
+}
+
+TEST(MatchTest, ASecondCopyIsOfTheLastOneThatWasSent) {
+  const Match m = MatchPackets(Sightings{{1, 0}, {1, 10}, {1, 100}},
+                               Sightings{{1, 1}, {1, 11}, {1, 12}, {1, 101}});
+  EXPECT_EQ(std::count(m.sent.begin(), m.sent.end(), kNone), 1);
+  const auto second = std::find(m.sent.begin(), m.sent.end(), kNone);
+  EXPECT_EQ(m.duplicate_of[second - m.sent.begin()], 1u);
 }
 
 // Compares with the quadratic method on random losses of go-back-N traffic.

@@ -108,9 +108,14 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
 
 // JSON that can stand in an element of HTML: ASCII without "<".
 std::string ForScript(const Json& json) {
-  std::string text = json.dump(-1, ' ', true, Json::error_handler_t::replace);
-  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;) {
-    text.replace(at, 1, "\\u003c");
+  std::string text;
+  for (const char c :
+       json.dump(-1, ' ', true, Json::error_handler_t::replace)) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else {
+      text += c;
+    }
   }
   return text;
 }

@@ -45,11 +45,14 @@ std::string Start(const Timeline& t, int64_t time) {
   return TimeOfDay(time, 6) + since;
 }
 
-std::string NameOfFile(const Timeline& t, size_t file) {
-  for (const End& end : t.ends) {
-    if (end.file == file) return end.name;
+// The name of the first end of each file.
+std::vector<std::string> NamesOfFiles(const Timeline& t) {
+  std::vector<std::string> names(t.recordings.size(), "?");
+  for (size_t e = t.ends.size(); e-- > 0;) {
+    const End& end = t.ends[e];
+    if (end.file < names.size()) names[end.file] = end.name;
   }
-  return "?";
+  return names;
 }
 
 Json Value(const wire::Field& field) {
@@ -205,6 +208,7 @@ std::string FateText(const Arrow& arrow) {
 }
 
 bool WriteText(const Timeline& t, const Conversation&, std::FILE* out) {
+  const std::vector<std::string> names = NamesOfFiles(t);
   for (const std::string& note : t.notes) {
     if (!WriteLine(out, "# " + Printable(note))) return false;
   }
@@ -231,7 +235,7 @@ bool WriteText(const Timeline& t, const Conversation&, std::FILE* out) {
     if (e.event->header().qpn != 0) {
       std::snprintf(qpn, sizeof(qpn), "qp=0x%06x ", e.event->header().qpn);
     }
-    return WriteLine(out, Start(t, e.time) + NameOfFile(t, e.file) + "     " +
+    return WriteLine(out, Start(t, e.time) + names[e.file] + "     " +
                               e.event->name() + " " + qpn +
                               Printable(EventText(*e.event)));
   };
@@ -240,11 +244,12 @@ bool WriteText(const Timeline& t, const Conversation&, std::FILE* out) {
 }
 
 bool WriteJson(const Timeline& t, const Conversation& c, std::FILE* out) {
+  const std::vector<std::string> names = NamesOfFiles(t);
   for (size_t f = 0; f < t.recordings.size(); ++f) {
     const Recording& r = *t.recordings[f];
     if (!WriteObject(out, {{"type", "file"},
                            {"path", Printable(r.path)},
-                           {"end", NameOfFile(t, f)},
+                           {"end", names[f]},
                            {"packets", r.packets.size()},
                            {"events", r.events.size()},
                            {"malformed", r.malformed},
@@ -260,7 +265,7 @@ bool WriteJson(const Timeline& t, const Conversation& c, std::FILE* out) {
   const auto on_event = [&](const TimedEvent& e) {
     const auto& header = e.event->header();
     Json object = {{"type", "event"},
-                   {"end", NameOfFile(t, e.file)},
+                   {"end", names[e.file]},
                    {"name", e.event->name()},
                    {"id", header.id},
                    {"time", DateAndTime(e.time)}};

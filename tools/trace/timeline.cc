@@ -271,8 +271,11 @@ class Joiner {
             ": packets one way only tell no more; its times are corrected by "
             "that";
     }
-    t_.offsets[file] = t_.offsets[known] + offset;
-    t_.uncertainties[file] = t_.uncertainties[known] + error;
+    // Corrected times of a chain of files keep differences that fit.
+    t_.offsets[file] =
+        std::clamp(t_.offsets[known] + offset, -kLatestTime, kLatestTime);
+    t_.uncertainties[file] =
+        std::min(t_.uncertainties[known] + error, kLatestTime);
     if (!how.empty()) t_.notes.push_back(b.path + ": " + how);
     return true;
   }
@@ -362,11 +365,14 @@ class Joiner {
     t_.arrows.push_back(arrow);
   }
 
-  IpAddress OwnAddress(size_t file, const IpAddress& otherwise) const {
-    for (const auto& [address, files] : addresses_) {
-      if (files.contains(file)) return address;
+  IpAddress OwnAddress(size_t file, const IpAddress& otherwise) {
+    if (own_addresses_.empty()) {
+      for (const auto& [address, files] : addresses_) {
+        for (const size_t f : files) own_addresses_.try_emplace(f, address);
+      }
     }
-    return otherwise;
+    const auto own = own_addresses_.find(file);
+    return own != own_addresses_.end() ? own->second : otherwise;
   }
 
   void JoinFlow(FlowPackets& flow) {
@@ -459,23 +465,21 @@ class Joiner {
   // Ends of the senders of packets to itself: the queue pair that its packets
   // are answered by, if there are two.
   void FindPartners() {
+    std::map<size_t, std::vector<size_t>> queue_pairs;  // ends, by file
     for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (t_.ends[e].qpn != kPartner) continue;
-      std::vector<size_t> others;
-      for (size_t o = 0; o < t_.ends.size(); ++o) {
-        const End& end = t_.ends[o];
-        if (end.file == t_.ends[e].file && end.qpn != 0 &&
-            end.qpn != kPartner) {
-          others.push_back(o);
-        }
+      const End& end = t_.ends[e];
+      if (end.qpn != 0 && end.qpn != kPartner) {
+        queue_pairs[end.file].push_back(e);
       }
-      for (Arrow& arrow : t_.arrows) {
-        if (arrow.from != e) continue;
-        if (others.size() == 2) {
-          arrow.from = arrow.to == others[0] ? others[1] : others[0];
-        } else if (others.size() > 2) {
-          arrow.from = PartnerOf(arrow, others);
-        }
+    }
+    for (Arrow& arrow : t_.arrows) {
+      const End& end = t_.ends[arrow.from];
+      if (end.qpn != kPartner) continue;
+      const auto& others = queue_pairs[end.file];
+      if (others.size() == 2) {
+        arrow.from = arrow.to == others[0] ? others[1] : others[0];
+      } else if (others.size() > 2) {
+        arrow.from = PartnerOf(arrow, others);
       }
     }
   }
@@ -515,14 +519,12 @@ class Joiner {
     std::vector<bool> used(t_.ends.size());
     for (const Arrow& arrow : t_.arrows)
       used[arrow.from] = used[arrow.to] = true;
+    std::set<size_t> has_end;  // files
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      if (used[e]) has_end.insert(t_.ends[e].file);
+    }
     for (size_t f = 0; f < t_.recordings.size(); ++f) {
-      const bool has_end = [&] {
-        for (size_t e = 0; e < t_.ends.size(); ++e) {
-          if (used[e] && t_.ends[e].file == f) return true;
-        }
-        return false;
-      }();
-      if (!has_end && !t_.recordings[f]->events.empty()) {
+      if (!has_end.contains(f) && !t_.recordings[f]->events.empty()) {
         t_.ends.push_back({f, IpAddress(), 0, "", ""});
         used.push_back(true);
       }
@@ -578,6 +580,7 @@ class Joiner {
   bool use_icrcs_ = false;
   std::vector<std::optional<IpAddress>> own_;
   std::map<IpAddress, std::set<size_t>> addresses_;  // files by own address
+  std::map<size_t, IpAddress> own_addresses_;        // the first, by file
   std::map<Target, std::vector<size_t>> owners_;
   std::vector<int64_t> last_times_;
   std::map<Flow, FlowPackets> flows_;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -13,6 +15,7 @@
 #include <set>
 #include <sstream>
 
+#include "rxe_user/observe/trace_blocks.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/sim_recorder.h"
 #include "tools/trace/text_view.h"
@@ -275,6 +278,113 @@ TEST(TimelineTest, WorkRequestsOfEvents) {
   EXPECT_EQ(message.last_psn, 7u);
   EXPECT_EQ(message.error, "RETRY_EXC_ERR");
   EXPECT_NE(message.polled, kNoTime);
+}
+
+// The CPU time of the process, s.
+double CpuTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+// A packet of one that sends to `qpn`.
+Packet RequestTo(uint32_t qpn, uint32_t psn) {
+  Packet p;
+  p.src = *wire::IpAddress::Parse("10.0.0.1");
+  p.dst = *wire::IpAddress::Parse("10.0.0.2");
+  p.qpn = qpn;
+  p.psn = psn;
+  p.key = p.key_short = uint64_t{qpn} << 24 | psn;
+  p.opcode =
+      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteOnly);
+  p.direction = wire::pcapng::Direction::kSent;
+  return p;
+}
+
+template <typename Struct>
+Event EventOf(Struct event) {
+  rxe_user::trace::Complete(&event);
+  const auto bytes = rxe_user::trace::BytesOf(event);
+  return *Event::Parse({bytes.begin(), bytes.end()});
+}
+
+// A program may have thousands of queue pairs.
+TEST(TimelineTest, EventsOfManyQueuePairsAreQuick) {
+  constexpr uint32_t kPairs = 40'000, kMessages = 5;
+  Recording recording;
+  for (uint32_t i = 0; i < kPairs * kMessages; ++i) {
+    recording.packets.push_back(RequestTo(2 + i % kPairs, i / kPairs));
+    rxe_user::trace::PostedEvent posted;
+    posted.header.id = i + 1;
+    posted.header.qpn = 0x100000 + i % kPairs;
+    recording.events.push_back(EventOf(posted));
+  }
+  const double begin = CpuTime();
+  Timeline timeline = MakeTimeline({&recording}, {});
+  const Conversation conversation = Analyze(&timeline);
+  EXPECT_EQ(conversation.connections.size(), kPairs);
+  EXPECT_EQ(conversation.messages.size(), kPairs * kMessages);
+  EXPECT_LT(CpuTime() - begin, 20);
+}
+
+// Whoever writes a capture chooses what is in it.
+TEST(TimelineTest, ManyRepeatsOfAnOldRequestAreQuick) {
+  constexpr uint32_t kMany = 200'000;
+  Recording recording;
+  for (uint32_t i = 0; i < 2 * kMany; ++i) {
+    recording.packets.push_back(RequestTo(2, i < kMany ? i : 0));
+    recording.packets.back().time = i;
+  }
+  const double begin = CpuTime();
+  Timeline timeline = MakeTimeline({&recording}, {});
+  const Conversation conversation = Analyze(&timeline);
+  EXPECT_EQ(conversation.messages.size(), kMany);
+  EXPECT_EQ(timeline.arrows.back().repeat, kMany);
+  EXPECT_EQ(timeline.arrows.back().message, 1u);
+  EXPECT_LT(CpuTime() - begin, 20);
+}
+
+TEST(TimelineTest, ManyAddressesThatSendToThemselvesAreQuick) {
+  constexpr uint32_t kMany = 50'000;
+  Recording recording;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    for (const auto way :
+         {wire::pcapng::Direction::kSent, wire::pcapng::Direction::kReceived}) {
+      Packet p = RequestTo(2 + i, 0);
+      std::memcpy(&p.src.bytes[12], &i, 4);
+      p.dst = p.src;
+      p.direction = way;
+      recording.packets.push_back(p);
+    }
+  }
+  const double begin = CpuTime();
+  const Timeline timeline = MakeTimeline({&recording}, {});
+  EXPECT_EQ(timeline.arrows.size(), kMany);
+  EXPECT_LT(CpuTime() - begin, 20);
+}
+
+// Each file is as far ahead of the one before as times can be.
+TEST(TimelineTest, TimesOfAChainOfFilesHaveALimit) {
+  std::vector<Recording> files(6);
+  std::vector<const Recording*> all;
+  for (size_t f = 0; f < files.size(); ++f) {
+    const auto add = [&](size_t link, int64_t time,
+                         wire::pcapng::Direction way) {
+      Packet p = RequestTo(static_cast<uint32_t>(2 + link), 0);
+      p.src.bytes[15] = static_cast<uint8_t>(link);
+      p.dst.bytes[15] = static_cast<uint8_t>(link + 1);
+      p.time = time;
+      p.direction = way;
+      files[f].packets.push_back(p);
+    };
+    add(f, 0, wire::pcapng::Direction::kSent);
+    if (f > 0) add(f - 1, kLatestTime, wire::pcapng::Direction::kReceived);
+    // Back, in no time.
+    if (f > 0) add(f + 99, kLatestTime, wire::pcapng::Direction::kSent);
+    add(f + 100, 0, wire::pcapng::Direction::kReceived);
+    all.push_back(&files[f]);
+  }
+  const Timeline timeline = MakeTimeline(all, {});
+  for (const int64_t offset : timeline.offsets) {
+    EXPECT_GE(offset, -kLatestTime);
+    EXPECT_LE(offset, kLatestTime);
+  }
 }
 
 // Captures of two hosts beside the checkout, with what the link between them

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -149,6 +150,46 @@ TEST(LadderTest, TheFirstPacketsUpToTheLimit) {
   EXPECT_EQ(Count(v.ladder.body, "class=\"p "), 5u);
   EXPECT_NE(v.html.find("The picture has the first 5 packets"),
             std::string::npos);
+}
+
+TEST(LadderTest, ALimitOfNothing) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 64);
+  v.pair.Run();
+  v.Make(/*limit=*/0);
+  EXPECT_EQ(Count(v.ladder.body, "class=\"p "), 0u);
+  EXPECT_TRUE(v.ladder.messages.empty());
+}
+
+// Requests that were not signaled never complete.
+TEST(LadderTest, ManyOpenMessagesAreQuick) {
+  constexpr int kMany = 300'000;
+  Timeline timeline;
+  timeline.ends.resize(1);
+  Conversation conversation;
+  for (int i = 0; i < kMany; ++i) {
+    Message message;
+    message.begin = i;
+    conversation.messages.push_back(message);
+  }
+  const std::clock_t begin = std::clock();
+  const Ladder ladder = MakeLadder(timeline, conversation, 1);
+  EXPECT_EQ(ladder.messages.size(), size_t{kMany});
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 20);
+}
+
+TEST(PageTest, ManyBracketsAreQuick) {
+  Views v;
+  rxe_user::trace::CallEvent call;
+  call.error = 22;
+  rxe_user::trace::SetText(std::string(sizeof(call.arguments), '<'),
+                           call.arguments);
+  for (int i = 0; i < 16'000; ++i) v.a.Add(call);
+  v.pair.a.Write(1, 0, 0, 64);
+  v.pair.Run();
+  const std::clock_t begin = std::clock();
+  v.Make();
+  EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 30);
 }
 
 // 10,000 packets that cannot be folded, each drawn: at most 3 MB.

@@ -108,16 +108,22 @@ void ConnectionManager::OnReq(const IncomingMad& in, const wire::CmView& mad,
     // The peer has forgotten an older connection of this queue pair (12.9.8.3).
     ++counters_.stale;
     AnswerRej(in, mad, CmAnswered::kReq, CmRejectReason::kStaleConnection, now);
-    return DisconnectStale(known, now);
+    return DisconnectStale(known, in, now);
   }
   OnNewReq(in, mad, req, now);
 }
 
-void ConnectionManager::DisconnectStale(CmId id, Time now) {
+void ConnectionManager::DisconnectStale(CmId id, const IncomingMad& in,
+                                        Time now) {
   Connection* const old = Find(id);
-  if (old != nullptr && old->state == State::kEstablished) {
-    SendDreq(*old, {}, now);
+  if (old == nullptr || old->state != State::kEstablished) return;
+  // A translated message names its sender itself: that of another host may name
+  // any.
+  if ((old->via.port == 0) != (in.via.port == 0) ||
+      old->via.address != in.via.address) {
+    return;
   }
+  SendDreq(*old, {}, now);
 }
 
 void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
@@ -363,7 +369,7 @@ void ConnectionManager::OnFirstRep(Connection& c, const IncomingMad& in,
         by_remote_qp_.Find({c.remote, c.remote_ca_guid, c.remote_qpn});
     Emit(EventKind::kRejected, c, nullptr);
     End(c);
-    return DisconnectStale(old, now);
+    return DisconnectStale(old, in, now);
   }
   Enter(c, State::kRepReceived);
   SetDeadline(c, kNever);

@@ -216,8 +216,9 @@ class ConnectionManager {
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
   // The peer has forgotten this connection and uses its queue pair in a newer
   // one: the new request is rejected and this connection ends too (12.9.8.3.1).
-  // `id` may be 0.
-  void DisconnectStale(CmId id, Time now);
+  // `in` says so, and must have come from where the connection's peer is. `id`
+  // may be 0.
+  void DisconnectStale(CmId id, const IncomingMad& in, Time now);
   void OnDuplicateReq(Connection& c, const IncomingMad& in,
                       const wire::CmView& mad, const wire::CmReq& req,
                       Time now);

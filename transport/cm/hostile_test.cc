@@ -251,6 +251,46 @@ TEST(CapsTest, TheLimitIsOfTheAddressThatIsAnswered) {
   EXPECT_EQ(b->counters().answers_limited, 235u);
 }
 
+// With RXE_USER_NAT a request names its sender itself. One that names a
+// connected peer, from elsewhere, does not end that peer's connection.
+TEST(StaleTest, ATranslatedRequestFromElsewhereDisconnectsNobody) {
+  TestHost a(1), b(2);
+  b.Listen();
+  const auto via = [](const char* address, uint16_t port) {
+    return Via{.address = *wire::IpAddress::Parse(address), .port = port};
+  };
+  const auto deliver = [&](TestHost& from, const Via& seen) {
+    while (const auto mad = from.Sent()) {
+      b->OnMad({.local = mad->remote,
+                .remote = mad->local,
+                .bytes = mad->bytes,
+                .via = seen},
+               0);
+    }
+  };
+  const CmId active = a.Connect(b, 0x11, 0);
+  deliver(a, via("192.0.2.7", 1024));
+  b.Accept(b.NextEvent()->id, 0x22, 0);
+  b.SendTo(a, 0);
+  ASSERT_EQ(a->Establish(active, {}, 0), Result::kOk);
+  deliver(a, via("192.0.2.7", 1024));
+  b.Drop();
+
+  TestHost forger(1, {.id_prefix = 0x123});
+  forger.Connect(b, 0x11, 0);
+  deliver(forger, via("192.0.2.66", 1024));
+  EXPECT_EQ(b.Drop(), "CM_REJ ");
+  TestHost direct(1, {.id_prefix = 0x124});
+  direct.Connect(b, 0x11, 0);
+  deliver(direct, {});
+  EXPECT_EQ(b.Drop(), "CM_REJ ");
+  // The peer, with another port of its translator.
+  TestHost reborn(1, {.id_prefix = 0x125});
+  reborn.Connect(b, 0x11, 0);
+  deliver(reborn, via("192.0.2.7", 1025));
+  EXPECT_EQ(b.Drop(), "CM_REJ CM_DREQ ");
+}
+
 // An application that accepts forged REQs sends one REP per REQ to the victim,
 // and few retransmissions.
 TEST(CapsTest, AcceptedForgedRequestsAreNotAmplified) {
