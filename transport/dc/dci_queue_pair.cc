@@ -50,6 +50,7 @@ void DciQueuePair::OnReset() {
   OnError();
   current_ = {};
   errored_.clear();
+  restarted_ = false;
   destinations_.Clear();
 }
 
