@@ -253,7 +253,7 @@ TEST_F(RawWqeTest, AnyBytes) {
   std::mt19937 random(1);
   constexpr uint8_t kOpcodes[] = {0, 1, 8, 9, 10, 11, 16, 17, 18, 27};
   int decoded = 0;
-  for (int i = 0; i < 200'000; ++i) {
+  for (int i = 0; i < 50'000; ++i) {
     const size_t units = 1 + random() % (i % 8 == 0 ? 63 : 8);
     std::vector<uint8_t> bytes(units * kWqeUnit);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
@@ -275,7 +275,7 @@ TEST_F(RawWqeTest, AnyBytes) {
     ASSERT_LE(out_->inline_size, bytes.size());
     ASSERT_TRUE(out_->num_sge == 0 || out_->inline_size == 0);
   }
-  EXPECT_GT(decoded, 10'000);
+  EXPECT_GT(decoded, 2'500);
 }
 
 }  // namespace
