@@ -192,6 +192,13 @@ bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
   return GuardedCopyTo(to, from, bytes, more);
 }
 
+bool RegionTable::Copy(uint8_t* to, const uint8_t* from, size_t bytes) {
+  if (IsNullMemory(from)) [[unlikely]] {
+    return Memory::Copy(to, from, bytes);
+  }
+  return CopyTo(to, from, bytes, false);
+}
+
 bool RegionTable::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                               uint64_t* original) {
   return GuardedCompareSwap(word, compare, swap, original);

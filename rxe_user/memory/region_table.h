@@ -101,6 +101,7 @@ class RegionTable final : public transport::Memory {
                 bool more) override;
   bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,
                         bool more, uint32_t* icrc) override;
+  bool Copy(uint8_t* to, const uint8_t* from, size_t bytes) override;
   bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
               bool more) override;
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,

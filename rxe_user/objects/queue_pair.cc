@@ -96,6 +96,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
   inner.capacity = config.capacity;
   inner.port_mtu = static_cast<uint16_t>(context().device()->roce_mtu);
   inner.signal_all = config.signal_all;
+  inner.dci_errored_streams = config.dci_errored_streams;
   inner.memory_placement = true;
   inner.memory = &context().regions();
   inner.send_cq = config.send_cq;
@@ -294,6 +295,11 @@ void QueuePair::ForgetCompletions() {
 QpAttributes QueuePair::Query() {
   Lane::Guard guard(lane_);
   return transport_->attributes();
+}
+
+int QueuePair::ResetStream(uint16_t stream) {
+  Lane::Guard guard(lane_);
+  return transport_->ResetStream(stream);
 }
 
 int QueuePair::SetSourcePort(uint16_t port) {

@@ -43,6 +43,8 @@ class QueuePair final : public transport::EventSink {
     XrcDomain* xrc = nullptr;            // XRC target only
     // kDct only: connects must name it.
     uint64_t dct_access_key = 0;
+    // kDci only: transport::QpConfig::dci_errored_streams.
+    uint16_t dci_errored_streams = 0;
     // Raw packet queue pairs that receive into work queues. The work queues
     // outlive it; it has no completion queues then.
     std::shared_ptr<const transport::RxHash> rx_hash;
@@ -55,10 +57,10 @@ class QueuePair final : public transport::EventSink {
     EventAccount* account = nullptr;  // of events; outlives the queue pair
   };
 
-  // Everything that `wanted` points to outlives the queue pair. A DCI (kDci) has
-  // no receives, so `recv_cq` may be null and `srq` is ignored; a DCT (kDct)
-  // has no sends, so `send_cq` may be null. Its number is valid from creation
-  // on.
+  // Everything that `wanted` points to outlives the queue pair. A DCI (kDci)
+  // has no receives, so `recv_cq` may be null and `srq` is ignored; a DCT
+  // (kDct) has no sends, so `send_cq` may be null. Its number is valid from
+  // creation on.
   //
   // 0; EINVAL (capacity beyond limits.h; a DCI with receives, a DCT without SRQ
   // or receive completion queue); EOPNOTSUPP (type); ENOMEM; AllocateQpn's
@@ -95,6 +97,8 @@ class QueuePair final : public transport::EventSink {
   // mlx5dv_modify_qp_udp_sport(3). 0; EINVAL (port 0); EOPNOTSUPP (as
   // transport::QueuePair); EADDRINUSE, EACCES.
   int SetSourcePort(uint16_t port);
+  // mlx5dv_dci_stream_id_reset(3). 0 or errno, as transport::QueuePair.
+  int ResetStream(uint16_t stream);
   // ibv_qp_attach_comp_cntr(3): `kinds` by transport::CountedCompletion. 0 or
   // errno, as transport::QueuePair.
   int AttachCounter(std::shared_ptr<transport::CompletionCounter> counter,

@@ -211,7 +211,7 @@ TEST_F(Mlx5DcTest, SendsAndImmediateData) {
   EXPECT_EQ(wc.imm_data, 0x12345678u);
 }
 
-// An initiator has one stream, whatever a request names.
+// An initiator without streams, whatever a request names.
 TEST_F(Mlx5DcTest, ARequestMayNameAStream) {
   ReceiveAt(&target_, 10, 0, 8);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);
@@ -225,6 +225,58 @@ TEST_F(Mlx5DcTest, ARequestMayNameAStream) {
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   ExpectSuccess(a_.cq, 1);
   ExpectSuccess(target_.cq, 10);
+}
+
+// With streams, an error ends its stream alone.
+TEST_F(Mlx5DcTest, AnErrorFlushesItsStreamAlone) {
+  DestroyQp(&a_);
+  ibv_qp_init_attr_ex attr = OfInitiator(a_);
+  mlx5dv_qp_init_attr mlx5 = Initiator();
+  mlx5.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+  const auto with = [&](uint8_t concurrent, uint8_t errored) {
+    mlx5.dc_init_attr.dci_streams = {concurrent, errored};
+    return mlx5dv_create_qp(context_, &attr, &mlx5);
+  };
+  EXPECT_EQ(with(7, 1), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(with(1, 7), nullptr);
+  EXPECT_EQ(errno, EINVAL);
+  a_.qp = with(2, 1);
+  ASSERT_NE(a_.qp, nullptr) << std::strerror(errno);
+  ASSERT_EQ(InitiatorToRts(a_.qp), 0);
+  const auto write = [&](uint64_t id, uint16_t stream, uint32_t rkey) {
+    ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);
+    ibv_wr_start(qp);
+    qp->wr_id = id;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(qp, rkey, target_.address());
+    mlx5dv_wr_set_dc_addr_stream(mlx5dv_qp_ex_from_ibv_qp_ex(qp), ah_,
+                                 target_.qp->qp_num, kKey, stream);
+    ibv_wr_set_sge(qp, a_.mr->lkey, a_.address(), 8);
+    ASSERT_EQ(ibv_wr_complete(qp), 0);
+  };
+  const uint32_t rkey = target_.mr->rkey;
+  write(1, 60000, rkey + 1);
+  write(2, 60000, rkey);
+  write(3, 5, rkey);
+  ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
+  ExpectStatus(a_.cq, 2, IBV_WC_WR_FLUSH_ERR);
+  ExpectSuccess(a_.cq, 3);
+  EXPECT_EQ(StateOf(a_.qp), IBV_QPS_RTS);
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(a_.qp, 5), EINVAL);
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(a_.qp, 60000), 0);
+  write(4, 60000, rkey);
+  ExpectSuccess(a_.cq, 4);
+  // The second stream that has failed is one too many.
+  write(5, 5, rkey + 1);
+  write(6, 6, rkey + 1);
+  ExpectStatus(a_.cq, 5, IBV_WC_REM_ACCESS_ERR);
+  ExpectStatus(a_.cq, 6, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(StateOf(a_.qp), IBV_QPS_ERR);
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(a_.qp, 5), EINVAL);
+
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(nullptr, 5), EINVAL);
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(target_.qp, 5), EINVAL);
 }
 
 TEST_F(Mlx5DcTest, WritesReadsAndAtomics) {

@@ -116,14 +116,15 @@ TEST_F(Mlx5DeviceTest, QueryFillsInWhatIsAskedForAndTrue) {
   ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
   EXPECT_EQ(out.context.comp_mask, 0u);
   EXPECT_EQ(out.context.version, 0);
-  EXPECT_EQ(out.context.flags, 0u);
+  EXPECT_EQ(out.context.flags, uint64_t{MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP |
+                                        MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD});
   EXPECT_EQ(out.context.dc_odp_caps, 0xa5a5a5a5u);
   EXPECT_EQ(out.context.num_lag_ports, 0xa5);
 
-  out.context.comp_mask =
-      MLX5DV_CONTEXT_MASK_DC_ODP_CAPS | MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS |
-      MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD | MLX5DV_CONTEXT_MASK_DCI_STREAMS |
-      MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
+  out.context.comp_mask = MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
+                          MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS |
+                          MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD |
+                          MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
   ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
   EXPECT_EQ(out.context.comp_mask, uint64_t{MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
                                             MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS});
@@ -147,6 +148,28 @@ TEST_F(Mlx5DeviceTest, QueryFillsInWhatIsAskedForAndTrue) {
   ibv_device_attr attr;
   ASSERT_EQ(ibv_query_device(context_, &attr), 0);
   EXPECT_EQ(limits[0], static_cast<uint64_t>(attr.max_qp_rd_atom));
+
+  // Bit 16: receives of queue pairs with data out of order.
+  out.context.comp_mask = 1 << 16;
+  ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
+  EXPECT_EQ(out.context.comp_mask, uint64_t{1 << 16});
+  uint32_t most[5];
+  std::memcpy(most, out.bytes + kOf44 + 24, sizeof(most));
+  for (const uint32_t receives : most) {
+    EXPECT_EQ(receives, static_cast<uint32_t>(attr.max_qp_wr));
+  }
+  EXPECT_EQ(out.bytes[kOf44 + 44], 0xa5);
+
+  out.context.comp_mask = MLX5DV_CONTEXT_MASK_DCI_STREAMS |
+                          MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH |
+                          MLX5DV_CONTEXT_MASK_CQE_COMPRESION |
+                          MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE;
+  const uint64_t asked = out.context.comp_mask;
+  ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
+  EXPECT_EQ(out.context.comp_mask, asked);
+  EXPECT_EQ(out.context.dci_streams_caps.max_log_num_concurent, 6);
+  EXPECT_EQ(out.context.dci_streams_caps.max_log_num_errored, 6);
+  EXPECT_EQ(out.context.max_wr_memcpy_length, size_t{1} << 20);
 
   EXPECT_EQ(mlx5dv_query_device(context_, nullptr), EINVAL);
   EXPECT_EQ(mlx5dv_query_device(plain_, &out.context), EOPNOTSUPP);

@@ -379,11 +379,11 @@ TEST_F(Mlx5MkeyTest, WrongCallsFailTheBatchAndPostNothing) {
   // An error between the setters stays, and so does one before.
   fails(EOPNOTSUPP, [&](auto* q) {
     mlx5dv_wr_mkey_configure(q, mkey_, 1, &attr);
-    mlx5dv_wr_raw_wqe(q, nullptr);
+    mlx5dv_wr_set_mkey_crypto(q, nullptr);
     mlx5dv_wr_set_mkey_access_flags(q, 1);
   });
   fails(EOPNOTSUPP, [&](auto* q) {
-    mlx5dv_wr_raw_wqe(q, nullptr);
+    mlx5dv_wr_set_mkey_crypto(q, nullptr);
     mlx5dv_wr_mkey_configure(q, mkey_, 1, &attr);
     mlx5dv_wr_set_mkey_access_flags(q, 1);
   });

@@ -16,6 +16,9 @@
 namespace conformance {
 namespace {
 
+// MLX5DV_QP_CREATE_OOO_DP of rdma-core 56 and newer.
+constexpr uint32_t kOutOfOrder = 1 << 7;
+
 class Mlx5QueuePairTest : public PairTest {
  protected:
   Mlx5QueuePairTest() { make_pair_ = false; }
@@ -59,7 +62,7 @@ class Mlx5QueuePairTest : public PairTest {
 TEST_F(Mlx5QueuePairTest, CarriesMessages) {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
     for (const uint32_t flags :
-         {0u, uint32_t{MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE},
+         {0u, kOutOfOrder, uint32_t{MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE},
           uint32_t{MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE}}) {
       for (Side* side : {&a_, &b_}) {
         ibv_qp_init_attr_ex attr = Attributes(side, type);
@@ -113,8 +116,10 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
     mlx5.create_flags = flag;
     Refused(EOPNOTSUPP, rc, mlx5);
   }
-  mlx5.create_flags = 1u << 7;  // out-of-order data placement
+  mlx5.create_flags = 1u << 8;  // of no release so far
   Refused(EOPNOTSUPP, rc, mlx5);
+  mlx5.create_flags = kOutOfOrder;
+  Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_RAW_PACKET), mlx5);
   mlx5.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
                       MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
   Refused(EINVAL, rc, mlx5);
@@ -122,16 +127,17 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
   mlx5.comp_mask = 1 << 20;
   Refused(EINVAL, rc, mlx5);
   mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
-  Refused(EOPNOTSUPP, rc, mlx5);
+  Refused(EINVAL, rc, mlx5);
   mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+  mlx5.send_ops_flags = uint64_t{MLX5DV_QP_EX_WITH_MEMCPY} << 1;
+  Refused(EOPNOTSUPP, rc, mlx5);
   for (const uint64_t operation :
-       {MLX5DV_QP_EX_WITH_RAW_WQE, MLX5DV_QP_EX_WITH_MEMCPY}) {
+       {MLX5DV_QP_EX_WITH_MR_LIST, MLX5DV_QP_EX_WITH_RAW_WQE,
+        MLX5DV_QP_EX_WITH_MEMCPY}) {
     mlx5.send_ops_flags = operation;
-    Refused(EOPNOTSUPP, rc, mlx5);
+    Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_UC), mlx5);
+    Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_UD), mlx5);
   }
-  mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST;
-  Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_UC), mlx5);
-  Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_UD), mlx5);
   // Not DC, and DC under another type.
   Refused(EINVAL, Attributes(&a_, IBV_QPT_DRIVER), {});
   mlx5 = {};
@@ -157,11 +163,11 @@ TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
     EXPECT_EQ(ibv_wr_complete(qp), error);
     EXPECT_EQ(errno, error);
   };
-  fails(EOPNOTSUPP, [&] { mlx5dv_wr_raw_wqe(mlx5, nullptr); });
-  fails(EOPNOTSUPP, [&] { mlx5dv_wr_memcpy(mlx5, 0, 0, 0, 0, 0); });
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_crypto(mlx5, nullptr); });
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_sig_block(mlx5, nullptr); });
   // Built, but not for this queue pair.
+  fails(EINVAL, [&] { mlx5dv_wr_raw_wqe(mlx5, nullptr); });
+  fails(EINVAL, [&] { mlx5dv_wr_memcpy(mlx5, 0, 0, 0, 0, 8); });
   fails(EINVAL, [&] { mlx5dv_wr_set_dc_addr(mlx5, nullptr, 1, 1); });
   fails(EINVAL, [&] { mlx5dv_wr_set_dc_addr_stream(mlx5, nullptr, 1, 1, 1); });
   fails(EINVAL,

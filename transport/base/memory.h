@@ -138,6 +138,10 @@ class Memory {
   virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
                       bool more) = 0;
 
+  // Copies within application memory. False as above. Overridden where one copy
+  // does it.
+  virtual bool Copy(uint8_t* to, const uint8_t* from, size_t bytes);
+
   // CopyFrom that also extends `*icrc` (wire::IcrcFlow::Extend) over the bytes
   // copied to `to`; undefined on false. Overridden where one pass can do both.
   virtual bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,

@@ -78,9 +78,18 @@ enum class SendOpcode : uint8_t {
   kSendWithInvalidate = 9,
   kTso = 10,
   kConfigureMkey = 11,  // IBV_WR_DRIVER1
+  // mlx5dv_wr_post(3); not IBV_WR_*.
+  kMemcpy = 12,
+  kNop = 13,
   kFlush = 14,
   kAtomicWrite = 15,
 };
+
+// `opcode`, posted as a raw WQE (mlx5dv_wr_raw_wqe): the same, but its
+// completion says WcOpcode::kRawWqe.
+constexpr SendOpcode AsRawWqe(SendOpcode opcode) {
+  return static_cast<SendOpcode>(static_cast<uint8_t>(opcode) | 16);
+}
 
 // IBV_SEND_*
 enum SendFlag : uint32_t {
@@ -128,6 +137,8 @@ enum class WcOpcode : uint8_t {
   kReceive = 128,
   kReceiveRdmaWithImm = 129,
   kConfigureMkey = 135,  // IBV_WC_DRIVER1, MLX5DV_WC_UMR
+  kRawWqe = 136,         // IBV_WC_DRIVER2, MLX5DV_WC_RAW_WQE
+  kMemcpy = 137,         // IBV_WC_DRIVER3, MLX5DV_WC_MEMCPY
 };
 
 // Header type of a received UD packet, reported as the completion's service

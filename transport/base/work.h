@@ -30,20 +30,22 @@ struct SendRequest {
   // kSendWithImm, kRdmaWriteWithImm: the immediate data in memory (network)
   // order.
   uint32_t imm_be = 0;
-  // kSendWithInvalidate, kLocalInvalidate; kBindMw: the region's L_Key.
+  // kSendWithInvalidate, kLocalInvalidate; kBindMw: the region's L_Key;
+  // kMemcpy: L_Key of the source.
   uint32_t invalidate_rkey = 0;
-  uint64_t remote_addr = 0;  // RDMA and atomics; kBindMw: address in the region
+  // RDMA and atomics; kBindMw: address in the region; kMemcpy: destination.
+  uint64_t remote_addr = 0;
   // RDMA and atomics; kBindMw, kConfigureMkey: the window's or memory key's new
-  // key.
+  // key; kMemcpy: L_Key of the destination.
   uint32_t rkey = 0;
   // Atomics; kFlush, kBindMw: length of the range, bytes. kConfigureMkey:
-  // repeat count of an interleaved layout.
+  // repeat count of an interleaved layout. kMemcpy: source.
   uint64_t compare_add = 0;
   // Atomics; kFlush: FlushOperand; kBindMw: Access; kConfigureMkey:
-  // MkeyOperand.
+  // MkeyOperand; kMemcpy: bytes, 1 to kMaxMemcpy.
   uint64_t swap = 0;
   // UD, DCI: the destination; copied by PostSend. Null for connected types, and
-  // for requests of a DCI without packets (kLocalInvalidate, kBindMw).
+  // for requests of a DCI without packets (SendKind::kLocal).
   const AddressVector* ah = nullptr;
   Via via = {};                // UD only: the destination's translated address
   uint32_t remote_qpn = 0;     // UD; DCI: number of the DCT
@@ -52,7 +54,8 @@ struct SendRequest {
   uint32_t remote_srqn = 0;    // XRC only
   // kTso: the header of every segment, and the payload bytes per segment.
   std::span<const uint8_t> tso_header = {};
-  uint16_t tso_mss = 0;  // bytes
+  uint16_t tso_mss = 0;    // bytes
+  uint16_t dc_stream = 0;  // DCI with streams only
 };
 
 // Packs a FLUSH's placement type and selectivity into one operand (annex A19).
@@ -98,6 +101,8 @@ constexpr MkeyConfiguration::Layout MkeyLayoutOf(uint64_t operand) {
 inline constexpr size_t kMkeyEntrySize = sizeof(Sge);
 static_assert(sizeof(InterleavedPiece) == kMkeyEntrySize);
 inline constexpr size_t kMaxMkeyEntries = 64;  // of one request
+// Bytes of a kMemcpy, which keeps the lane busy.
+inline constexpr uint64_t kMaxMemcpy = 1 << 20;
 // The access rights that a memory key can have.
 inline constexpr uint32_t kMkeyRights = kAccessLocalWrite | kAccessRemoteWrite |
                                         kAccessRemoteRead | kAccessRemoteAtomic;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <vector>
 
 #include "transport/qp/send_operation.h"
 #include "wire/aeth.h"
@@ -27,6 +28,7 @@ DciQueuePair::DciQueuePair(Endpoint& endpoint, const QpConfig& config,
       destinations_(endpoint),
       requester_(core()) {
   core().front = this;
+  errored_.reserve(config.dci_errored_streams);
 }
 
 DciQueuePair::~DciQueuePair() { EnterReset(); }
@@ -47,6 +49,8 @@ void DciQueuePair::OnError() {
 void DciQueuePair::OnReset() {
   OnError();
   current_ = {};
+  errored_.clear();
+  restarted_ = false;
   destinations_.Clear();
 }
 
@@ -82,7 +86,8 @@ int DciQueuePair::PrepareServiceFields(const SendRequest& request) {
   }
   next_target_ = {.to = destinations_.Find(*request.ah, request.via),
                   .key = request.dc_access_key,
-                  .dct = request.remote_qpn};
+                  .dct = request.remote_qpn,
+                  .stream = has_streams() ? request.dc_stream : uint16_t{0}};
   return next_target_.to != nullptr ? 0 : ENOMEM;
 }
 
@@ -90,7 +95,10 @@ void DciQueuePair::StoreServiceFields(const SendRequest& /*request*/) {
   TargetOf(core().send_queue.tail() - 1) = next_target_;
 }
 
-void DciQueuePair::OnPosted(Time now) { requester_.OnPosted(now); }
+void DciQueuePair::OnPosted(Time now) {
+  requester_.OnPosted(now);
+  FlushErroredStreams(now);
+}
 
 void DciQueuePair::ForEachAddress(const VisitAddress& visit) const {
   QueuePair::ForEachAddress(visit);
@@ -100,11 +108,68 @@ void DciQueuePair::ForEachAddress(const VisitAddress& visit) const {
   }
 }
 
+// --- Streams.
+
+std::optional<Reason> DciQueuePair::WhyErrored(const Target& target) const {
+  if (target.to == nullptr) return std::nullopt;
+  for (const ErroredStream& errored : errored_) {
+    if (errored.stream == target.stream) return errored.reason;
+  }
+  return std::nullopt;
+}
+
+void DciQueuePair::FlushErroredStreams(Time now) {
+  if (errored_.empty() || flushing_) return;  // posted by a sink during this
+  flushing_ = true;
+  const SendQueue& queue = core().send_queue;
+  while (phase_ != Phase::kStopped && !core().failed && !queue.empty()) {
+    const std::optional<Reason> reason = WhyErrored(TargetOf(queue.head()));
+    if (!reason) break;
+    requester_.CompleteUnsent({WcStatus::kFlushed, *reason}, now);
+  }
+  flushing_ = false;
+}
+
+bool DciQueuePair::Survives(Time now) {
+  // The request that failed has been completed, and its slot is not reused yet.
+  const Target& failed = TargetOf(core().send_queue.head() - 1);
+  if (!has_streams() || failed.to == nullptr || core().send_cq_lost) {
+    return false;
+  }
+  errored_.push_back({failed.stream, core().first_error});
+  if (errored_.size() >= config().dci_errored_streams) return false;
+  core().first_error = Reason::kNone;
+  current_ = {};
+  phase_ = Phase::kIdle;
+  held_ = core().send_queue.head();
+  requester_.Restart();
+  requester_.HoldAt(held_);
+  restarted_ = true;
+  requester_.OnPosted(now);  // requests without packets may be next
+  FlushErroredStreams(now);
+  return true;
+}
+
+int DciQueuePair::ResetStream(uint16_t stream) {
+  if (state() != QpState::kRts) return EINVAL;
+  return std::erase_if(errored_,
+                       [&](const ErroredStream& errored) {
+                         return errored.stream == stream;
+                       }) != 0
+             ? 0
+             : EINVAL;
+}
+
 // --- Connecting.
 
 void DciQueuePair::ExtendHeld() {
   const SendQueue& queue = core().send_queue;
   held_ = std::max(held_, queue.head());
+  // Nothing is in flight: another stream may use the connection.
+  if (held_ == queue.head() && held_ < queue.tail() &&
+      TargetOf(held_).IsSamePeer(current_)) {
+    current_.stream = TargetOf(held_).stream;
+  }
   while (held_ < queue.tail() &&
          (TargetOf(held_).to == nullptr ||
           (phase_ == Phase::kOpen && TargetOf(held_) == current_))) {
@@ -238,6 +303,7 @@ bool DciQueuePair::OnResponse(const Received& received, Time now) {
   }
   if (!requester_.OnResponse(packet, now)) return false;
   heard_ = now;
+  FlushErroredStreams(now);
   return true;
 }
 
@@ -250,10 +316,17 @@ bool DciQueuePair::IsExpected(const wire::PacketView& packet) const {
 void DciQueuePair::OnServiceTimer(Time now) {
   if (phase_ == Phase::kConnecting) return OnConnectTimer(now);
   requester_.OnTimer(now);
+  FlushErroredStreams(now);
 }
 
 Interests DciQueuePair::TakeServiceInterests(Time now) {
   if (phase_ == Phase::kStopped) return {};
+  if (restarted_) {
+    restarted_ = false;
+    Interests soon;
+    soon.deadline = now;
+    return soon;
+  }
   if (phase_ != Phase::kConnecting) {
     ExtendHeld();
     if (NeedsConnection(now)) BeginConnecting(now);

@@ -11,11 +11,21 @@
 // connects anew after kIdle without an answer, before it sends (DcConnections).
 //
 // Its PSNs go on through all connections. A CONNECT takes one.
+//
+// With streams (mlx5dv_create_qp(3)) each work request with packets belongs to
+// one, and a failure ends its stream alone: the requests of that stream are
+// flushed at their turn, and the others go on over a new connection. So that a
+// failure concerns nothing of another stream, requests of one stream at a time
+// are in flight. The initiator goes to ERR when as many streams as
+// QpConfig::dci_errored_streams have failed, or when a request without packets
+// fails, which has no stream.
 #ifndef TRANSPORT_DC_DCI_QUEUE_PAIR_H_
 #define TRANSPORT_DC_DCI_QUEUE_PAIR_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "transport/dc/dc_lane.h"
 #include "transport/qp/destinations.h"
@@ -36,6 +46,8 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   DciQueuePair(Endpoint& endpoint, const QpConfig& config, DcLane& lane);
   ~DciQueuePair() override;
 
+  int ResetStream(uint16_t stream) override;
+
   // --- EndpointQp. Visits the addresses of queued work requests, too.
   void ForEachAddress(const VisitAddress& visit) const override;
 
@@ -48,8 +60,17 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
     Destination* to = nullptr;
     uint64_t key = 0;
     uint32_t dct = 0;
+    uint16_t stream = 0;
 
     bool operator==(const Target&) const = default;
+    // Whether they share a connection.
+    bool IsSamePeer(const Target& other) const {
+      return to == other.to && key == other.key && dct == other.dct;
+    }
+  };
+  struct ErroredStream {
+    uint16_t stream = 0;
+    Reason reason = Reason::kNone;
   };
   enum class Phase : uint8_t {
     kStopped,     // before RTS, and in ERR
@@ -74,6 +95,7 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   void Drain(Time now) override { requester_.Drain(now); }
   void Resume(Time now) override { requester_.Resume(now); }
   bool Drained() const override { return requester_.drained(); }
+  bool Survives(Time now) override;
   void OnError() override;
   void OnReset() override;
   void ReportService(QpReport* report) const override;
@@ -96,7 +118,13 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   const Target& TargetOf(uint64_t index) const {
     return targets_[index & mask_];
   }
-  // Moves held_ over work requests that need no other connection.
+  bool has_streams() const { return config().dci_errored_streams != 0; }
+  // Why the stream of `target` has failed; nothing: it has not.
+  std::optional<Reason> WhyErrored(const Target& target) const;
+  // Flushes the oldest work requests while their stream has failed.
+  void FlushErroredStreams(Time now);
+  // Moves held_ over work requests that need no other connection, and belong to
+  // the stream that is in flight.
   void ExtendHeld();
   // Whether the oldest work request needs a connection that is not there.
   bool NeedsConnection(Time now) const;
@@ -117,12 +145,17 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   Destinations destinations_;
   Target next_target_;  // of the request that is being queued
   Phase phase_ = Phase::kStopped;
-  Target current_;     // of the connection, from kConnecting on
+  // Of the connection, from kConnecting on, and the stream in flight.
+  Target current_;
   wire::DcEth dceth_;  // of the packets sent to it
   Attempt attempt_;
   Time heard_ = 0;     // last answer
   uint64_t held_ = 0;  // the first work request for another connection
   Requester requester_;
+  std::vector<ErroredStream> errored_;
+  // A stream has failed: the next connection begins after the current burst.
+  bool restarted_ = false;
+  bool flushing_ = false;
 };
 
 }  // namespace transport

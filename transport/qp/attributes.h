@@ -37,6 +37,9 @@ struct QpConfig {
   // neither sent nor executed.
   bool memory_placement : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the maximum UD message
+  // DCI: it has streams, and goes to ERR when so many have failed. 0: it has
+  // none.
+  uint16_t dci_errored_streams = 0;
   uint32_t qpn = 0;
   PdId pd = 0;
   QpCapacity capacity;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "transport/qp/copy_range.h"
 #include "transport/qp/qp_type.h"
 #include "wire/psn.h"
 
@@ -86,7 +87,31 @@ void QpCore::Note(RareEventKind kind, Time now, uint64_t psn, uint32_t value) {
 
 void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
-MemoryStatus QpCore::ExecuteLocal(const SendWqe& wqe) {
+WcResult QpCore::ExecuteLocal(const SendWqe& wqe) {
+  if (wqe.opcode == SendOpcode::kNop) return {};
+  const bool copies = wqe.opcode == SendOpcode::kMemcpy;
+  const MemoryStatus status = copies ? Memcpy(wqe) : Rebind(wqe);
+  if (status == MemoryStatus::kOk) return {};
+  if (copies) return {WcStatus::kLocalProtectionError, LocalReason(status)};
+  return {WcStatus::kMwBindError, BindReason(status)};
+}
+
+MemoryStatus QpCore::Memcpy(const SendWqe& wqe) {
+  const MemoryAccess from = {.key = wqe.imm_be_or_rkey,
+                             .pd = config.pd,
+                             .qpn = config.qpn,
+                             .va = wqe.compare_add,
+                             .length = wqe.swap};
+  const MemoryAccess to = {.key = wqe.rkey,
+                           .pd = config.pd,
+                           .qpn = config.qpn,
+                           .access = kAccessLocalWrite,
+                           .va = wqe.remote_addr,
+                           .length = wqe.swap};
+  return CopyRange(config.memory, from, to);
+}
+
+MemoryStatus QpCore::Rebind(const SendWqe& wqe) {
   if (wqe.opcode == SendOpcode::kBindMw) {
     return config.memory->Bind({.rkey = wqe.rkey,
                                 .region_key = wqe.imm_be_or_rkey,

@@ -47,9 +47,8 @@ struct QpCore {
            CountAttached(what, success, bytes);
   }
 
-  // Executes a work request without packets (SendKind::kLocal). Any status but
-  // kOk completes with WcStatus::kMwBindError.
-  MemoryStatus ExecuteLocal(const SendWqe& wqe);
+  // Executes a work request without packets (SendKind::kLocal), the oldest.
+  WcResult ExecuteLocal(const SendWqe& wqe);
 
   // Writes the headers of a packet, and the service's own if it has one.
   size_t EmitHeaders(const wire::Headers& headers, uint8_t* out) const {
@@ -80,7 +79,9 @@ struct QpCore {
   std::optional<QpEvent> failure_event;
 
  private:
+  MemoryStatus Rebind(const SendWqe& wqe);
   MemoryStatus ConfigureMkey(const SendWqe& wqe);
+  MemoryStatus Memcpy(const SendWqe& wqe);
   bool CountAttached(CountedCompletion what, bool success, uint64_t bytes);
 };
 

@@ -86,6 +86,13 @@ inline constexpr uint32_t kReliable =
 // What has an opcode in DC.
 inline constexpr uint32_t kDynamic = kReliable & ~Bits({kFlush, kAtomicWrite});
 
+// mlx5dv_wr_post(3): RC and DC initiators.
+inline constexpr uint32_t kOfMlx5 = Bits(
+    {kMemcpy, AsRawWqe(kNop), AsRawWqe(kSend), AsRawWqe(kSendWithImm),
+     AsRawWqe(kSendWithInvalidate), AsRawWqe(kRdmaWrite),
+     AsRawWqe(kRdmaWriteWithImm), AsRawWqe(kRdmaRead), AsRawWqe(kCompareSwap),
+     AsRawWqe(kFetchAdd), AsRawWqe(kLocalInvalidate)});
+
 inline constexpr size_t kQpTypes = 13;
 
 constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
@@ -95,7 +102,7 @@ constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
   };
   row(QpType::kRc) = {.name = "RC",
                       .transitions = &kRcTransitions,
-                      .offered = kReliable | Bits({kConfigureMkey})};
+                      .offered = kReliable | kOfMlx5 | Bits({kConfigureMkey})};
   row(QpType::kUc) = {
       .name = "UC", .transitions = &kUcTransitions, .offered = kUnacknowledged};
   row(QpType::kUd) = {.name = "UD",
@@ -127,7 +134,7 @@ constexpr std::array<QpTypeTraits, kQpTypes> MakeQpTypes() {
                        .by_verbs = false,
                        .av_is_peer = false,
                        .one_lane = true,
-                       .offered = kDynamic};
+                       .offered = kDynamic | kOfMlx5};
   row(QpType::kDct) = {.name = "DCT",
                        .transitions = &kDctTransitions,
                        .requests = false,

@@ -77,8 +77,19 @@ TEST(QpTypeTest, OffersWhatTheManualPageSays) {
   // mlx5dv_wr_post(3).
   for (const auto& [type, letter] : letters) {
     EXPECT_EQ(TraitsOf(type).Offers(kConfigureMkey), type == QpType::kRc);
+    const bool has_more = type == QpType::kRc || type == QpType::kDci;
+    EXPECT_EQ(TraitsOf(type).Offers(kMemcpy), has_more);
+    EXPECT_FALSE(TraitsOf(type).Offers(kNop));
+    EXPECT_EQ(TraitsOf(type).Offers(AsRawWqe(kNop)), has_more);
+    for (const Row& row : rows) {
+      const bool has_raw = row.opcode != kBindMw && row.opcode != kTso &&
+                           row.opcode != kFlush && row.opcode != kAtomicWrite;
+      EXPECT_EQ(TraitsOf(type).Offers(AsRawWqe(row.opcode)),
+                has_more && has_raw)
+          << static_cast<int>(row.opcode) << ' ' << letter;
+    }
   }
-  for (const int unknown : {12, 13, 16, 31, 32, 255}) {
+  for (const int unknown : {13, 32, 255}) {
     EXPECT_FALSE(TraitsOf(QpType::kRc)
                      .Offers(SendOpcode{static_cast<uint8_t>(unknown)}));
   }

@@ -73,7 +73,8 @@ QpReport QueuePair::Report() const {
 
 bool QueuePair::Offers(SendOpcode opcode) const {
   return TraitsOf(config().type).Offers(opcode) &&
-         (opcode < SendOpcode::kFlush || config().memory_placement);
+         (opcode < SendOpcode::kFlush || config().memory_placement ||
+          opcode > SendOpcode::kAtomicWrite);
 }
 
 int QueuePair::AttachCounter(std::shared_ptr<CompletionCounter> counter,
@@ -348,7 +349,9 @@ bool QueuePair::ActOnFindingsNow(Time now) {
   core_.has_findings = false;
   const bool failed = core_.failed;
   core_.failed = false;
-  if (failed) {
+  if (failed && Survives(now)) {
+    core_.failure_event.reset();
+  } else if (failed) {
     EnterError(now, std::exchange(core_.failure_event, std::nullopt));
   }
   const bool sends_failed = core_.sends_failed;

@@ -11,6 +11,7 @@
 #ifndef TRANSPORT_QP_QUEUE_PAIR_H_
 #define TRANSPORT_QP_QUEUE_PAIR_H_
 
+#include <cerrno>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -61,6 +62,11 @@ class QueuePair : public EndpointQp {
   // Sends from UDP source port `port` from now on (mlx5dv_modify_qp_udp_sport).
   // EOPNOTSUPP: there is no connection in RTS, or its peer is translated (NAT).
   int SetSourcePort(uint16_t port);
+
+  // mlx5dv_dci_stream_id_reset(3): work requests of `stream` are executed
+  // again. EINVAL: it has no such stream, or that has no error, or the state is
+  // not RTS.
+  virtual int ResetStream(uint16_t /*stream*/) { return EINVAL; }
 
   // Manual page ibv_qp_attach_comp_cntr(3): `counter` counts the completions in
   // `kinds` (bits by CountedCompletion) until the queue pair is destroyed.
@@ -123,6 +129,9 @@ class QueuePair : public EndpointQp {
   virtual bool Drained() const = 0;
   // attributes().max_dest_rd_atomic has changed in a receiving state.
   virtual void ResizeReadResources() {}
+  // The service has failed. True if only a stream of it has, and it goes on:
+  // the queue pair stays in its state.
+  virtual bool Survives(Time /*now*/) { return false; }
   // To ERR: stops sending requests; the caller then flushes them. Pending
   // responses, in particular a NAK, are still transmitted.
   virtual void OnError() = 0;

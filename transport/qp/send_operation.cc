@@ -52,10 +52,10 @@ constexpr SendOperation Single(SendKind kind, WcOpcode wc, Operation only,
           .response_bytes = response_bytes};
 }
 
-constexpr size_t kOpcodes = 16;
+constexpr size_t kOpcodes = 16;  // and as many of raw WQEs
 
-constexpr std::array<SendOperation, kOpcodes> MakeTable() {
-  std::array<SendOperation, kOpcodes> table{};
+constexpr std::array<SendOperation, 2 * kOpcodes> MakeTable() {
+  std::array<SendOperation, 2 * kOpcodes> table{};
   auto row = [&table](SendOpcode opcode) -> SendOperation& {
     return table[static_cast<size_t>(opcode)];
   };
@@ -97,6 +97,17 @@ constexpr std::array<SendOperation, kOpcodes> MakeTable() {
   row(SendOpcode::kConfigureMkey) = {.kind = SendKind::kLocal,
                                      .wc_opcode = WcOpcode::kConfigureMkey,
                                      .has_inline_layout = true};
+  row(SendOpcode::kMemcpy) = {.kind = SendKind::kLocal,
+                              .wc_opcode = WcOpcode::kMemcpy};
+  row(SendOpcode::kNop) = {.kind = SendKind::kLocal,
+                           .wc_opcode = WcOpcode::kRawWqe};
+  row(SendOpcode::kSendWithImm).has_immediate = true;
+  row(SendOpcode::kRdmaWriteWithImm).has_immediate = true;
+  for (size_t i = 0; i < kOpcodes; ++i) {
+    table[i].opcode = static_cast<SendOpcode>(i);
+    table[kOpcodes + i] = table[i];
+    table[kOpcodes + i].wc_opcode = WcOpcode::kRawWqe;
+  }
   return table;
 }
 

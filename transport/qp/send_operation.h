@@ -20,7 +20,7 @@ enum class SendKind : uint8_t {
   kRead,     // answered by one packet per PSN
   kAtomic,   // one packet, one response packet
   kFlush,    // like kAtomic, without a local buffer
-  kLocal,    // no packet
+  kLocal,    // no packet: executed when it is the oldest
 };
 
 struct SendOperation {
@@ -34,8 +34,10 @@ struct SendOperation {
   bool sends_payload = false;  // from local buffers or inline
   // At the responder: consumes credits, may be solicited.
   bool takes_receive = false;
-  uint32_t response_bytes = 0;     // kAtomic: bytes of the result
   bool has_inline_layout = false;  // kLocal: of a memory key
+  bool has_immediate = false;
+  SendOpcode opcode{};          // of the row, without AsRawWqe
+  uint32_t response_bytes = 0;  // kAtomic: bytes of the result
 
   // Counts toward max_rd_atomic until answered.
   bool takes_rd_atomic() const {

@@ -87,6 +87,10 @@ bool IsValidConfiguration(const SendRequest& request) {
   return false;
 }
 
+bool IsValidMemcpy(const SendRequest& request) {
+  return request.swap != 0 && request.swap <= kMaxMemcpy;
+}
+
 }  // namespace
 
 int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
@@ -98,7 +102,11 @@ int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
     if (operation.kind == SendKind::kFlush) {
       return IsValidFlush(request) ? 0 : EINVAL;
     }
-    if (!operation.has_inline_layout) return 0;
+    if (!operation.has_inline_layout) {
+      return operation.opcode != SendOpcode::kMemcpy || IsValidMemcpy(request)
+                 ? 0
+                 : EINVAL;
+    }
     if (!IsValidConfiguration(request)) return EINVAL;
     shape->is_inline = true;
     shape->sges = request.sges;
@@ -143,8 +151,6 @@ int SendQueue::Push(const SendRequest& request) {
       if (sge.length != 0) sges_of(tail_)[num_sge++] = sge;
     }
   }
-  const bool immediate = request.opcode == SendOpcode::kSendWithImm ||
-                         request.opcode == SendOpcode::kRdmaWriteWithImm;
   at(tail_) = {
       .wr_id = request.wr_id,
       .remote_addr = request.remote_addr,
@@ -155,11 +161,12 @@ int SendQueue::Push(const SendRequest& request) {
       .length = static_cast<uint32_t>(length),
       .packets = 0,
       .rkey = request.rkey,
-      .imm_be_or_rkey = immediate ? request.imm_be : request.invalidate_rkey,
+      .imm_be_or_rkey =
+          operation.has_immediate ? request.imm_be : request.invalidate_rkey,
       .remote_srqn = request.remote_srqn,
       .message = 0,
       .row = &operation,
-      .opcode = request.opcode,
+      .opcode = operation.opcode,
       .flags = static_cast<uint8_t>(request.flags),
       .num_sge = num_sge,
   };

@@ -147,12 +147,45 @@ TEST(SendOperationTest, EveryOpcodeHasItsRow) {
   EXPECT_EQ(GetSendOperation(SendOpcode::kRdmaRead).kind, SendKind::kRead);
   EXPECT_EQ(GetSendOperation(SendOpcode::kBindMw).kind, SendKind::kLocal);
   EXPECT_EQ(GetSendOperation(SendOpcode::kTso).kind, SendKind::kMessage);
-  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(12)).kind,
+  EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(32)).kind,
             SendKind::kUnsupported);
   EXPECT_EQ(GetSendOperation(static_cast<SendOpcode>(255)).kind,
             SendKind::kUnsupported);
   EXPECT_TRUE(GetSendOperation(SendOpcode::kRdmaWriteWithImm).takes_receive);
   EXPECT_FALSE(GetSendOperation(SendOpcode::kRdmaWrite).takes_receive);
+}
+
+// The queue holds the request itself; only its completion differs.
+TEST(SendOperationTest, ARawWqeIsTheSameRequest) {
+  for (int i = 0; i < 16; ++i) {
+    const auto opcode = static_cast<SendOpcode>(i);
+    const SendOperation& row = GetSendOperation(opcode);
+    const SendOperation& raw = GetSendOperation(AsRawWqe(opcode));
+    EXPECT_EQ(row.opcode, opcode);
+    EXPECT_EQ(raw.opcode, opcode);
+    EXPECT_EQ(raw.kind, row.kind);
+    EXPECT_EQ(raw.only, row.only);
+    EXPECT_EQ(raw.wc_opcode, WcOpcode::kRawWqe);
+  }
+  SendQueue queue(kCapacity, nullptr);
+  ASSERT_EQ(queue.Push({.opcode = AsRawWqe(SendOpcode::kRdmaWriteWithImm),
+                        .imm_be = 7,
+                        .invalidate_rkey = 8}),
+            0);
+  EXPECT_EQ(queue.at(0).opcode, SendOpcode::kRdmaWriteWithImm);
+  EXPECT_EQ(queue.at(0).imm_be_or_rkey, 7u);
+}
+
+TEST(SendQueueTest, ChecksTheLengthOfACopy) {
+  SendQueue queue(kCapacity, nullptr);
+  const auto check = [&](uint64_t bytes) {
+    return queue.Check({.opcode = SendOpcode::kMemcpy, .swap = bytes});
+  };
+  EXPECT_EQ(check(0), EINVAL);
+  EXPECT_EQ(check(1), 0);
+  EXPECT_EQ(check(kMaxMemcpy), 0);
+  EXPECT_EQ(check(kMaxMemcpy + 1), EINVAL);
+  EXPECT_EQ(check(UINT64_MAX), EINVAL);
 }
 
 }  // namespace

@@ -18,6 +18,14 @@ void Requester::Stop() {
   phase_ = {};
 }
 
+void Requester::Restart() {
+  const uint32_t psn = send_psn();
+  Stop();
+  snd_.initial_psn = psn;
+  reads_.Allocate(core_.attributes.max_rd_atomic);
+  phase_.running = true;
+}
+
 void Requester::ChangePeer(uint32_t first_psn) {
   assert(snd_.una == snd_.max && reads_.empty());
   Forget();
@@ -87,6 +95,17 @@ void Requester::RunLocalWork(Time now) {
   busy_ = false;
 }
 
+void Requester::CompleteUnsent(WcResult result, Time now) {
+  assert(queue().head() == snd_.begun);
+  EndUnsent(result, now);
+  RunLocalWork(now);
+}
+
+void Requester::EndUnsent(WcResult result, Time now) {
+  snd_.begun = snd_.nxt_index = queue().head() + 1;
+  core_.CompleteSend(result, now);
+}
+
 void Requester::RunLocalWorkOnce(Time now) {
   while (phase_.running) {
     if (core_.send_cq_lost) {
@@ -108,13 +127,12 @@ void Requester::RunLocalWorkOnce(Time now) {
     if (wqe.operation().kind != SendKind::kLocal) break;
     // It has waited to be the oldest, and nothing after it has begun.
     assert(head == snd_.begun);
-    const MemoryStatus status = core_.ExecuteLocal(wqe);
-    if (status != MemoryStatus::kOk) {
-      Fail({WcStatus::kMwBindError, BindReason(status)}, now);
+    const WcResult result = core_.ExecuteLocal(wqe);
+    if (!result.ok()) {
+      Fail(result, now);
       return;
     }
-    snd_.begun = snd_.nxt_index = head + 1;
-    core_.CompleteSend({}, now);
+    EndUnsent(result, now);
   }
   if (phase_.running && drained() && !phase_.drain_reported) {
     phase_.drain_reported = true;

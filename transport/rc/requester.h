@@ -65,6 +65,9 @@ class Requester {
   void Start(Time now);
   // To RESET or ERR: gives back what is in flight, forgets all sequence state.
   void Stop();
+  // After a failure: what is left in the queue has not begun. PSNs go on. The
+  // caller holds it, or changes the peer.
+  void Restart();
   // There is another peer: what is sent next has PSN `first_psn`. Nothing may
   // be outstanding, and the path is still that of the old peer.
   void ChangePeer(uint32_t first_psn);
@@ -73,6 +76,8 @@ class Requester {
   void HoldAt(uint64_t index) {
     if (!failures_.is_local()) failures_.local_index = index;
   }
+  // Ends the oldest work request, which has not begun.
+  void CompleteUnsent(WcResult result, Time now);
   // State SQD entered or left.
   void Drain(Time now);
   void Resume(Time now);
@@ -170,6 +175,8 @@ class Requester {
   // Completes the oldest work request with `result`; the queue pair goes to
   // the error state. Callers return at once.
   void Fail(WcResult result, Time now);
+  // Completes the oldest work request, which takes no sequence numbers.
+  void EndUnsent(WcResult result, Time now);
   // What follows from a change of state, whatever event made it: local
   // operations whose turn has come, failures whose turn has come, SQD drained.
   void RunLocalWork(Time now);

@@ -30,6 +30,7 @@ std::unique_ptr<QueuePair> DcHost::Make(QpType type, uint32_t qpn,
   config.recv_cq = &recv_cq;
   config.events = &events;
   if (type == QpType::kDci) {
+    config.dci_errored_streams = errored_streams;
     config.capacity = {
         .max_send_wr = 64, .max_send_sge = 4, .max_inline_data = 64};
   } else {

@@ -137,11 +137,11 @@ void UcQueuePair::RunLocalWork(Time now) {
   SendQueue& queue = core().send_queue;
   while (sending_ && !draining_ && position_ == 0 && !queue.empty() &&
          queue.at(queue.head()).operation().kind == SendKind::kLocal) {
-    const MemoryStatus status = core().ExecuteLocal(queue.at(queue.head()));
-    if (status == MemoryStatus::kOk) {
-      core().CompleteSend({}, now);
+    const WcResult result = core().ExecuteLocal(queue.at(queue.head()));
+    if (result.ok()) {
+      core().CompleteSend(result, now);
     } else {
-      FailSend({WcStatus::kMwBindError, BindReason(status)}, now);
+      FailSend(result, now);
     }
   }
   running_local_work_ = false;

@@ -108,6 +108,10 @@ static_assert(int{IBV_WR_DRIVER1} ==
               static_cast<int>(transport::SendOpcode::kConfigureMkey));
 static_assert(int{IBV_WC_DRIVER1} ==
               static_cast<int>(transport::WcOpcode::kConfigureMkey));
+static_assert(int{IBV_WC_DRIVER2} ==
+              static_cast<int>(transport::WcOpcode::kRawWqe));
+static_assert(int{IBV_WC_DRIVER3} ==
+              static_cast<int>(transport::WcOpcode::kMemcpy));
 static_assert(int{IBV_WC_WITH_INV} == int{transport::kWcWithInvalidate});
 static_assert(int{IBV_ACCESS_LOCAL_WRITE} == int{transport::kAccessLocalWrite});
 static_assert(int{IBV_ACCESS_REMOTE_ATOMIC} ==

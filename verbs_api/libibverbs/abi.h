@@ -17,10 +17,12 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
@@ -342,6 +344,10 @@ struct ExtendedQp final : Qp {
   WorkBuilder builder;
   // Of libmlx5; null: none. Guarded by the mutex of the context.
   std::unique_ptr<Mlx5Extension> extension;
+  // The addresses that its raw WQEs sent from. Guarded by `builder.critical`.
+  std::unordered_map<wire::IpAddress, rxe_user::HeldAddress,
+                     absl::Hash<wire::IpAddress>>
+      raw_sources;
   Part part = {};
 };
 

@@ -10,6 +10,7 @@
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/mlx5_builders.h"
 #include "verbs_api/libibverbs/mlx5_interface.h"
+#include "verbs_api/libibverbs/wall_clock.h"
 #include "verbs_api/libibverbs/work_builder.h"
 
 namespace verbs_api {
@@ -49,6 +50,24 @@ class Interface final : public Mlx5Interface {
     return rxe_user::kMaxRdAtomic;
   }
 
+  uint32_t MaxReceives() const noexcept override {
+    return std::min(rxe_user::kMaxQpWr, rxe_user::kMaxSrqWr);
+  }
+  size_t MaxMemcpy() const noexcept override { return transport::kMaxMemcpy; }
+  int ReadClocks(ibv_context* context, uint64_t* device,
+                 uint64_t* wall) noexcept override {
+    if (FindMlx5(context) == nullptr) return EOPNOTSUPP;
+    const transport::Time now = rxe_user::Lane::Now();
+    *device = static_cast<uint64_t>(now);
+    *wall = static_cast<uint64_t>(ToWallClock(now));
+    return 0;
+  }
+
+  ibv_cq_ex* CreateCq(ibv_context* context,
+                      ibv_cq_init_attr_ex* attr) noexcept override {
+    return CreateCqEx(context, attr);
+  }
+
   ibv_qp* CreateQp(ibv_context* context, ibv_qp_init_attr_ex* attr,
                    const Mlx5QpAttributes& mlx5) noexcept override {
     return CreateMlx5Qp(context, attr, mlx5);
@@ -78,6 +97,15 @@ class Interface final : public Mlx5Interface {
       if (qp == nullptr) return EINVAL;
       if (!qp->owner->mlx5) return EOPNOTSUPP;
       return qp->pair->SetSourcePort(port);
+    });
+  }
+
+  int ResetStream(ibv_qp* ibv, uint16_t stream) noexcept override {
+    return ErrnoCall([&]() -> int {
+      Qp* const qp = Find(ibv);
+      if (qp == nullptr) return EINVAL;
+      if (!qp->owner->mlx5) return EOPNOTSUPP;
+      return qp->pair->ResetStream(stream);
     });
   }
 
@@ -144,9 +172,15 @@ class Interface final : public Mlx5Interface {
   void FailBatch(ibv_qp_ex* qp, int error) noexcept override {
     Wrong(Self(qp)->builder, error);
   }
-  void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn,
-                    uint64_t key) noexcept override {
-    verbs_api::SetDcAddress(qp, ah, dctn, key);
+  void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn, uint64_t key,
+                    uint16_t stream) noexcept override {
+    verbs_api::SetDcAddress(qp, ah, dctn, key, stream);
+  }
+  void Memcpy(ibv_qp_ex* qp, const MemcpyOperands& operands) noexcept override {
+    verbs_api::Memcpy(qp, operands);
+  }
+  void PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept override {
+    verbs_api::PostRawWqe(qp, wqe);
   }
   void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,
                      uint8_t setters) noexcept override {

@@ -1,8 +1,13 @@
 #include "verbs_api/libibverbs/mlx5_builders.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
 
+#include "rxe_user/memory/guarded_copy.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/raw_wqe.h"
 #include "verbs_api/libibverbs/work_builder.h"
 #include "wire/headers.h"
 
@@ -76,7 +81,8 @@ void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
 
 }  // namespace
 
-void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key) {
+void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key,
+                  uint16_t stream) {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || builder.data.empty() ||
         builder.data.back().is_addressed ||
@@ -89,6 +95,111 @@ void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key) {
     builder.data.back().av = ah->av;
     builder.requests.back().remote_qpn = dctn & wire::kQpnMask;
     builder.requests.back().dc_access_key = key;
+    builder.requests.back().dc_stream = stream;
+  });
+}
+
+void Memcpy(ibv_qp_ex* qp, const MemcpyOperands& operands) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active || operands.length == 0 ||
+        operands.length > transport::kMaxMemcpy) {
+      return Wrong(builder, EINVAL);
+    }
+    SendRequest* const request = Add(qp, builder, SendOpcode::kMemcpy);
+    request->rkey = operands.to_lkey;
+    request->remote_addr = operands.to;
+    request->invalidate_rkey = operands.from_lkey;
+    request->compare_add = operands.from;
+    request->swap = operands.length;
+    builder.data.back().is_set = true;
+  });
+}
+
+namespace {
+
+// Copies a WQE, which the program may change meanwhile. 0; EINVAL; EFAULT.
+int ReadWqe(const void* wqe, std::array<uint8_t, kMaxWqeSize>* bytes,
+            size_t* size) {
+  if (wqe == nullptr) return EINVAL;
+  if (!rxe_user::GuardedCopyFrom(bytes->data(), wqe, kWqeUnit)) return EFAULT;
+  *size = WqeSize(std::span(*bytes).first<kWqeUnit>());
+  if (*size == 0) return EINVAL;
+  return rxe_user::GuardedCopyFrom(bytes->data() + kWqeUnit,
+                                   static_cast<const uint8_t*>(wqe) + kWqeUnit,
+                                   *size - kWqeUnit)
+             ? 0
+             : EFAULT;
+}
+
+// The address of a DC request. 0 or errno.
+int ToAddress(ExtendedQp* qp, const RawWqe::Target& target,
+              transport::AddressVector* av) {
+  ibv_ah_attr attr = {};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  std::memcpy(attr.grh.dgid.raw, target.gid.data(), target.gid.size());
+  attr.grh.sgid_index = target.gid_index;
+  attr.grh.flow_label = target.flow_label;
+  attr.grh.traffic_class = target.traffic_class;
+  attr.grh.hop_limit = target.hop_limit;
+  attr.sl = target.service_level;
+  Context* const context = qp->owner;
+  if (const int error = ToAddressVector(*context, attr, av)) return error;
+  qp->raw_sources.try_emplace(av->source, context->device->engine(),
+                              av->source);
+  return context->device->ResolveAddress(av);
+}
+
+}  // namespace
+
+void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active) return Wrong(builder, EINVAL);
+    std::array<uint8_t, kMaxWqeSize> bytes;
+    size_t size = 0;
+    const bool dc = TargetOf(*Self(qp)) == transport::SendTarget::kDct;
+    RawWqe raw;
+    int error = ReadWqe(wqe, &bytes, &size);
+    if (error == 0) error = DecodeWqe(std::span(bytes).first(size), dc, &raw);
+    if (error == 0 && raw.qpn != Self(qp)->pair->qpn()) error = EINVAL;
+    transport::AddressVector av;
+    if (error == 0 && raw.has_target) {
+      error = ToAddress(Self(qp), raw.target, &av);
+    }
+    if (error != 0) return Wrong(builder, error);
+    SendRequest* const request =
+        Add(qp, builder, transport::AsRawWqe(raw.opcode));
+    // The flags of the queue pair do not apply.
+    request->flags = raw.flags & ~uint32_t{transport::kSendInline};
+    request->imm_be = raw.imm_be;
+    request->invalidate_rkey = raw.invalidate_rkey;
+    request->remote_addr = raw.remote_addr;
+    request->rkey = raw.rkey;
+    request->compare_add = raw.compare_add;
+    request->swap = raw.swap;
+    WorkBuilder::Data& data = builder.data.back();
+    data.is_set = true;
+    if (raw.has_target) {
+      data.is_addressed = true;
+      data.av = av;
+      request->remote_qpn = raw.target.dct;
+      request->dc_access_key = raw.target.access_key;
+      request->dc_stream = raw.target.stream;
+    }
+    if ((raw.flags & transport::kSendInline) != 0) {
+      BeginInlineData(builder, &data);
+      builder.inline_bytes.insert(
+          builder.inline_bytes.end(), raw.inline_bytes.begin(),
+          raw.inline_bytes.begin() +
+              static_cast<std::ptrdiff_t>(raw.inline_size));
+      EndInlineData(builder, raw.inline_size);
+    } else {
+      data.first_sge = builder.sges.size();
+      data.num_sge = raw.num_sge;
+      builder.sges.insert(
+          builder.sges.end(), raw.sges.begin(),
+          raw.sges.begin() + static_cast<std::ptrdiff_t>(raw.num_sge));
+    }
   });
 }
 

@@ -19,8 +19,11 @@ struct Mlx5QpAttributes {
   // As on a card, ibv_wr_* has every operation of the type, named or not.
   bool all_operations = false;
   uint64_t access_key = 0;  // of a target
-  // It has ibv_wr_* even if the program names none of their operations, and
-  // inline data for the layout of a memory key.
+  // Of an initiator: it has streams, and goes to ERR when so many have failed.
+  uint16_t errored_streams = 0;
+  // It has ibv_wr_* even if the program names none of their operations.
+  bool extended = false;
+  // It has inline data for the layout of a memory key.
   bool configures_mkeys = false;
 };
 
@@ -46,6 +49,19 @@ struct MkeyPiece {
   uint32_t lkey;
 };
 
+// The operands of mlx5dv_wr_memcpy.
+struct MemcpyOperands {
+  uint32_t to_lkey;
+  uint64_t to;
+  uint32_t from_lkey;
+  uint64_t from;
+  size_t length;
+};
+
+// The largest logarithm of the number of streams of a DC initiator, and of
+// those that fail before it does.
+inline constexpr uint8_t kMaxLogDcStreams = 6;
+
 // What libmlx5 keeps with a queue pair. Destroyed with it.
 class Mlx5Extension {
  public:
@@ -63,6 +79,17 @@ class Mlx5Interface {
   virtual ibv_context* Open(ibv_device* device) noexcept = 0;
   // READs and atomics that a queue pair may have outstanding, each way.
   virtual uint64_t MaxRdAtomic() const noexcept = 0;
+  // Receives that a queue pair, or a shared receive queue, may have.
+  virtual uint32_t MaxReceives() const noexcept = 0;
+  // Bytes of MemcpyOperands::length.
+  virtual size_t MaxMemcpy() const noexcept = 0;
+  // The clock of completions, and the wall clock (since 1970) at that time; ns.
+  virtual int ReadClocks(ibv_context* context, uint64_t* device,
+                         uint64_t* wall) noexcept = 0;
+
+  // ibv_create_cq_ex(3).
+  virtual ibv_cq_ex* CreateCq(ibv_context* context,
+                              ibv_cq_init_attr_ex* attr) noexcept = 0;
 
   // --- Queue pairs.
 
@@ -78,6 +105,8 @@ class Mlx5Interface {
   // 0 if `ah` is an address handle.
   virtual int CheckAddress(ibv_ah* ah) noexcept = 0;
   virtual int SetSourcePort(ibv_qp* qp, uint16_t port) noexcept = 0;
+  // mlx5dv_dci_stream_id_reset(3). EINVAL: that stream has no error.
+  virtual int ResetStream(ibv_qp* qp, uint16_t stream) noexcept = 0;
 
   // Queue pair numbers that no queue pair gets. They belong to the context and
   // end with it. EINVAL: it has no such number.
@@ -96,9 +125,13 @@ class Mlx5Interface {
   // ibv_wr_complete will fail with `error`.
   virtual void FailBatch(ibv_qp_ex* qp, int error) noexcept = 0;
   // Where the last request goes: DC target `dctn` behind `ah`, with its access
-  // key.
+  // key. `stream` is ignored without streams.
   virtual void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn,
-                            uint64_t key) noexcept = 0;
+                            uint64_t key, uint16_t stream) noexcept = 0;
+  virtual void Memcpy(ibv_qp_ex* qp,
+                      const MemcpyOperands& operands) noexcept = 0;
+  // `wqe` is read now (raw_wqe.h).
+  virtual void PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept = 0;
   // Begins the configuration of `mkey`; `setters` calls of the functions below
   // must follow.
   virtual void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,

@@ -129,6 +129,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   rxe_user::QueuePair::Config config;
   config.type = type;
   config.dct_access_key = extras.mlx5.access_key;
+  config.dci_errored_streams = extras.mlx5.errored_streams;
   config.pd = pd->domain.get();
   config.send_cq = send_cq->queue.get();
   config.recv_cq = recv_cq->queue.get();
@@ -332,7 +333,7 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
     }
     const bool has_ops =
         (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    extras.extended = has_ops || mlx5.configures_mkeys;
+    extras.extended = has_ops || mlx5.extended;
     if (has_ops) extras.send_ops = attr->send_ops_flags;
     if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
     if (mlx5.all_operations && extras.extended) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "transport/qp/qp_type.h"
+#include "transport/qp/send_operation.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "wire/headers.h"
@@ -293,8 +294,8 @@ int Post(ExtendedQp* qp) {
     if (data.is_addressed) {
       if (!xrc) request.ah = &data.av;
     } else if (needs_address &&
-               request.opcode != SendOpcode::kLocalInvalidate &&
-               request.opcode != SendOpcode::kBindMw) {
+               transport::GetSendOperation(request.opcode).kind !=
+                   transport::SendKind::kLocal) {
       return EINVAL;
     }
   }

@@ -2,9 +2,11 @@
 // mlx5dv_query_device(3), mlx5dv_query_port(3), mlx5dv_set_context_attr.
 #include <infiniband/mlx5dv.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "verbs_api/libmlx5/capabilities.h"
 #include "verbs_api/libmlx5/verbs.h"
 
 namespace libmlx5 {
@@ -14,16 +16,27 @@ constexpr uint32_t kPort = 1;
 
 // Numbers of rdma-core 56 and newer.
 constexpr uint64_t kMaskMaxDcRdAtom = 1 << 14;
+constexpr uint64_t kMaskOooRecvWrs = 1 << 16;
 
-// struct mlx5dv_context of rdma-core 56 and newer, as far as it is filled in.
-template <typename Header>
-struct WithDcLimits : Header {
+// What rdma-core 56 and newer append to struct mlx5dv_context of rdma-core 44.
+// A program that asks for it has a structure with it.
+struct NewerContext {
   uint64_t max_dc_rd_atom;
   uint64_t max_dc_init_rd_atom;
+  uint32_t reg_c0[2];
+  struct {
+    uint32_t max_rc, max_xrc, max_dct, max_ud, max_uc;
+  } ooo_recv_wrs_caps;
 };
-template <typename Header>
-requires requires(Header header) { header.max_dc_rd_atom; }
-struct WithDcLimits<Header> : Header {};
+constexpr size_t kNewerOffset = 152;
+static_assert(kNewerOffset - (offsetof(mlx5dv_context, crypto_caps) +
+                              sizeof(mlx5dv_crypto_caps)) <
+              alignof(NewerContext));
+
+NewerContext* Newer(mlx5dv_context* context) {
+  return reinterpret_cast<NewerContext*>(reinterpret_cast<char*>(context) +
+                                         kNewerOffset);
+}
 
 }  // namespace
 
@@ -54,16 +67,35 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     return (wanted & bit) != 0;
   };
   out->version = 0;
-  out->flags = 0;
+  out->flags =
+      MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP | MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD;
+  if (fills(MLX5DV_CONTEXT_MASK_CQE_COMPRESION)) {
+    out->cqe_comp_caps = {kMostCompressed, kCompressionFormats};
+  }
+  // The conversion ends only where differences do not fit the clock's mask.
+  if (fills(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE)) {
+    out->max_clock_info_update_nsec = UINT64_MAX / 2;
+  }
   if (fills(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS)) {
     out->dc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_SRQ_RECV |
                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                        IBV_ODP_SUPPORT_ATOMIC;
   }
   if (fills(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS)) out->num_lag_ports = 1;
+  if (fills(MLX5DV_CONTEXT_MASK_DCI_STREAMS)) {
+    out->dci_streams_caps = {verbs_api::kMaxLogDcStreams,
+                             verbs_api::kMaxLogDcStreams};
+  }
+  if (fills(MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH)) {
+    out->max_wr_memcpy_length = verbs->MaxMemcpy();
+  }
   if (fills(kMaskMaxDcRdAtom)) {
-    auto* const newer = static_cast<WithDcLimits<mlx5dv_context>*>(out);
-    newer->max_dc_rd_atom = newer->max_dc_init_rd_atom = verbs->MaxRdAtomic();
+    Newer(out)->max_dc_rd_atom = Newer(out)->max_dc_init_rd_atom =
+        verbs->MaxRdAtomic();
+  }
+  if (fills(kMaskOooRecvWrs)) {
+    const uint32_t most = verbs->MaxReceives();
+    Newer(out)->ooo_recv_wrs_caps = {most, most, most, most, most};
   }
   out->comp_mask = filled;
   return 0;

@@ -20,9 +20,15 @@ constexpr uint64_t kKnownMask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
 // which both flags allow.
 constexpr uint32_t kScatterFlags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
                                    MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
+// Of rdma-core 56 and newer: data may be placed out of order. Here they never
+// are.
+constexpr uint32_t kOutOfOrder = 1 << 7;
 constexpr uint64_t kKeyOperations = MLX5DV_QP_EX_WITH_MR_INTERLEAVED |
                                     MLX5DV_QP_EX_WITH_MR_LIST |
                                     MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+
+constexpr uint64_t kDcOperations =
+    MLX5DV_QP_EX_WITH_RAW_WQE | MLX5DV_QP_EX_WITH_MEMCPY;
 
 // Reads an enumeration that the program filled in.
 template <typename Enum>
@@ -44,9 +50,11 @@ int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
   }
   const uint32_t flags =
       has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) ? dv.create_flags : 0;
-  if ((flags & ~kScatterFlags) != 0) return EOPNOTSUPP;
-  if (flags == kScatterFlags) return EINVAL;
-  if (has(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS)) return EOPNOTSUPP;
+  if ((flags & ~(kScatterFlags | kOutOfOrder)) != 0 ||
+      ((flags & kOutOfOrder) != 0 && type == IBV_QPT_RAW_PACKET)) {
+    return EOPNOTSUPP;
+  }
+  if ((flags & kScatterFlags) == kScatterFlags) return EINVAL;
   if (has(MLX5DV_QP_INIT_ATTR_MASK_DC)) {
     switch (Raw(dv.dc_init_attr.dc_type)) {
       case MLX5DV_DCTYPE_DCI:
@@ -60,15 +68,28 @@ int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
         return EINVAL;
     }
   }
+  if (has(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS)) {
+    const mlx5dv_dci_streams& streams = dv.dc_init_attr.dci_streams;
+    if (mlx5->dc != DcRole::kInitiator ||
+        streams.log_num_concurent > verbs_api::kMaxLogDcStreams ||
+        streams.log_num_errored > verbs_api::kMaxLogDcStreams) {
+      return EINVAL;
+    }
+    mlx5->errored_streams = static_cast<uint16_t>(1 << streams.log_num_errored);
+  }
   *operations =
       has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? dv.send_ops_flags : 0;
   if (*operations == 0) return 0;
-  if (type != IBV_QPT_RC || (*operations & ~kKeyOperations) != 0) {
-    return EOPNOTSUPP;
-  }
-  if ((flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0) return EINVAL;
-  mlx5->configures_mkeys = true;
-  return 0;
+  const uint64_t offered = type == IBV_QPT_RC ? kKeyOperations | kDcOperations
+                           : mlx5->dc == DcRole::kInitiator ? kDcOperations
+                                                            : 0;
+  if ((*operations & ~offered) != 0) return EOPNOTSUPP;
+  mlx5->extended = true;
+  mlx5->configures_mkeys = (*operations & kKeyOperations) != 0;
+  return mlx5->configures_mkeys &&
+                 (flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0
+             ? EINVAL
+             : 0;
 }
 
 }  // namespace

@@ -1,5 +1,15 @@
-// Streams of a DC initiator. Not built: mlx5dv_create_qp(3) refuses
-// MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS.
-#include "verbs_api/vendor_stubs/stub.h"
+// Streams of a DC initiator: mlx5dv_dci_stream_id_reset(3).
+#include <infiniband/mlx5dv.h>
 
-ERRNO(mlx5dv_dci_stream_id_reset)
+#include "verbs_api/libmlx5/verbs.h"
+
+namespace libmlx5 {
+
+MLX5_EXPORT int mlx5dv_dci_stream_id_reset(ibv_qp* qp, uint16_t stream) {
+  verbs_api::Mlx5Interface* const verbs = Verbs();
+  if (verbs == nullptr) return Refuse(EOPNOTSUPP);
+  const int error = verbs->ResetStream(qp, stream);
+  return error == 0 ? 0 : Refuse(error);
+}
+
+}  // namespace libmlx5

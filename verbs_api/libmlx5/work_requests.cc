@@ -44,7 +44,23 @@ bool WorkRequests::MayUse(mlx5dv_qp_ex* table, uint64_t operation) {
 
 void WorkRequests::SetDcAddress(mlx5dv_qp_ex* table, ibv_ah* ah, uint32_t dctn,
                                 uint64_t key) {
-  Verbs()->SetDcAddress(Self(table).qp_, ah, dctn, key);
+  SetDcAddressStream(table, ah, dctn, key, 0);
+}
+void WorkRequests::SetDcAddressStream(mlx5dv_qp_ex* table, ibv_ah* ah,
+                                      uint32_t dctn, uint64_t key,
+                                      uint16_t stream) {
+  Verbs()->SetDcAddress(Self(table).qp_, ah, dctn, key, stream);
+}
+
+void WorkRequests::Memcpy(mlx5dv_qp_ex* table, uint32_t to_lkey, uint64_t to,
+                          uint32_t from_lkey, uint64_t from, size_t length) {
+  if (!MayUse(table, MLX5DV_QP_EX_WITH_MEMCPY)) return;
+  Verbs()->Memcpy(Self(table).qp_, {to_lkey, to, from_lkey, from, length});
+}
+
+void WorkRequests::RawWqe(mlx5dv_qp_ex* table, const void* wqe) {
+  if (!MayUse(table, MLX5DV_QP_EX_WITH_RAW_WQE)) return;
+  Verbs()->PostRawWqe(Self(table).qp_, wqe);
 }
 
 // Both are a configuration with two setters.
@@ -91,26 +107,11 @@ void WorkRequests::SetInterleaved(mlx5dv_qp_ex* table, uint32_t repeat,
   Verbs()->SetMkeyInterleaved(Self(table).qp_, repeat, count, Pieces(pieces));
 }
 
-// An initiator has one stream, since mlx5dv_create_qp refuses more. perftest
-// names stream 0.
-void WorkRequests::SetDcAddressStream(mlx5dv_qp_ex* table, ibv_ah* ah,
-                                      uint32_t dctn, uint64_t key,
-                                      uint16_t /*stream*/) {
-  SetDcAddress(table, ah, dctn, key);
-}
-
 void WorkRequests::SetSignature(mlx5dv_qp_ex* table,
                                 const mlx5dv_sig_block_attr*) {
   FailBatch(table, EOPNOTSUPP);
 }
 void WorkRequests::SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*) {
-  FailBatch(table, EOPNOTSUPP);
-}
-void WorkRequests::RawWqe(mlx5dv_qp_ex* table, const void*) {
-  FailBatch(table, EOPNOTSUPP);
-}
-void WorkRequests::Memcpy(mlx5dv_qp_ex* table, uint32_t, uint64_t, uint32_t,
-                          uint64_t, size_t) {
   FailBatch(table, EOPNOTSUPP);
 }
 

@@ -57,12 +57,12 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
   static void SetInterleaved(mlx5dv_qp_ex* table, uint32_t repeat,
                              uint16_t count,
                              const mlx5dv_mr_interleaved* pieces);
+  static void RawWqe(mlx5dv_qp_ex* table, const void* wqe);
+  static void Memcpy(mlx5dv_qp_ex* table, uint32_t to_lkey, uint64_t to,
+                     uint32_t from_lkey, uint64_t from, size_t length);
   // Not built: these fail the batch with EOPNOTSUPP.
   static void SetSignature(mlx5dv_qp_ex* table, const mlx5dv_sig_block_attr*);
   static void SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*);
-  static void RawWqe(mlx5dv_qp_ex* table, const void*);
-  static void Memcpy(mlx5dv_qp_ex* table, uint32_t, uint64_t, uint32_t,
-                     uint64_t, size_t);
 
   ibv_qp_ex* const qp_;
   std::atomic<uint64_t> operations_{0};

@@ -1,0 +1,228 @@
+#include "verbs_api/libibverbs/raw_wqe.h"
+
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/qp/send_operation.h"
+
+namespace verbs_api {
+namespace {
+
+using transport::SendKind;
+using transport::SendOpcode;
+
+static_assert(sizeof(mlx5_wqe_ctrl_seg) == kWqeUnit &&
+              sizeof(mlx5_wqe_raddr_seg) == kWqeUnit &&
+              sizeof(mlx5_wqe_atomic_seg) == kWqeUnit &&
+              sizeof(mlx5_wqe_data_seg) == kWqeUnit &&
+              sizeof(mlx5_wqe_av) == 3 * kWqeUnit);
+
+// A pointer's length of 0 means this many bytes.
+constexpr uint32_t kLengthOfZero = 1u << 31;
+// mlx5_wqe_av::grh_gid_fl: there is a global route.
+constexpr uint32_t kHasRoute = 1u << 30;
+// mlx5_wqe_ctrl_seg::fm_ce_se. Of the fence's values only 0 (none) and 1 (local
+// invalidates) need no wait here.
+constexpr uint8_t kAlwaysComplete = MLX5_WQE_CTRL_CQ_UPDATE;
+constexpr int kFenceShift = 5;
+constexpr int kFirstFence = 2;
+
+// The bytes of a WQE that are not decoded yet.
+class Reader {
+ public:
+  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+
+  bool empty() const { return bytes_.empty(); }
+  // False, and takes nothing, if there are not as many bytes.
+  template <typename Segment>
+  bool Take(Segment* segment) {
+    if (bytes_.size() < sizeof(*segment)) return false;
+    std::memcpy(segment, bytes_.data(), sizeof(*segment));
+    bytes_ = bytes_.subspan(sizeof(*segment));
+    return true;
+  }
+  // The length word of the next data segment; there is one.
+  uint32_t PeekWord() const {
+    uint32_t word;
+    std::memcpy(&word, bytes_.data(), sizeof(word));
+    return be32toh(word);
+  }
+  // The bytes of an inline segment, and skips those that fill it up. False if
+  // it ends outside.
+  bool TakeInline(size_t size, std::span<const uint8_t>* data) {
+    constexpr size_t kHeader = sizeof(mlx5_wqe_inl_data_seg);
+    if (size > bytes_.size() - kHeader) return false;
+    *data = bytes_.subspan(kHeader, size);
+    const size_t whole = (kHeader + size + kWqeUnit - 1) / kWqeUnit * kWqeUnit;
+    bytes_ = bytes_.subspan(std::min(whole, bytes_.size()));
+    return true;
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+// False: not built.
+bool ToOpcode(uint8_t opcode, SendOpcode* out) {
+  switch (opcode) {
+    case MLX5_OPCODE_NOP:
+      *out = SendOpcode::kNop;
+      return true;
+    case MLX5_OPCODE_SEND:
+      *out = SendOpcode::kSend;
+      return true;
+    case MLX5_OPCODE_SEND_IMM:
+      *out = SendOpcode::kSendWithImm;
+      return true;
+    case MLX5_OPCODE_SEND_INVAL:
+      *out = SendOpcode::kSendWithInvalidate;
+      return true;
+    case MLX5_OPCODE_RDMA_WRITE:
+      *out = SendOpcode::kRdmaWrite;
+      return true;
+    case MLX5_OPCODE_RDMA_WRITE_IMM:
+      *out = SendOpcode::kRdmaWriteWithImm;
+      return true;
+    case MLX5_OPCODE_RDMA_READ:
+      *out = SendOpcode::kRdmaRead;
+      return true;
+    case MLX5_OPCODE_ATOMIC_CS:
+      *out = SendOpcode::kCompareSwap;
+      return true;
+    case MLX5_OPCODE_ATOMIC_FA:
+      *out = SendOpcode::kFetchAdd;
+      return true;
+    case MLX5_OPCODE_LOCAL_INVAL:
+      *out = SendOpcode::kLocalInvalidate;
+      return true;
+    default:
+      return false;
+  }
+}
+
+uint32_t FlagsOf(uint8_t fm_ce_se) {
+  uint32_t flags = 0;
+  if ((fm_ce_se & kAlwaysComplete) != 0) flags |= transport::kSendSignaled;
+  if ((fm_ce_se & MLX5_WQE_CTRL_SOLICITED) != 0) {
+    flags |= transport::kSendSolicited;
+  }
+  if (fm_ce_se >> kFenceShift >= kFirstFence) flags |= transport::kSendFence;
+  return flags;
+}
+
+bool TakeTarget(Reader* reader, uint16_t stream, RawWqe* out) {
+  mlx5_wqe_av av;
+  if (!reader->Take(&av)) return false;
+  const uint32_t dct = be32toh(av.dqp_dct);
+  const uint32_t route = be32toh(av.grh_gid_fl);
+  if ((dct & MLX5_EXTENDED_UD_AV) == 0 || (route & kHasRoute) == 0) {
+    return false;
+  }
+  out->has_target = true;
+  RawWqe::Target& target = out->target;
+  std::memcpy(target.gid.data(), av.rgid, sizeof(av.rgid));
+  target.gid_index = static_cast<uint8_t>(route >> 20);
+  target.flow_label = route & 0xfffff;
+  target.traffic_class = av.tclass;
+  target.hop_limit = av.hop_limit;
+  target.service_level = av.stat_rate_sl & 0xf;
+  target.dct = dct & wire::kQpnMask;
+  target.access_key = be64toh(av.key.dc_key);
+  target.stream = stream;
+  return true;
+}
+
+bool TakeRemote(Reader* reader, RawWqe* out) {
+  mlx5_wqe_raddr_seg remote;
+  if (!reader->Take(&remote)) return false;
+  out->remote_addr = be64toh(remote.raddr);
+  out->rkey = be32toh(remote.rkey);
+  return true;
+}
+
+bool TakeOperands(Reader* reader, RawWqe* out) {
+  mlx5_wqe_atomic_seg operands;
+  if (!reader->Take(&operands)) return false;
+  const uint64_t first = be64toh(operands.swap_add);
+  if (out->opcode == SendOpcode::kCompareSwap) {
+    out->swap = first;
+    out->compare_add = be64toh(operands.compare);
+  } else {
+    out->compare_add = first;
+  }
+  return true;
+}
+
+int TakeData(Reader* reader, RawWqe* out) {
+  bool has_inline = false;
+  while (!reader->empty()) {
+    const uint32_t length = reader->PeekWord();
+    if ((length & MLX5_INLINE_SEG) != 0) {
+      std::span<const uint8_t> data;
+      if (!reader->TakeInline(length & ~uint32_t{MLX5_INLINE_SEG}, &data)) {
+        return EINVAL;
+      }
+      std::copy(data.begin(), data.end(),
+                out->inline_bytes.begin() +
+                    static_cast<std::ptrdiff_t>(out->inline_size));
+      out->inline_size += data.size();
+      has_inline = true;
+    } else {
+      mlx5_wqe_data_seg pointer;
+      if (!reader->Take(&pointer)) return EINVAL;
+      out->sges[out->num_sge++] = {
+          .addr = be64toh(pointer.addr),
+          .length = length == 0 ? kLengthOfZero : length,
+          .lkey = be32toh(pointer.lkey)};
+    }
+    if (has_inline && out->num_sge != 0) return EOPNOTSUPP;
+  }
+  if (has_inline) out->flags |= transport::kSendInline;
+  return 0;
+}
+
+}  // namespace
+
+size_t WqeSize(std::span<const uint8_t, kWqeUnit> control) {
+  mlx5_wqe_ctrl_seg segment;
+  std::memcpy(&segment, control.data(), sizeof(segment));
+  // The lower 6 bits; the other two are reserved.
+  const size_t units = be32toh(segment.qpn_ds) & 0xff;
+  return units * kWqeUnit <= kMaxWqeSize ? units * kWqeUnit : 0;
+}
+
+int DecodeWqe(std::span<const uint8_t> wqe, bool dc, RawWqe* out) {
+  if (wqe.size() < kWqeUnit || WqeSize(wqe.first<kWqeUnit>()) != wqe.size()) {
+    return EINVAL;
+  }
+  Reader reader(wqe);
+  mlx5_wqe_ctrl_seg control;
+  reader.Take(&control);
+  const uint32_t opcode = be32toh(control.opmod_idx_opcode);
+  // The upper 8 bits modify the opcode. The index in the middle is not used.
+  if (opcode >> 24 != 0 ||
+      !ToOpcode(static_cast<uint8_t>(opcode), &out->opcode)) {
+    return EOPNOTSUPP;
+  }
+  out->flags = FlagsOf(control.fm_ce_se);
+  out->qpn = be32toh(control.qpn_ds) >> 8;
+  out->imm_be = control.imm;
+  out->invalidate_rkey = be32toh(control.imm);
+  if (out->opcode == SendOpcode::kNop) return 0;  // the rest fills space
+  const SendKind kind = transport::GetSendOperation(out->opcode).kind;
+  if (kind == SendKind::kLocal) return reader.empty() ? 0 : EINVAL;
+  if (dc && !TakeTarget(&reader, be16toh(control.dci_stream_channel_id), out)) {
+    return EINVAL;
+  }
+  const bool is_send = transport::GetSendOperation(out->opcode).wc_opcode ==
+                       transport::WcOpcode::kSend;
+  if (!is_send && !TakeRemote(&reader, out)) return EINVAL;
+  if (kind == SendKind::kAtomic && !TakeOperands(&reader, out)) return EINVAL;
+  return TakeData(&reader, out);
+}
+
+}  // namespace verbs_api

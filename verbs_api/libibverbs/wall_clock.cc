@@ -1,0 +1,56 @@
+#include "verbs_api/libibverbs/wall_clock.h"
+
+#include <time.h>
+
+#include <atomic>
+
+#include "rxe_user/engine/lane.h"
+
+namespace verbs_api {
+namespace {
+
+// The difference between the wall clock and Lane::Now, in ns, as a range.
+struct ClockDistance {
+  int64_t least = 0;
+  int64_t most = 0;
+};
+ClockDistance MeasureClocks() {
+  timespec wall;
+  const transport::Time before = rxe_user::Lane::Now();
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const transport::Time after = rxe_user::Lane::Now();
+  const int64_t now = wall.tv_sec * transport::kSecond + wall.tv_nsec;
+  return {now - after, now - before};
+}
+
+// Narrow enough that the middle of the range is right to kAccuracy, unless
+// threads are always preempted between reading the two clocks.
+constexpr int64_t kAccuracy = transport::kMicrosecond;
+int64_t MeasureClocksWell() {
+  ClockDistance best = MeasureClocks();
+  for (int i = 0; i < 100 && best.most - best.least > kAccuracy; ++i) {
+    const ClockDistance next = MeasureClocks();
+    if (next.most - next.least < best.most - best.least) best = next;
+  }
+  return best.least + (best.most - best.least) / 2;
+}
+
+}  // namespace
+
+// The distance changes only when the wall clock is set, but two clocks cannot
+// be read at the same instant. The known distance is kept as long as a
+// measurement allows it, so completions keep their order and their distances in
+// time.
+int64_t ToWallClock(transport::Time time) {
+  static std::atomic<int64_t> distance{INT64_MIN};
+  const ClockDistance now = MeasureClocks();
+  int64_t known = distance.load(std::memory_order_relaxed);
+  if (known < now.least - kAccuracy || known > now.most + kAccuracy) {
+    const int64_t found = MeasureClocksWell();
+    // If several threads measure at once, the first result wins.
+    if (distance.compare_exchange_strong(known, found)) known = found;
+  }
+  return time + known;
+}
+
+}  // namespace verbs_api
