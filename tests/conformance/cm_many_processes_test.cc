@@ -139,10 +139,8 @@ TEST(ManyProcesses, EachHasConnectionsOnOneAddress) {
     }
   }
   EXPECT_EQ(failed, 0u);
-  for (const Process& process : processes) {
-    close(process.control);
-    waitpid(process.pid, nullptr, 0);
-  }
+  for (const Process& process : processes) close(process.control);
+  for (const Process& process : processes) waitpid(process.pid, nullptr, 0);
 }
 
 }  // namespace
