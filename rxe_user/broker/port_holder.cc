@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -57,13 +59,28 @@ std::optional<bool> FindFile(const std::string& process,
   return found;
 }
 
-std::string SocketFile(uint64_t inode) {
-  return "socket:[" + std::to_string(inode) + "]";
+// The inodes of the sockets that the process has open; nullopt as FindFile.
+std::optional<std::set<uint64_t>> SocketsOf(pid_t process) {
+  constexpr std::string_view kPrefix = "socket:[";
+  std::set<uint64_t> inodes;
+  const auto note = [&](std::string_view file) {
+    if (file.starts_with(kPrefix)) {
+      file.remove_prefix(kPrefix.size());
+      uint64_t inode = 0;
+      std::from_chars(file.data(), file.data() + file.size(), inode);
+      inodes.insert(inode);
+    }
+    return false;
+  };
+  if (!FindFile(std::to_string(process), note).has_value()) {
+    return std::nullopt;
+  }
+  return inodes;
 }
 
 // The ID, as text, of a process that has the socket open. Empty if we see none.
 std::string ProcessOf(uint64_t inode) {
-  const std::string wanted = SocketFile(inode);
+  const std::string wanted = "socket:[" + std::to_string(inode) + "]";
   DIR* const proc = opendir("/proc");
   if (proc == nullptr) return "";
   std::string found;
@@ -195,17 +212,16 @@ std::optional<std::vector<PortSocket>> ListPortSockets() {
 
 std::string ForeignHolder(const std::vector<PortSocket>& sockets,
                           const wire::IpAddress& ip, const ucred* broker) {
+  std::optional<std::set<uint64_t>> of_broker;
+  if (broker != nullptr && broker->pid != 0) of_broker = SocketsOf(broker->pid);
   for (const PortSocket& socket : sockets) {
     if (!MayConflict(socket, ip)) continue;
     if (broker != nullptr && socket.inode != 0) {
-      const std::string wanted = SocketFile(socket.inode);
-      const std::optional<bool> has =
-          broker->pid == 0
-              ? std::nullopt
-              : FindFile(std::to_string(broker->pid),
-                         [&](std::string_view file) { return file == wanted; });
       // Where we may not inspect it, its user's sockets count as the broker's.
-      if (has.value_or(socket.uid == broker->uid)) continue;
+      if (of_broker.has_value() ? of_broker->contains(socket.inode)
+                                : socket.uid == broker->uid) {
+        continue;
+      }
     }
     // A broker's successor gets these sockets from their owners soon.
     const std::optional<std::string> process = LastingProcessOf(socket);

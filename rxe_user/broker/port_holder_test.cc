@@ -1,6 +1,7 @@
 // Which holder of the port is reported while sockets come and go.
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <string>
@@ -41,6 +42,31 @@ TEST_F(PortHolderTest, ASocketClosedSinceTheListingHasNoHolder) {
   ASSERT_EQ(listed.size(), 1u);
   socket.Reset();
   EXPECT_EQ(ForeignHolder(listed, local_.address, nullptr), "");
+}
+
+// Every process that lists its devices looks at all sockets of the broker.
+TEST_F(PortHolderTest, ManySocketsOfTheBrokerAreOneSearch) {
+  constexpr int kMany = 400;
+  std::vector<UniqueFd> sockets;
+  for (int i = 0; i < kMany; ++i) {
+    sockets.push_back(BindUdp(local_, wire::kRoceUdpPort, Sharing::kReusePort));
+    ASSERT_TRUE(sockets.back().valid());
+  }
+  const std::vector<PortSocket> all = *ListPortSockets();
+  ASSERT_EQ(all.size(), size_t{kMany});
+  const ucred we = {getpid(), getuid(), getgid()};
+  // CPU time for `listed` in nanoseconds.
+  const auto cost = [&](const std::vector<PortSocket>& listed) {
+    const auto now = [] {
+      timespec used{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+      return used.tv_sec * int64_t{1'000'000'000} + used.tv_nsec;
+    };
+    const int64_t begin = now();
+    EXPECT_EQ(ForeignHolder(listed, local_.address, &we), "");
+    return now() - begin;
+  };
+  EXPECT_LT(cost(all), 20 * cost({all.front()}));
 }
 
 // As when clients hand theirs to the next broker.
