@@ -584,6 +584,31 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
 }
 
+// Its process was stopped, or its path's window was in use by others.
+TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
+  constexpr uint32_t kPackets = 2000;
+  ASSERT_EQ(Send(1), 0);
+  net.Exchange();
+  EXPECT_EQ(Take(to.recv_cq), "1 0");
+  EXPECT_EQ(Take(from.send_cq), "1 0");
+  to.PostReceive(2, 0x80000, kPackets * DcHost::kMtu);
+  to.PostReceive(3);
+  const uint32_t first = dci->Report().send_psn;
+  ASSERT_EQ(Post(SendOpcode::kSend, 2, kPackets * DcHost::kMtu), 0);
+  // As much of it as the window permits, which is acknowledged.
+  for (const DcDatagram& packet : net.Transmit(from)) net.Deliver(packet);
+  for (const DcDatagram& answer : net.Transmit(to)) net.Deliver(answer);
+  ASSERT_LT(wire::PsnDiff(dci->Report().send_psn, first), int32_t{kPackets});
+  ASSERT_EQ(dci->Report().unacked_psn, dci->Report().send_psn);
+  // Then any packet arrives, before it sends again.
+  net.now += DciQueuePair::kIdle;
+  net.Deliver(net.sent[1]);
+  ASSERT_EQ(Post(SendOpcode::kSend, 3, 16), 0);
+  EXPECT_EQ(net.Exchange().find("DC_CONNECT"), std::string::npos);
+  EXPECT_EQ(Take(to.recv_cq), "2 0; 3 0");
+  EXPECT_EQ(Take(from.send_cq), "2 0; 3 0");
+}
+
 // Each field of a packet counts.
 TEST_F(DcTest, ForgedResponsesAndRequestsAreDropped) {
   ASSERT_EQ(Send(1), 0);
