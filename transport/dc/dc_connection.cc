@@ -149,7 +149,12 @@ Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
       answer_due_ = false;
     }
   }
+  const size_t before = burst->bytes().size();
   responder_.Transmit(now, burst, turn.acks_only);
+  // The initiator of a long READ sends nothing meanwhile.
+  if (established_ && burst->bytes().size() != before) {
+    owner_.OnUsed(this, now);
+  }
   return TakeServiceInterests(now);
 }
 

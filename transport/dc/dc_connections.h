@@ -66,7 +66,7 @@ class DcConnections {
   void CloseAll(const DctQueuePair& target, std::optional<Time> now);
 
   // --- Calls by a connection: data have come on it, from who has got the
-  // answer.
+  // answer, or it sends responses to these.
   void OnUsed(DcConnection* connection, Time now);
 
  private:

@@ -584,6 +584,24 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
 }
 
+// An initiator sends nothing while the responses to its READ arrive.
+TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
+  to.most_numbers = 1;
+  ASSERT_EQ(Post(SendOpcode::kRdmaRead, 1, 100'000), 0);
+  EXPECT_EQ(net.Exchange().substr(0, 10), "DC_CONNECT");
+  EXPECT_EQ(Take(from.send_cq), "1 0");
+  ASSERT_EQ(Post(SendOpcode::kRdmaRead, 2, 100'000), 0);
+  for (const DcDatagram& request : net.Transmit(from)) net.Deliver(request);
+  // The network takes the responses slowly.
+  for (int i = 0; i < 3; ++i) {
+    net.now += DcConnections::kIdle / 2;
+    ASSERT_FALSE(net.Transmit(to, 1).empty());
+  }
+  net.Deliver(Connect(0x5555, 0x99, "10.0.0.9"));
+  EXPECT_EQ(counters().dc_evicted, 0u);
+  EXPECT_EQ(to.connections.size(), 1u);
+}
+
 // Its process was stopped, or its path's window was in use by others.
 TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
   constexpr uint32_t kPackets = 2000;
