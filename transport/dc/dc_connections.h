@@ -13,6 +13,8 @@
 //   is then closed. Nobody else's connection ends.
 // - Sessions and numbers are random, and a connection accepts one UDP source
 //   port, that of its CONNECT.
+// - A READ is answered only to who has got the answer: to a forged address goes
+//   nothing long.
 //
 // A CONNECT that is not accepted is not answered.
 #ifndef TRANSPORT_DC_DC_CONNECTIONS_H_

@@ -584,6 +584,41 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
 }
 
+// Whoever knows the keys can name any address as the source of early data. The
+// responses to a READ would flood the host there.
+TEST_F(DcTest, AnEarlyReadIsNotAnswered) {
+  net.Deliver(Connect(0x777));
+  wire::Headers headers;
+  headers.bth.opcode =
+      wire::MakeOpcode(wire::Transport::kDc, wire::Operation::kReadRequest);
+  headers.bth.dest_qpn = wire::kNoDcQpn;
+  headers.bth.ack_req = true;
+  headers.bth.psn = 6;
+  headers.reth = {to.region->va, to.region->rkey, 100'000};
+  wire::DcEth dc = {.from_initiator = true,
+                    .src_qpn = kDci,
+                    .initiator_session = 0x777,
+                    .responder_session = wire::kNoDcSession,
+                    .dct = kDct};
+  DcDatagram read = Connect(0);
+  const auto emit = [&] {
+    read.bytes.assign(wire::kMaxHeaderSize, 0);
+    read.bytes.resize(wire::EmitDcHeaders(headers, dc, read.bytes.data()) +
+                      wire::kIcrcSize);
+  };
+  emit();
+  net.Deliver(read);
+  const std::vector<DcDatagram> answers = net.Transmit(to);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
+  // Who has got the answer may read.
+  dc.responder_session = answers[0].view().dceth().responder_session;
+  headers.bth.dest_qpn = answers[0].view().dceth().src_qpn;
+  emit();
+  net.Deliver(read);
+  EXPECT_EQ(net.Transmit(to).size(), 391u);
+}
+
 // An initiator sends nothing while the responses to its READ arrive.
 TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
   to.most_numbers = 1;
