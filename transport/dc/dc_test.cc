@@ -582,6 +582,18 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
   EXPECT_EQ(answers[1].name(), "DC_ACKNOWLEDGE");
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
+  // Further early data, and data to the connection, are not taken for those of
+  // another port.
+  to.PostReceive(2, 0x80000);
+  to.PostReceive(3, 0x80000);
+  wire::StoreBe24(data.bytes.data() + wire::kBthPsnOffset, 7);
+  net.Deliver(data);
+  const wire::DcEth dc = answers[0].view().dceth();
+  wire::StoreBe24(data.bytes.data() + wire::kBthPsnOffset, 8);
+  wire::StoreBe24(data.bytes.data() + wire::kBthDestQpnOffset, dc.src_qpn);
+  wire::StoreBe24(data.bytes.data() + wire::kBthSize + 9, dc.responder_session);
+  net.Deliver(data);
+  EXPECT_EQ(Take(to.recv_cq), "2 0; 3 0");
 }
 
 // Whoever knows the keys can name any address as the source of early data. The
