@@ -49,8 +49,12 @@ bool DcConnection::IsCopy(const Received& connect) const {
          dc.initiator_session == dceth_.initiator_session;
 }
 
+// The address of early data may be forged, and nothing is sent there that is
+// much longer than what it answers. An initiator that has got the answer sends
+// the READ again.
 bool DcConnection::TakesEarly(const Received& data) const {
-  return data.datagram->source_port == port_ && IsMine(*data.packet);
+  return KindOf(data.packet->operation()) != RequestKind::kRead &&
+         data.datagram->source_port == port_ && IsMine(*data.packet);
 }
 
 bool DcConnection::IsMine(const wire::PacketView& packet) const {
@@ -149,7 +153,12 @@ Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
       answer_due_ = false;
     }
   }
+  const size_t before = burst->bytes().size();
   responder_.Transmit(now, burst, turn.acks_only);
+  // The initiator of a long READ sends nothing meanwhile.
+  if (established_ && burst->bytes().size() != before) {
+    owner_.OnUsed(this, now);
+  }
   return TakeServiceInterests(now);
 }
 

@@ -97,9 +97,17 @@ void DcConnections::OnEarlyData(const Received& data, Time now) {
   if (known == by_peer_.end()) return;
   for (DcConnection* const connection : known->second) {
     if (!connection->TakesEarly(data)) continue;
+    // As if it had been sent to the connection: its port is pinned, and the
+    // next packets come from there.
+    PeerIcrc& icrc = connection->link().peer_icrc;
+    const bool knows = icrc.Knows(data.datagram->source_port);
+    const bool good = knows ? icrc.Verify(*data.datagram, now)
+                            : icrc.VerifyOther(*data.datagram);
     Received early = data;
-    early.origin = Origin::kPeerAddress;
-    connection->OnPacket(early, now);
+    early.origin = knows ? Origin::kPeerPort : Origin::kPeerAddress;
+    if (connection->OnPacket(early, now) && good) {
+      icrc.Learn(*data.datagram, now);
+    }
     // OnUsed may have closed others, but not this one.
     endpoint_.Update(connection, now);
     return;

@@ -13,6 +13,8 @@
 //   is then closed. Nobody else's connection ends.
 // - Sessions and numbers are random, and a connection accepts one UDP source
 //   port, that of its CONNECT.
+// - A READ is answered only to who has got the answer: to a forged address goes
+//   nothing long.
 //
 // A CONNECT that is not accepted is not answered.
 #ifndef TRANSPORT_DC_DC_CONNECTIONS_H_
@@ -66,7 +68,7 @@ class DcConnections {
   void CloseAll(const DctQueuePair& target, std::optional<Time> now);
 
   // --- Calls by a connection: data have come on it, from who has got the
-  // answer.
+  // answer, or it sends responses to these.
   void OnUsed(DcConnection* connection, Time now);
 
  private:

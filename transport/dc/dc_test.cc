@@ -582,6 +582,96 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
   EXPECT_EQ(answers[1].name(), "DC_ACKNOWLEDGE");
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
+  // Further early data, and data to the connection, are not taken for those of
+  // another port.
+  to.PostReceive(2, 0x80000);
+  to.PostReceive(3, 0x80000);
+  wire::StoreBe24(data.bytes.data() + wire::kBthPsnOffset, 7);
+  net.Deliver(data);
+  const wire::DcEth dc = answers[0].view().dceth();
+  wire::StoreBe24(data.bytes.data() + wire::kBthPsnOffset, 8);
+  wire::StoreBe24(data.bytes.data() + wire::kBthDestQpnOffset, dc.src_qpn);
+  wire::StoreBe24(data.bytes.data() + wire::kBthSize + 9, dc.responder_session);
+  net.Deliver(data);
+  EXPECT_EQ(Take(to.recv_cq), "2 0; 3 0");
+}
+
+// Whoever knows the keys can name any address as the source of early data. The
+// responses to a READ would flood the host there.
+TEST_F(DcTest, AnEarlyReadIsNotAnswered) {
+  net.Deliver(Connect(0x777));
+  wire::Headers headers;
+  headers.bth.opcode =
+      wire::MakeOpcode(wire::Transport::kDc, wire::Operation::kReadRequest);
+  headers.bth.dest_qpn = wire::kNoDcQpn;
+  headers.bth.ack_req = true;
+  headers.bth.psn = 6;
+  headers.reth = {to.region->va, to.region->rkey, 100'000};
+  wire::DcEth dc = {.from_initiator = true,
+                    .src_qpn = kDci,
+                    .initiator_session = 0x777,
+                    .responder_session = wire::kNoDcSession,
+                    .dct = kDct};
+  DcDatagram read = Connect(0);
+  const auto emit = [&] {
+    read.bytes.assign(wire::kMaxHeaderSize, 0);
+    read.bytes.resize(wire::EmitDcHeaders(headers, dc, read.bytes.data()) +
+                      wire::kIcrcSize);
+  };
+  emit();
+  net.Deliver(read);
+  const std::vector<DcDatagram> answers = net.Transmit(to);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
+  // Who has got the answer may read.
+  dc.responder_session = answers[0].view().dceth().responder_session;
+  headers.bth.dest_qpn = answers[0].view().dceth().src_qpn;
+  emit();
+  net.Deliver(read);
+  EXPECT_EQ(net.Transmit(to).size(), 391u);
+}
+
+// An initiator sends nothing while the responses to its READ arrive.
+TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
+  to.most_numbers = 1;
+  ASSERT_EQ(Post(SendOpcode::kRdmaRead, 1, 100'000), 0);
+  EXPECT_EQ(net.Exchange().substr(0, 10), "DC_CONNECT");
+  EXPECT_EQ(Take(from.send_cq), "1 0");
+  ASSERT_EQ(Post(SendOpcode::kRdmaRead, 2, 100'000), 0);
+  for (const DcDatagram& request : net.Transmit(from)) net.Deliver(request);
+  // The network takes the responses slowly.
+  for (int i = 0; i < 3; ++i) {
+    net.now += DcConnections::kIdle / 2;
+    ASSERT_FALSE(net.Transmit(to, 1).empty());
+  }
+  net.Deliver(Connect(0x5555, 0x99, "10.0.0.9"));
+  EXPECT_EQ(counters().dc_evicted, 0u);
+  EXPECT_EQ(to.connections.size(), 1u);
+}
+
+// Its process was stopped, or its path's window was in use by others.
+TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
+  constexpr uint32_t kPackets = 2000;
+  ASSERT_EQ(Send(1), 0);
+  net.Exchange();
+  EXPECT_EQ(Take(to.recv_cq), "1 0");
+  EXPECT_EQ(Take(from.send_cq), "1 0");
+  to.PostReceive(2, 0x80000, kPackets * DcHost::kMtu);
+  to.PostReceive(3);
+  const uint32_t first = dci->Report().send_psn;
+  ASSERT_EQ(Post(SendOpcode::kSend, 2, kPackets * DcHost::kMtu), 0);
+  // As much of it as the window permits, which is acknowledged.
+  for (const DcDatagram& packet : net.Transmit(from)) net.Deliver(packet);
+  for (const DcDatagram& answer : net.Transmit(to)) net.Deliver(answer);
+  ASSERT_LT(wire::PsnDiff(dci->Report().send_psn, first), int32_t{kPackets});
+  ASSERT_EQ(dci->Report().unacked_psn, dci->Report().send_psn);
+  // Then any packet arrives, before it sends again.
+  net.now += DciQueuePair::kIdle;
+  net.Deliver(net.sent[1]);
+  ASSERT_EQ(Post(SendOpcode::kSend, 3, 16), 0);
+  EXPECT_EQ(net.Exchange().find("DC_CONNECT"), std::string::npos);
+  EXPECT_EQ(Take(to.recv_cq), "2 0; 3 0");
+  EXPECT_EQ(Take(from.send_cq), "2 0; 3 0");
 }
 
 // Each field of a packet counts.

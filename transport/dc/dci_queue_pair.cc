@@ -182,9 +182,9 @@ bool DciQueuePair::NeedsConnection(Time now) const {
   const SendQueue& queue = core().send_queue;
   if (queue.empty() || TargetOf(queue.head()).to == nullptr) return false;
   if (queue.head() == held_) return true;
-  // It is idle, and has been for long.
-  return phase_ == Phase::kOpen && now - heard_ >= kIdle &&
-         requester_.unacked_psn() == requester_.send_psn();
+  // It is idle, and has been for long. A message that was sent in part goes on:
+  // a receive of the target is in use for it.
+  return phase_ == Phase::kOpen && now - heard_ >= kIdle && requester_.idle();
 }
 
 void DciQueuePair::BeginConnecting(Time now) {

@@ -87,6 +87,10 @@ class Requester {
   // PSN of the next new packet, and of the oldest that is not acknowledged.
   uint32_t send_psn() const { return snd_.PsnOf(snd_.max); }
   uint32_t unacked_psn() const { return snd_.PsnOf(snd_.una); }
+  // Whether nothing is outstanding, and no message is sent in part.
+  bool idle() const {
+    return snd_.una == snd_.max && snd_.begun == core_.send_queue.head();
+  }
   // Adds what the oldest work request waits for.
   void Report(QpReport* report) const;
   // A work request has been queued.

@@ -115,10 +115,12 @@ DcHosts::DcHosts(int count) {
   }
 }
 
-std::vector<DcDatagram> DcHosts::Transmit(DcHost& host) {
+std::vector<DcDatagram> DcHosts::Transmit(DcHost& host, size_t bursts) {
   std::vector<DcDatagram> packets;
   OneBurst sink(buffer_, 64);
-  while (Burst* const burst = host.endpoint.PollTransmit(now, &sink)) {
+  for (; bursts > 0; --bursts) {
+    Burst* const burst = host.endpoint.PollTransmit(now, &sink);
+    if (burst == nullptr) break;
     const AddressVector& av = burst->flow()->av;
     uint16_t ip_id = 0;
     for (std::span<const uint8_t> rest = burst->bytes(); !rest.empty();) {

@@ -93,8 +93,8 @@ class DcHosts {
   std::string Run(Time limit);
   // To the host with that address.
   Disposition Deliver(const DcDatagram& datagram);
-  // What `host` sends now.
-  std::vector<DcDatagram> Transmit(DcHost& host);
+  // What `host` sends now, in at most `bursts`.
+  std::vector<DcDatagram> Transmit(DcHost& host, size_t bursts = SIZE_MAX);
 
   Time now = 1000 * kSecond;
   // True: the packet is lost.
