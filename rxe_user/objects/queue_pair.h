@@ -17,6 +17,7 @@
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/shared_receive_queue.h"
+#include "rxe_user/observe/tracer.h"
 #include "transport/queue_pairs.h"
 #include "transport/raw/raw_packet_queue_pair.h"
 #include "transport/raw/rx_hash.h"
@@ -55,10 +56,10 @@ class QueuePair final : public transport::EventSink {
     EventAccount* account = nullptr;  // of events; outlives the queue pair
   };
 
-  // Everything that `wanted` points to outlives the queue pair. A DCI (kDci) has
-  // no receives, so `recv_cq` may be null and `srq` is ignored; a DCT (kDct)
-  // has no sends, so `send_cq` may be null. Its number is valid from creation
-  // on.
+  // Everything that `wanted` points to outlives the queue pair. A DCI (kDci)
+  // has no receives, so `recv_cq` may be null and `srq` is ignored; a DCT
+  // (kDct) has no sends, so `send_cq` may be null. Its number is valid from
+  // creation on.
   //
   // 0; EINVAL (capacity beyond limits.h; a DCI with receives, a DCT without SRQ
   // or receive completion queue); EOPNOTSUPP (type); ENOMEM; AllocateQpn's
@@ -194,6 +195,14 @@ class QueuePair final : public transport::EventSink {
     std::vector<Listener> listeners;
   };
 
+  // In front of the completion queues, if the process is recorded.
+  struct Traced {
+    TracedCompletions sends;
+    TracedCompletions receives;
+  };
+
+  // For the flight recorder and the recording. The lane's lock is held.
+  void Record(const transport::RareEvent& event);
   bool has_cqs() const { return send_cq_ != nullptr; }
   XrcDomain* xrc() const {
     return particulars_ != nullptr ? particulars_->xrc : nullptr;
@@ -228,6 +237,7 @@ class QueuePair final : public transport::EventSink {
   const bool signal_all_;
   Lane& lane_;
   const std::unique_ptr<Particulars> particulars_;  // null: none
+  std::unique_ptr<Traced> traced_;                  // null: not recorded
   // Memory of the queues, from the application's allocator; null: the
   // transport's own.
   QueueMemory queues_;

@@ -509,6 +509,11 @@ std::string EventText(const Event& event) {
     case EventType::kMissed:
       return v["events"] + " events and " + v["packets"] +
              " packets are missing here";
+    case EventType::kIncident: {
+      std::string kind = v["kind"];
+      std::replace(kind.begin(), kind.end(), '_', ' ');
+      return kind + ", PSN " + v["psn"];
+    }
     case EventType::kPacket:
       break;
   }
