@@ -191,7 +191,9 @@ constexpr EventField kPacketFields[] = {
     FIELD(PacketEvent, reserved, kReserved, ""),
 };
 constexpr EventField kQpStateFields[] = {
-    FIELD(QpStateEvent, type, kName, "of the queue pair", kQpTypes),
+    // JSON has a member `type` in each object.
+    {"qp_type", kName, "", offsetof(QpStateEvent, type),
+     sizeof(QpStateEvent::type), kQpTypes},
     FIELD(QpStateEvent, from, kName, "state before", kQpStates),
     FIELD(QpStateEvent, to, kName, "state now", kQpStates),
     FIELD(QpStateEvent, timeout, kNumber, "4.096 us x 2^timeout; 0: none"),

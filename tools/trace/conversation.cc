@@ -323,11 +323,16 @@ class Analyzer {
 
   // --- Work requests of recordings.
 
-  size_t EndOf(size_t file) const {
+  // The end of a queue pair: that of its file, or its own if the process sends
+  // to itself.
+  size_t EndOf(size_t file, uint32_t qpn) const {
+    size_t found = kNone;
     for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (t_.ends[e].file == file) return e;
+      if (t_.ends[e].file != file) continue;
+      if (t_.ends[e].qpn == qpn) return e;
+      if (found == kNone) found = e;
     }
-    return kNone;
+    return found;
   }
 
   size_t ConnectionOf(size_t end, uint32_t qpn) const {
@@ -352,7 +357,7 @@ class Analyzer {
         if (post->queue != 0 || post->error != 0) continue;
         Message message;
         message.number = ++numbers[{e.file, qpn}];
-        message.end = EndOf(e.file);
+        message.end = EndOf(e.file, qpn);
         message.connection = ConnectionOf(message.end, qpn);
         for (const Event::Value& value : e.event->Values()) {
           if (value.field->name == "opcode") message.name = value.text;
@@ -388,7 +393,7 @@ class Analyzer {
     // Events replace what packets tell of the same end.
     std::erase_if(c_.messages, [&](const Message& message) {
       for (const auto& [of, number] : numbers) {
-        if (EndOf(of.first) != message.end) continue;
+        if (EndOf(of.first, of.second) != message.end) continue;
         const size_t connection = ConnectionOf(message.end, of.second);
         if (connection == kNone || connection == message.connection)
           return true;
