@@ -8,7 +8,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/engine/engine_registry.h"
-#include "rxe_user/observe/capture.h"
+#include "rxe_user/observe/process_files.h"
 #include "rxe_user/ports/udp_port.h"
 
 namespace rxe_user {
@@ -33,7 +33,7 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> device) {
   return FindOrMakeEngine(std::move(device),
                           {Slot::Acquire, UdpPort::Create, LaneCount(),
-                           AddressesOf, ProcessCapture});
+                           AddressesOf, ProcessObserver});
 }
 
 }  // namespace rxe_user

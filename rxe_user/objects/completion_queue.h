@@ -42,6 +42,8 @@ class CompletionQueue final : public transport::CompletionSink {
   // False if there was no memory for the ring.
   bool allocated() const { return ring_ != nullptr; }
   uint32_t capacity() const { return capacity_; }
+  // Tells apart the completion queues of this process.
+  uint64_t id() const { return id_; }
 
   // --- transport::CompletionSink
   bool Push(const transport::Completion& completion) override;

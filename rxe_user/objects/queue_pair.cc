@@ -9,6 +9,7 @@
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
 #include "rxe_user/observe/explainer.h"
+#include "rxe_user/observe/process_files.h"
 #include "rxe_user/observe/refusals.h"
 #include "transport/qp/qp_type.h"
 
@@ -101,6 +102,17 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
   inner.memory = &context().regions();
   inner.send_cq = config.send_cq;
   inner.recv_cq = config.recv_cq;
+  if (Tracer* const tracer = CurrentTracer(); tracer != nullptr && has_cqs()) {
+    const trace::QueueName receives =
+        srq_ == nullptr
+            ? trace::QueueName{trace::QueueKind::kReceive, qpn}
+            : trace::QueueName{trace::QueueKind::kShared, srq_->id()};
+    traced_.reset(
+        new Traced{{*tracer, *send_cq_, {trace::QueueKind::kSend, qpn}},
+                   {*tracer, *recv_cq_, receives}});
+    inner.send_cq = &traced_->sends;
+    inner.recv_cq = &traced_->receives;
+  }
   inner.srq = config.srq;
   inner.events = this;
   inner.xrc = config.xrc;
@@ -147,11 +159,10 @@ QueuePair::~QueuePair() {
     // Pending packets, such as the acknowledgement of the peer's last message.
     lane_.Transmit(Lane::Now());
     ForgetCompletions();  // they point to the queues
-    lane_.recorder().Add(
-        {.time = Lane::Now(),
-         .qpn = qpn_,
-         .kind = transport::RareEventKind::kDestroyed,
-         .value = static_cast<uint16_t>(transport_->attributes().state)});
+    Record({.time = Lane::Now(),
+            .qpn = qpn_,
+            .kind = transport::RareEventKind::kDestroyed,
+            .value = static_cast<uint16_t>(transport_->attributes().state)});
     transport_.reset();
   }
   // From here on, its completion queues and SRQ may be destroyed.
@@ -272,8 +283,15 @@ std::string QueuePair::WhyModifyRefused(const QpAttributes& wanted,
   return transport_->WhyModifyRefused(attributes, mask);
 }
 
-void QueuePair::OnRareEvent(const transport::RareEvent& event) {
+void QueuePair::Record(const transport::RareEvent& event) {
   lane_.recorder().Add(event);
+  if (Tracer* const tracer = CurrentTracer()) {
+    tracer->OnRareEvent(event, type_, &transport_->attributes());
+  }
+}
+
+void QueuePair::OnRareEvent(const transport::RareEvent& event) {
+  Record(event);
   if (!IsFailure(event) || !ExplainMode()) return;
   Failure failure = {.queue_pair = transport_->Report(),
                      .events = lane_.recorder().Events(),
@@ -368,6 +386,7 @@ void QueuePair::OnCqError() {
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
                           transport::QpEvent event) {
   const int type = static_cast<int>(event);
+  if (Tracer* const tracer = CurrentTracer()) tracer->OnAsyncEvent(qpn_, type);
   if (async_ != nullptr) {
     async_->Post({type, element_, 0, account_});
   }

@@ -17,6 +17,7 @@
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/shared_receive_queue.h"
+#include "rxe_user/observe/tracer.h"
 #include "transport/queue_pairs.h"
 #include "transport/raw/raw_packet_queue_pair.h"
 #include "transport/raw/rx_hash.h"
@@ -198,6 +199,14 @@ class QueuePair final : public transport::EventSink {
     std::vector<Listener> listeners;
   };
 
+  // In front of the completion queues, if the process is recorded.
+  struct Traced {
+    TracedCompletions sends;
+    TracedCompletions receives;
+  };
+
+  // For the flight recorder and the recording. The lane's lock is held.
+  void Record(const transport::RareEvent& event);
   bool has_cqs() const { return send_cq_ != nullptr; }
   XrcDomain* xrc() const {
     return particulars_ != nullptr ? particulars_->xrc : nullptr;
@@ -232,6 +241,7 @@ class QueuePair final : public transport::EventSink {
   const bool signal_all_;
   Lane& lane_;
   const std::unique_ptr<Particulars> particulars_;  // null: none
+  std::unique_ptr<Traced> traced_;                  // null: not recorded
   // Memory of the queues, from the application's allocator; null: the
   // transport's own.
   QueueMemory queues_;

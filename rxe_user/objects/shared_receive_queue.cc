@@ -7,8 +7,17 @@
 
 namespace rxe_user {
 
+namespace {
+
+uint32_t NextId() {
+  static std::atomic<uint32_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace
+
 SharedReceiveQueue::SharedReceiveQueue(const Config& config)
-    : config_(config), memory_(Allocate(config.max_wr)) {
+    : config_(config), id_(NextId()), memory_(Allocate(config.max_wr)) {
   Use(config.max_wr);
   if (config_.xrc != nullptr) JoinXrcDomain();
   ++config_.pd->users;

@@ -35,6 +35,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
 
   // The number of an XRC SRQ, by which peers address it; else 0.
   uint32_t number() const { return number_; }
+  // Tells apart the shared receive queues of this process.
+  uint32_t id() const { return id_; }
   // Removes an XRC SRQ from its domain. On return no queue pair uses it. Call
   // it before destruction.
   void Retire();
@@ -94,6 +96,7 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   void Use(uint32_t max_wr);
 
   const Config config_;
+  const uint32_t id_;
   uint32_t number_ = 0;
   EventAccount account_;  // guarded by the async queue's lock
 

@@ -1,5 +1,3 @@
-#include "rxe_user/observe/capture.h"
-
 #include <fcntl.h>
 #include <pcap/pcap.h>
 #include <sys/resource.h>
@@ -17,6 +15,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "rxe_user/observe/process_files.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
 
@@ -294,9 +293,9 @@ TEST_F(CaptureTest, AFullDiskIsReportedOnce) {
   auto capture = Capture::Begin("/dev/full");
   ASSERT_NE(capture, nullptr);
   See(capture.get(), 1, 0);
-  capture->Flush(kPatience);
+  capture->file().Flush(kPatience);
   See(capture.get(), 2, 0);
-  capture->Flush(kPatience);
+  capture->file().Flush(kPatience);
   capture.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "rxe_user: cannot write /dev/full: No space left on device; no "
@@ -311,12 +310,12 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
   if (child == 0) {
     auto capture = Capture::Begin(In("a.pcap"));
     See(capture.get(), 1, 0);
-    capture->Flush(kPatience);
+    capture->file().Flush(kPatience);
     // The writer thread has SIGXFSZ blocked.
     const rlimit limit = {1000, 1000};
     setrlimit(RLIMIT_FSIZE, &limit);
     for (int i = 2; i < 20; ++i) See(capture.get(), i, 0);
-    capture->Flush(kPatience);
+    capture->file().Flush(kPatience);
     capture.reset();
     _exit(0);
   }
@@ -364,7 +363,7 @@ TEST_F(CaptureTest, NothingThatFitsTheBufferIsLost) {
     });
   }
   for (std::thread& lane : lanes) lane.join();
-  EXPECT_EQ(capture->missed(), 0u);
+  EXPECT_EQ(capture->file().missed(), 0u);
   capture.reset();
   const std::vector<Record> records = Read(In("a.pcap"));
   EXPECT_EQ(records.size(), 3 * kEach);
@@ -390,7 +389,7 @@ TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   // A pipe serves one capture.
   EXPECT_EQ(Capture::Begin(In("pipe")), nullptr);
   uint32_t seen = 0;
-  while (capture->missed() < 10) See(capture.get(), seen++, 0);
+  while (capture->file().missed() < 10) See(capture.get(), seen++, 0);
   std::string all;
   std::thread emptier([&] {
     fcntl(reader, F_SETFL, 0);
@@ -399,7 +398,7 @@ TEST_F(CaptureTest, ASlowReaderMissesPackets) {
       all.append(some, static_cast<size_t>(n));
     }
   });
-  const uint64_t missed = capture->missed();
+  const uint64_t missed = capture->file().missed();
   capture.reset();
   emptier.join();
   close(reader);
@@ -425,7 +424,7 @@ int InChild(const std::string& name, const std::function<void()>& body) {
   return status;
 }
 
-Capture* OfProcess() { return static_cast<Capture*>(ProcessCapture()); }
+Capture* OfProcess() { return ProcessCapture(); }
 
 TEST_F(CaptureTest, ThereIsNoneWithoutTheVariable) {
   unsetenv("RXE_USER_CAPTURE");

@@ -208,7 +208,7 @@ std::vector<uint32_t> QueuePairsOf(const Witness& process) {
 }
 
 std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
-                             const std::vector<Witness>& others) {
+                             const std::vector<Witness>& others, Asked asked) {
   const ReportRecord* qp = nullptr;
   std::vector<const ReportRecord*> events;
   uint64_t now = 0;
@@ -249,7 +249,8 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
   if (qp != nullptr) ExplainWaiting(*qp, now, &long_silence, &waiting);
   if (qp != nullptr &&
       (long_silence || (failed && DependsOnPeer(reason->reason)))) {
-    finding = FindPeer(*qp, others, failed ? reason->reason : Reason::kNone);
+    finding =
+        FindPeer(*qp, others, failed ? reason->reason : Reason::kNone, asked);
   }
   if (failed) {
     const StatusText& status = *FindStatus(StatusOf(reason->reason));

@@ -38,11 +38,18 @@ Witness WitnessOf(pid_t pid, std::string_view report);
 // remembers.
 std::vector<uint32_t> QueuePairsOf(const Witness& process);
 
+// Where the witnesses are from.
+enum class Asked {
+  kThisHost,
+  kRecordings,  // those of the peer's address; the peer may be on another host
+};
+
 // Several lines: state, the first cause, whose side, what is outstanding and
 // what that waits for, the chain of events with their times, what to do. Empty
 // if `own` does not know the queue pair.
 std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
-                             const std::vector<Witness>& others);
+                             const std::vector<Witness>& others,
+                             Asked asked = Asked::kThisHost);
 
 // Lines about calls of the process that were refused, newest last; or empty.
 std::string ExplainRefusals(const Witness& own);

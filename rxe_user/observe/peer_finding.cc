@@ -171,20 +171,20 @@ bool DependsOnPeer(Reason reason) {
 }
 
 PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
-                     Reason reason) {
+                     Reason reason, Asked asked) {
   const auto qpn = static_cast<uint32_t>(qp.Number("peer_qpn"));
   const std::string address = qp.Word("peer_address");
   const transport::ReasonText& text = transport::TextOf(reason);
   const Search found = SearchFor(qpn, others);
   // Other hosts have the same numbers. One that is connected to this queue pair
   // is its peer, also behind an address that no interface has (docs/nat.md).
-  const bool is_local = IsLocal(address);
+  const bool is_asked = asked == Asked::kRecordings || IsLocal(address);
   if (found.qp != nullptr &&
-      (is_local || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {
+      (is_asked || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {
     return OfExisting(qp, found);
   }
   const std::string number = absl::StrFormat("queue pair 0x%06x", qpn);
-  if (!is_local) {
+  if (!is_asked) {
     return {absl::StrCat("it is another host (", address,
                          "), whose processes cannot be asked from here"),
             text.side,
@@ -234,6 +234,13 @@ PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
                          "process of this host has ",
                          number),
             Side::kPeer, ""};
+  }
+  if (asked == Asked::kRecordings) {
+    return {absl::StrCat("no recording of its end (", address, ") is given"),
+            text.side,
+            absl::StrCat(View(text.advice),
+                         " A recording of that end, beside this one, says "
+                         "more.")};
   }
   return {absl::StrCat("no process of this host has ", number,
                        ": the peer has ended, or the number is wrong"),

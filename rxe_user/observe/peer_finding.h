@@ -23,7 +23,7 @@ bool DependsOnPeer(transport::Reason reason);
 // `qp`: the record of a queue pair that failed for `reason`, or has waited for
 // long (kNone).
 PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
-                     transport::Reason reason);
+                     transport::Reason reason, Asked asked);
 
 }  // namespace rxe_user
 

@@ -51,6 +51,7 @@ enum class EventType : uint16_t {
   kOverflow = 16,
   kFault = 17,
   kMissed = 18,
+  kIncident = 19,
 };
 
 // Begins every event.
@@ -58,7 +59,7 @@ struct EventHeader {
   uint32_t magic = kMagic;
   uint16_t type = 0;    // EventType
   uint16_t size = 0;    // of the struct with this header, bytes
-  uint64_t id = 0;      // unique in the file, from 1, in order of writing
+  uint64_t id = 0;      // unique in the file, from 1
   uint64_t cause = 0;   // the id of the event that caused this one; 0: none
   int64_t time = 0;     // ns since 1970, as those of the packets
   uint32_t qpn = 0;     // the local queue pair; 0: none
@@ -299,6 +300,17 @@ struct MissedEvent {
   EventHeader header;
   uint64_t events = 0;
   uint64_t packets = 0;
+};
+
+// The events of the flight recorder that have no struct of their own.
+struct IncidentEvent {
+  static constexpr EventType kType = EventType::kIncident;
+  EventHeader header;
+  uint32_t psn = 0;
+  uint16_t reason = 0;
+  uint16_t value = 0;  // see transport::kRareEvents
+  uint8_t kind = 0;    // transport::RareEventKind
+  uint8_t reserved[7] = {};
 };
 
 }  // namespace rxe_user::trace

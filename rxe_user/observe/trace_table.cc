@@ -19,13 +19,15 @@ constexpr ValueName kSendOpcodes[] = {{0, "RDMA_WRITE"},
                                       {8, "BIND_MW"},
                                       {9, "SEND_WITH_INV"},
                                       {10, "TSO"},
+                                      {11, "DRIVER1"},
                                       {14, "FLUSH"},
                                       {15, "ATOMIC_WRITE"}};
 constexpr ValueName kWcOpcodes[] = {
     {0, "SEND"},         {1, "RDMA_WRITE"}, {2, "RDMA_READ"},
     {3, "COMP_SWAP"},    {4, "FETCH_ADD"},  {5, "BIND_MW"},
     {6, "LOCAL_INV"},    {7, "TSO"},        {8, "FLUSH"},
-    {9, "ATOMIC_WRITE"}, {128, "RECV"},     {129, "RECV_RDMA_WITH_IMM"}};
+    {9, "ATOMIC_WRITE"}, {128, "RECV"},     {129, "RECV_RDMA_WITH_IMM"},
+    {135, "DRIVER1"}};
 constexpr ValueName kStatus[] = {
     {0, "SUCCESS"},         {1, "LOC_LEN_ERR"},        {2, "LOC_QP_OP_ERR"},
     {3, "LOC_EEC_OP_ERR"},  {4, "LOC_PROT_ERR"},       {5, "WR_FLUSH_ERR"},
@@ -39,9 +41,9 @@ constexpr ValueName kDispositions[] = {
     {0, "too short"},          {1, "unknown opcode"}, {2, "wrong length"},
     {3, "wrong header"},       {4, "wrong syndrome"}, {5, "wrong ICRC"},
     {6, "unknown queue pair"}, {7, "delivered"}};
-constexpr ValueName kQpTypes[] = {{2, "RC"},       {3, "UC"},
-                                  {4, "UD"},       {8, "RAW_PACKET"},
-                                  {9, "XRC_SEND"}, {10, "XRC_RECV"}};
+constexpr ValueName kQpTypes[] = {
+    {2, "RC"},       {3, "UC"},        {4, "UD"},   {8, "RAW_PACKET"},
+    {9, "XRC_SEND"}, {10, "XRC_RECV"}, {11, "DCI"}, {12, "DCT"}};
 constexpr ValueName kQpStates[] = {{0, "RESET"}, {1, "INIT"}, {2, "RTR"},
                                    {3, "RTS"},   {4, "SQD"},  {5, "SQE"},
                                    {6, "ERR"}};
@@ -63,6 +65,13 @@ constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {3, "acknowledged"}};
 constexpr ValueName kFaults[] = {
     {0, "drop"}, {1, "duplicate"}, {2, "delay"}, {3, "corrupt"}, {4, "mark"}};
+// transport::RareEventKind, of those that are incidents.
+constexpr ValueName kIncidents[] = {
+    {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},
+    {6, "sequence_nak_sent"}, {7, "sequence_nak_received"},
+    {8, "fatal_nak_sent"},    {9, "fatal_nak_received"},
+    {10, "rnr_nak_sent"},     {11, "rnr_nak_received"},
+    {12, "destroyed"}};
 // enum ibv_event_type.
 constexpr ValueName kAsyncEvents[] = {{0, "CQ_ERR"},
                                       {1, "QP_FATAL"},
@@ -121,8 +130,9 @@ constexpr EventField kCallFields[] = {
           "return value; of a pointer, 1 or 0 for null"),
     FIELD(CallEvent, error, kNumber, "errno; 0: none"),
     FIELD(CallEvent, reason, kNumber,
-          "the check that refused it; 0: not refused"),
-    FIELD(CallEvent, arguments, kText, "NAME=VALUE, separated by spaces"),
+          "0; the check that refused it is in the arguments"),
+    FIELD(CallEvent, arguments, kText,
+          "NAME=VALUE, separated by spaces; \"refused: \" and the check"),
 };
 constexpr EventField kPostedFields[] = {
     FIELD(PostedEvent, wr_id, kHex, ""),
@@ -155,7 +165,8 @@ constexpr EventField kCompletedFields[] = {
     FIELD(CompletedEvent, bytes, kNumber, "byte_len, of receives and READs"),
     FIELD(CompletedEvent, reason, kNumber, "vendor_err: which check failed"),
     FIELD(CompletedEvent, status, kName, "IBV_WC_...", kStatus),
-    FIELD(CompletedEvent, opcode, kName, "IBV_WC_...", kWcOpcodes),
+    FIELD(CompletedEvent, opcode, kName,
+          "IBV_WC_...; 0 also if the work request failed", kWcOpcodes),
     FIELD(CompletedEvent, reserved, kReserved, ""),
 };
 constexpr EventField kPolledFields[] = {
@@ -180,7 +191,9 @@ constexpr EventField kPacketFields[] = {
     FIELD(PacketEvent, reserved, kReserved, ""),
 };
 constexpr EventField kQpStateFields[] = {
-    FIELD(QpStateEvent, type, kName, "of the queue pair", kQpTypes),
+    // JSON has a member `type` in each object.
+    {"qp_type", kName, "", offsetof(QpStateEvent, type),
+     sizeof(QpStateEvent::type), kQpTypes},
     FIELD(QpStateEvent, from, kName, "state before", kQpStates),
     FIELD(QpStateEvent, to, kName, "state now", kQpStates),
     FIELD(QpStateEvent, timeout, kNumber, "4.096 us x 2^timeout; 0: none"),
@@ -212,7 +225,8 @@ constexpr EventField kTimerFields[] = {
 constexpr EventField kRetransmissionFields[] = {
     FIELD(RetransmissionEvent, first_psn, kNumber, ""),
     FIELD(RetransmissionEvent, last_psn, kNumber, ""),
-    FIELD(RetransmissionEvent, retries_left, kNumber, ""),
+    FIELD(RetransmissionEvent, retries_left, kNumber,
+          "0 also if that is not known"),
     FIELD(RetransmissionEvent, why, kName, "", kWhys),
     FIELD(RetransmissionEvent, reserved, kReserved, ""),
 };
@@ -265,6 +279,16 @@ constexpr EventField kMissedFields[] = {
     FIELD(MissedEvent, events, kNumber, "since the last such event"),
     FIELD(MissedEvent, packets, kNumber, "since the last such event"),
 };
+constexpr EventField kIncidentFields[] = {
+    FIELD(IncidentEvent, psn, kNumber, "of the packet that it is about"),
+    FIELD(IncidentEvent, reason, kNumber,
+          "the first error of the queue pair until then, vendor_err; 0: none"),
+    FIELD(IncidentEvent, value, kNumber,
+          "retry_cnt, rnr_retry, code of the NAK, code of min_rnr_timer, or "
+          "state that it was destroyed in"),
+    FIELD(IncidentEvent, kind, kName, "", kIncidents),
+    FIELD(IncidentEvent, reserved, kReserved, ""),
+};
 
 #undef FIELD
 
@@ -298,7 +322,7 @@ constexpr EventDescription kEvents[] = {
     Describe<CallEvent>(
         "call",
         "A verbs call, when it has returned. Posts and polls have events of "
-        "their own.",
+        "their own; a post that was refused is here too.",
         kCallFields),
     Describe<PostedEvent>("posted",
                           "A work request was posted to a queue, or refused.",
@@ -360,6 +384,11 @@ constexpr EventDescription kEvents[] = {
         "missed",
         "Events and packets that are not in the file, for lack of room.",
         kMissedFields),
+    Describe<IncidentEvent>(
+        "incident",
+        "A rare decision of a queue pair: a NAK was sent or received, retries "
+        "were used up, it was destroyed. Its cause is the packet or timer.",
+        kIncidentFields),
 };
 
 constexpr bool NumbersAreIndices() {
@@ -387,6 +416,8 @@ std::string_view NameOf(std::span<const ValueName> names, uint64_t value) {
   return {};
 }
 
+std::span<const ValueName> IncidentNames() { return kIncidents; }
+std::span<const ValueName> QpTypeNames() { return kQpTypes; }
 std::span<const ValueName> StatusNames() { return kStatus; }
 std::span<const ValueName> QpStateNames() { return kQpStates; }
 

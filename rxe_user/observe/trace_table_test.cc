@@ -7,6 +7,7 @@
 
 #include "rxe_user/observe/trace_blocks.h"
 #include "transport/base/counters.h"
+#include "transport/base/rare_event.h"
 #include "transport/base/types.h"
 
 namespace rxe_user::trace {
@@ -60,8 +61,8 @@ TEST(TraceTableTest, FieldsHaveNamesAndSizesOfTheirFormats) {
 // The layout is that of files that exist: it must not change.
 TEST(TraceTableTest, SizesOfVersionOne) {
   EXPECT_EQ(sizeof(EventHeader), 40u);
-  const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64, 112, 56,
-                          56,  72,  56, 48, 56, 56, 48, 56,  56};
+  const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64, 112, 56, 56,
+                          72,  56,  48, 56, 56, 48, 56, 56,  56};
   ASSERT_EQ(std::size(sizes), Events().size());
   for (size_t i = 0; i < std::size(sizes); ++i) {
     EXPECT_EQ(Events()[i].size, sizes[i]) << Events()[i].name;
@@ -85,6 +86,16 @@ TEST(TraceTableTest, NamesAreThoseOfTheTransport) {
               "delivered");
     EXPECT_EQ(field.names.size(),
               Value(transport::Disposition::kDelivered) + 1);
+  }
+}
+
+// States, timers and retransmissions have events of their own.
+TEST(TraceTableTest, IncidentsAreThoseOfTheFlightRecorder) {
+  for (const transport::RareEventText& rare : transport::kRareEvents) {
+    const bool is_incident =
+        rare.kind > transport::RareEventKind::kRetransmission;
+    EXPECT_EQ(NameOf(IncidentNames(), Value(rare.kind)),
+              is_incident ? rare.name : "");
   }
 }
 

@@ -1,4 +1,5 @@
-// `rxe-user run --capture`: sets RXE_USER_CAPTURE for the library.
+// `rxe-user run --capture` and `--trace`: set RXE_USER_CAPTURE and
+// RXE_USER_TRACE for the library.
 #ifndef TOOLS_RXE_USER_CLI_CAPTURE_OPTION_H_
 #define TOOLS_RXE_USER_CLI_CAPTURE_OPTION_H_
 
@@ -12,6 +13,8 @@ namespace rxe_user_cli {
 // create it. Returns false, after one line on stderr, on failure, or if the
 // file exists and is not a capture.
 bool SetCapture(const std::string& file);
+// The same for a recording.
+bool SetTrace(const std::string& file);
 
 }  // namespace rxe_user_cli
 

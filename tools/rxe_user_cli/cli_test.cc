@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "wire/pcapng.h"
 
 namespace {
 
@@ -153,6 +154,34 @@ TEST_F(CliTest, RunSaysWhereToCapture) {
   EXPECT_EQ(ReadAll(file), "int main() {}");
 }
 
+TEST_F(CliTest, RunSaysWhereToRecord) {
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "run");
+    for (const char* word :
+         {"sh", "-c", "echo $RXE_USER_TRACE $RXE_USER_TRACE_PAYLOAD"}) {
+      arguments.push_back(word);
+    }
+    return Execute(arguments, [&] { EXPECT_EQ(chdir(root_.c_str()), 0); });
+  };
+  const std::string file = root_ / "a.pcapng";
+  EXPECT_EQ(run({"--trace", "a.pcapng"}).out, file + "\n");
+  EXPECT_EQ(run({"--payload", "--trace=a.pcapng"}).out, file + " 1\n");
+  // A recording is replaced; what another program wrote is not.
+  std::vector<uint8_t> bytes;
+  wire::pcapng::AppendSection("rxe_user", &bytes);
+  std::ofstream(file) << std::string(bytes.begin(), bytes.end());
+  EXPECT_EQ(run({"--trace", "a.pcapng"}).exit_status, 0);
+  EXPECT_FALSE(fs::exists(file));
+  bytes.clear();
+  wire::pcapng::AppendSection("dumpcap", &bytes);
+  std::ofstream(file) << std::string(bytes.begin(), bytes.end());
+  const Result r = run({"--trace", "a.pcapng"});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_EQ(r.err,
+            "rxe-user run: cannot record to a.pcapng: the file exists and is "
+            "not a recording\n");
+}
+
 TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"frobnicate"},
@@ -174,6 +203,9 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
         {"run", "--capture"},
         {"run", "--capture="},
         {"run", "--capture", "a"},
+        {"run", "--trace"},
+        {"run", "--trace="},
+        {"run", "--payload", "true"},
         {"run", "-x", "true"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <limits>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "rxe_user/observe/explain.h"
 #include "rxe_user/observe/status_text.h"
+#include "tools/rxe_user_cli/explain_files.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -106,10 +108,20 @@ bool ParseExplain(const std::vector<std::string>& words,
     }
     return true;
   }
+  const auto is_number = [&](const std::string& word) {
+    return ParseNumber(word, &number) ||
+           std::ranges::all_of(word, [](unsigned char c) {
+             return std::isdigit(c) != 0;  // too large
+           });
+  };
+  if (!words.empty() && !is_number(words[0]) && words[0][0] != '-') {
+    options->files = words;
+    return true;
+  }
   if (words.empty() || words.size() > 2 || !ParseNumber(words[0], &number) ||
       number == 0 ||
       number > static_cast<uint32_t>(std::numeric_limits<pid_t>::max())) {
-    *error = "give status NUMBER [vendor_err NUMBER], or PID [QPN]";
+    *error = "give status NUMBER [vendor_err NUMBER], PID [QPN], or FILE...";
     return false;
   }
   options->pid = static_cast<pid_t>(number);
@@ -164,6 +176,7 @@ std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err) {
 
 int RunExplain(const ExplainOptions& options, std::FILE* out, std::FILE* err) {
   if (options.pid != 0) return ExplainProcess(options, out, err);
+  if (!options.files.empty()) return ExplainFiles(options.files, out, err);
   // Without a status, that with which the number comes.
   uint32_t status = 21;
   if (options.status.has_value()) {

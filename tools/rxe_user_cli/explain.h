@@ -14,14 +14,15 @@
 namespace rxe_user_cli {
 
 struct ExplainOptions {
-  // status STATUS [vendor_err NUMBER], or PID [QPN].
+  // status STATUS [vendor_err NUMBER], or PID [QPN], or FILE...
   std::optional<uint32_t> status;
   std::optional<uint32_t> vendor_err;
   pid_t pid = 0;
   std::optional<uint32_t> qpn;
+  std::vector<std::string> files;  // recordings
 };
 
-// False, with a line in `*error`, if `words` is neither form.
+// False, with a line in `*error`, if `words` is no such form.
 bool ParseExplain(const std::vector<std::string>& words,
                   ExplainOptions* options, std::string* error);
 

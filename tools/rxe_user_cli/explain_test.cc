@@ -49,6 +49,9 @@ TEST(Explain, Parses) {
   ASSERT_TRUE(parse({"123", "0x50011"}, &options));
   EXPECT_EQ(options.pid, 123);
   EXPECT_EQ(options.qpn, 0x50011u);
+  options = {};
+  ASSERT_TRUE(parse({"a.pcapng", "b.pcapng"}, &options));
+  EXPECT_EQ(options.files, (std::vector<std::string>{"a.pcapng", "b.pcapng"}));
   for (const std::vector<std::string>& wrong :
        std::vector<std::vector<std::string>>{{},
                                              {"status"},
@@ -56,7 +59,7 @@ TEST(Explain, Parses) {
                                              {"status", "12", "vendor_err"},
                                              {"status", "12", "13"},
                                              {"0"},
-                                             {"x"},
+                                             {""},
                                              {"-1"},
                                              {"1", "2", "3"},
                                              {"1", "x"},

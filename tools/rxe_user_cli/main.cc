@@ -45,8 +45,10 @@ int PrintOut(const std::string& text) {
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--explain] [--capture FILE] [--sockets] [--mlx5]\n"
-    "                    [--no-view] [--] COMMAND [ARGS...]\n"
+    "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
+    "[--payload]]\n"
+    "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
+    "[ARGS...]\n"
     "\n"
     "Runs an unmodified RDMA program on our device: puts our libraries first\n"
     "in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit\n"
@@ -70,6 +72,11 @@ constexpr char kRunHelp[] =
     "becomes the process ID. Without %p the first process writes FILE and the\n"
     "others FILE.PID.\n"
     "\n"
+    "--trace FILE: records to FILE, for rxe-user trace, rxe-user explain and\n"
+    "Wireshark: packets (their first 96 bytes; --payload: all), work "
+    "requests,\n"
+    "completions, calls, states, timers, NAKs. Files as with --capture.\n"
+    "\n"
     "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
     "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
     "1024, and addresses that RDMA cannot reach, stay TCP.\n"
@@ -77,6 +84,23 @@ constexpr char kRunHelp[] =
     "--mlx5: every device looks like an mlx5 device, with DC and memory keys\n"
     "(mlx5dv(7)). UCX then needs UCX_TLS=rc_v,ud_v,self or the like. For one\n"
     "device: RXE_USER_DEVICES=mlx5_0=eth0/mlx5.\n";
+
+// Whether the next argument is option `name`, with its file as NAME=FILE or as
+// an argument of its own. `*argv` is then at the last of its arguments; `*file`
+// is empty if there is no file.
+bool IsFileOption(const char* name, char*** argv, std::string* file) {
+  const size_t size = std::strlen(name);
+  const char* const argument = (*argv)[0];
+  if (std::strncmp(argument, name, size) != 0) return false;
+  if (argument[size] == '=') {
+    *file = argument + size + 1;
+    return true;
+  }
+  if (argument[size] != '\0') return false;
+  file->clear();
+  if ((*argv)[1] != nullptr) *file = *++*argv;
+  return true;
+}
 
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
@@ -90,18 +114,19 @@ int RunCommand(char** argv) {
       options.sockets = true;
     } else if (std::strcmp(argv[0], "--mlx5") == 0) {
       options.mlx5 = true;
-    } else if (std::strncmp(argv[0], "--capture=", 10) == 0) {
-      options.capture = argv[0] + 10;
+    } else if (std::strcmp(argv[0], "--payload") == 0) {
+      options.payload = true;
+    } else if (IsFileOption("--capture", &argv, &options.capture)) {
       if (options.capture.empty())
         return WrongUse("run: --capture needs a file");
-    } else if (std::strcmp(argv[0], "--capture") == 0) {
-      if (argv[1] == nullptr || argv[1][0] == '\0') {
-        return WrongUse("run: --capture needs a file");
-      }
-      options.capture = *++argv;
+    } else if (IsFileOption("--trace", &argv, &options.trace)) {
+      if (options.trace.empty()) return WrongUse("run: --trace needs a file");
     } else {
       break;
     }
+  }
+  if (options.payload && options.trace.empty()) {
+    return WrongUse("run: --payload needs --trace");
   }
   if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
     ++argv;
@@ -214,10 +239,12 @@ int main(int argc, char** argv) {
   std::vector<std::string> explain_words;
   CLI::App* explain = app.add_subcommand(
       "explain",
-      "Explain a status, or what happened to a process's queue pairs");
+      "Explain a status, or what happened to the queue pairs of a process or "
+      "recording");
   explain
       ->add_option("WORDS", explain_words,
-                   "status NUMBER [vendor_err NUMBER], or PID [QPN]")
+                   "status NUMBER [vendor_err NUMBER], or PID [QPN], or\n"
+                   "FILE...")
       ->required();
   explain->footer(
       "explain status 12 vendor_err 129: what the numbers of a completion "
@@ -225,7 +252,10 @@ int main(int argc, char** argv) {
       "also those of mlx5.\n"
       "explain PID [QPN]: the first cause of each failure, what is "
       "outstanding\n"
-      "and what it waits for.");
+      "and what it waits for.\n"
+      "explain FILE...: the same of recordings (run --trace) of one or more "
+      "ends;\n"
+      "nothing if nothing went wrong.");
 
   rxe_user_cli::ViewOptions view_options;
   CLI::App* view = app.add_subcommand(

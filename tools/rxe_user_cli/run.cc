@@ -253,6 +253,13 @@ int Run(char** argv, const RunOptions& options) {
   if (!options.capture.empty() && !SetCapture(options.capture)) {
     return kExitOurFailure;
   }
+  if (!options.trace.empty() && !SetTrace(options.trace)) {
+    return kExitOurFailure;
+  }
+  if (options.payload && setenv("RXE_USER_TRACE_PAYLOAD", "1", 1) != 0) {
+    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
+    return kExitOurFailure;
+  }
   if (options.explain && setenv("RXE_USER_EXPLAIN", "1", 1) != 0) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;

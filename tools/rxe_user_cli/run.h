@@ -20,6 +20,8 @@ struct RunOptions {
   bool mlx5 = false;     // every device looks like mlx5 (docs/mlx5dv.md)
   bool explain = false;  // explain failures (RXE_USER_EXPLAIN)
   std::string capture;   // capture packets here (SetCapture); empty: no
+  std::string trace;     // record here (SetTrace); empty: no
+  bool payload = false;  // record whole packets
 };
 
 // Replaces this process by the command, with our libraries before the system's.

@@ -323,7 +323,8 @@ class Analyzer {
 
   void IndexEnds() {
     for (size_t e = 0; e < t_.ends.size(); ++e) {
-      ends_.try_emplace(t_.ends[e].file, e);
+      ends_.try_emplace({t_.ends[e].file, t_.ends[e].qpn}, e);
+      first_ends_.try_emplace(t_.ends[e].file, e);
     }
     for (size_t n = 0; n < c_.connections.size(); ++n) {
       const Connection& c = c_.connections[n];
@@ -332,9 +333,13 @@ class Analyzer {
     }
   }
 
-  size_t EndOf(size_t file) const {
-    const auto at = ends_.find(file);
-    return at == ends_.end() ? kNone : at->second;
+  // The end of a queue pair: that of its file, or its own if the process sends
+  // to itself.
+  size_t EndOf(size_t file, uint32_t qpn) const {
+    const auto own = ends_.find({file, qpn});
+    if (own != ends_.end()) return own->second;
+    const auto of_file = first_ends_.find(file);
+    return of_file == first_ends_.end() ? kNone : of_file->second;
   }
 
   size_t ConnectionOf(size_t end, uint32_t qpn) const {
@@ -355,7 +360,7 @@ class Analyzer {
         if (post->queue != 0 || post->error != 0) continue;
         Message message;
         message.number = ++numbers[{e.file, qpn}];
-        message.end = EndOf(e.file);
+        message.end = EndOf(e.file, qpn);
         message.connection = ConnectionOf(message.end, qpn);
         for (const Event::Value& value : e.event->Values()) {
           if (value.field->name == "opcode") message.name = value.text;
@@ -391,7 +396,7 @@ class Analyzer {
     // Events replace what packets tell of the same end.
     std::set<std::pair<size_t, size_t>> replaced;  // end, connection or kNone
     for (const auto& [of, number] : numbers) {
-      const size_t end = EndOf(of.first);
+      const size_t end = EndOf(of.first, of.second);
       replaced.insert({end, ConnectionOf(end, of.second)});
     }
     std::erase_if(c_.messages, [&](const Message& message) {
@@ -411,7 +416,8 @@ class Analyzer {
   std::map<std::pair<size_t, size_t>,
            std::unordered_map<uint32_t, std::vector<Flow*>>>
       asked_;
-  std::map<size_t, size_t> ends_;  // the first, by file
+  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
+  std::map<size_t, size_t> first_ends_;                 // by file
   std::map<std::pair<size_t, uint32_t>, size_t> connections_;  // by end, QPN
 };
 
@@ -517,6 +523,11 @@ std::string EventText(const Event& event) {
     case EventType::kMissed:
       return v["events"] + " events and " + v["packets"] +
              " packets are missing here";
+    case EventType::kIncident: {
+      std::string kind = v["kind"];
+      std::replace(kind.begin(), kind.end(), '_', ' ');
+      return kind + ", PSN " + v["psn"];
+    }
     case EventType::kPacket:
       break;
   }

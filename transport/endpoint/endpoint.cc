@@ -352,7 +352,7 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
       counters_.tx_bytes += burst->bytes().size();
-      if (observer_ != nullptr) ShowTransmitted(*burst, now);
+      if (observer_ != nullptr) ShowTransmitted(*burst, link->qp->qpn(), now);
       return burst;
     }
   }
@@ -402,11 +402,12 @@ void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
                        .disposition = disposition});
 }
 
-void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
+void Endpoint::ShowTransmitted(const Burst& burst, uint32_t qpn, Time now) {
   const AddressVector& av = burst.flow()->av;
   ObservedPacket packet;
   packet.direction = Direction::kTransmitted;
   packet.time = now;
+  packet.qpn = qpn;
   packet.source = av.source;
   packet.destination = av.destination;
   packet.source_port = av.source_port;

@@ -18,6 +18,7 @@ struct ObservedPacket {
   Direction direction = Direction::kReceived;
   Time time = 0;                   // the endpoint's
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
+  uint32_t qpn = 0;  // transmitted: the local queue pair; received: 0
   wire::IpAddress source;
   wire::IpAddress destination;
   uint16_t source_port = 0;

@@ -86,6 +86,7 @@ TEST_F(PacketObserverTest, SeesTransmittedPacketsInWireOrder) {
   for (const Recorder::Seen& seen : recorder.seen) {
     EXPECT_EQ(seen.packet.direction, Direction::kTransmitted);
     EXPECT_EQ(seen.packet.disposition, Disposition::kDelivered);
+    EXPECT_EQ(seen.packet.qpn, WirePeer::kQpn);
     EXPECT_EQ(seen.packet.source, peer.datagram.destination);
     EXPECT_EQ(seen.packet.destination, peer.datagram.source);
     places.emplace_back(seen.packet.segment_index, seen.bytes.size());

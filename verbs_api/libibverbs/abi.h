@@ -424,7 +424,9 @@ int ErrnoCall(Body&& body,
               const char* function = __builtin_FUNCTION()) noexcept {
   const int before = errno;
   const NoCancellation no_cancellation;
+  const int64_t began = CallBegins();
   const int error = PostCall(body, function);
+  if (began != 0) CallEnds(function, began, error, error);
   if (error == 0) errno = before;
   return error;
 }
@@ -435,12 +437,16 @@ auto PointerCall(Body&& body,
     -> decltype(body()) {
   const int before = errno;
   const NoCancellation no_cancellation;
+  const int64_t began = CallBegins();
   const auto result =
       NoThrow(body, [](int error) -> decltype(body()) { return Fail(error); });
   if (result != nullptr) {
     errno = before;
   } else {
     ReportRefusal(function, errno);
+  }
+  if (began != 0) {
+    CallEnds(function, began, result != nullptr, result ? 0 : errno);
   }
   return result;
 }

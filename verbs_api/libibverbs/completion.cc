@@ -32,6 +32,7 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   cq->channel = ibv_channel;
   cq->cq_context = cq_context;
   cq->cqe = static_cast<int>(rxe_user::CqCapacity(cqe));
+  CallArgument("cqe", cqe);
   cq->owner = context;
   cq->domain = nullptr;
   cq->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
@@ -52,6 +53,7 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   pthread_mutex_init(&cq->mutex, nullptr);
   pthread_cond_init(&cq->cond, nullptr);
   InitCqEx(cq.get());
+  CallArgument("cq", cq->queue->id());
   if (channel != nullptr) {
     std::lock_guard<std::mutex> lock(channel->mutex);
     ++channel->refcnt;

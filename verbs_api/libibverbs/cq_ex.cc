@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/trace.h"
 #include "verbs_api/libibverbs/wall_clock.h"
 
 namespace verbs_api {
@@ -19,6 +20,8 @@ int Advance(Cq* cq) {
   return 0;
 }
 
+}  // namespace
+
 int StartPoll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
   Cq* cq = Self(ibv);
   if (Find(cq->base()) == nullptr) return EINVAL;  // e.g. inherited by fork
@@ -31,6 +34,8 @@ int StartPoll(ibv_cq_ex* ibv, ibv_poll_cq_attr* attr) {
 }
 
 int NextPoll(ibv_cq_ex* cq) { return Advance(Self(cq)); }
+
+namespace {
 
 void EndPoll(ibv_cq_ex* cq) {
   if (!Self(cq)->single_threaded) Self(cq)->session.unlock();
@@ -73,6 +78,7 @@ void InitCqEx(Cq* cq) {
   cq->start_poll = StartPoll;
   cq->next_poll = NextPoll;
   cq->end_poll = EndPoll;
+  if (rxe_user::CurrentTracer() != nullptr) TraceCqEx(cq);
   cq->read_opcode = ReadOpcode;
   cq->read_vendor_err = ReadVendorErr;
   cq->read_byte_len = ReadByteLen;

@@ -9,6 +9,8 @@ namespace verbs_api {
 
 // Fills the function table: every entry, whatever the queue was created with.
 void InitCqEx(Cq* cq);
+int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
+int NextPoll(ibv_cq_ex* cq);
 
 }  // namespace verbs_api
 

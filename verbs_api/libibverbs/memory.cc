@@ -48,18 +48,25 @@ void HideMr(Mr* mr) {
 
 ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
                  unsigned int access) {
-  return PointerCall([&]() -> ibv_mr* {
-    Pd* pd = Find(ibv);
-    if (pd == nullptr) return Fail(EINVAL);
-    // Optional access flags: a device may ignore them.
-    access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
-    std::unique_ptr<rxe_user::MemoryRegion> region;
-    if (const int error = rxe_user::MemoryRegion::Register(
-            *pd->domain, address, length, iova, access, &region)) {
-      return Fail(error);
-    }
-    return ShowMr(pd, std::move(region));
-  });
+  return PointerCall(
+      [&]() -> ibv_mr* {
+        Pd* pd = Find(ibv);
+        if (pd == nullptr) return Fail(EINVAL);
+        CallArgument("addr", reinterpret_cast<uint64_t>(address));
+        CallArgument("length", length);
+        CallArgument("access", access);
+        // Optional access flags: a device may ignore them.
+        access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
+        std::unique_ptr<rxe_user::MemoryRegion> region;
+        if (const int error = rxe_user::MemoryRegion::Register(
+                *pd->domain, address, length, iova, access, &region)) {
+          return Fail(error);
+        }
+        ibv_mr* const mr = ShowMr(pd, std::move(region));
+        if (mr != nullptr) CallArgument("rkey", mr->rkey);
+        return mr;
+      },
+      "ibv_reg_mr");
 }
 
 // Checks one SGE of ibv_advise_mr. Returns 0 or an errno value.

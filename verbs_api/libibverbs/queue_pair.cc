@@ -54,6 +54,8 @@ Qp* Show(std::unique_ptr<Qp>& qp, Context* context, void* qp_context,
   base->context = &context->context;
   base->qp_context = qp_context;
   base->qp_num = qp->pair->qpn();
+  CallArgument("qp_type", static_cast<uint32_t>(Raw(type)));
+  CallArgument("qp_num", base->qp_num);
   base->state = static_cast<ibv_qp_state>(qp->pair->Query().state);
   base->qp_type = type;
   qp->owner = context;
@@ -413,6 +415,11 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr) {
       return Because(EINVAL, "qp or attr: not a live object");
+    }
+    CallArgument("qp_num", qp->pair->qpn());
+    CallArgument("attr_mask", static_cast<uint32_t>(mask));
+    if ((mask & IBV_QP_STATE) != 0) {
+      CallArgument("qp_state", static_cast<uint32_t>(Raw(attr->qp_state)));
     }
     mask = WithoutOtherHalf(transport::TraitsOf(qp->pair->type()), mask);
     if ((mask & IBV_QP_RATE_LIMIT) != 0) {

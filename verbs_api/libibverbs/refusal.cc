@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <new>
 #include <string>
 
+#include "rxe_user/observe/process_files.h"
 #include "rxe_user/observe/refusals.h"
 
 namespace verbs_api {
@@ -14,6 +17,16 @@ namespace {
 // Of the calling thread's current call. Characters, since a thread_local object
 // with a destructor would need one more registration for each thread.
 thread_local char noted[160];
+// For the recording: calls of the thread that have begun, and the arguments of
+// the innermost one.
+thread_local int depth = 0;
+thread_local char arguments[sizeof(rxe_user::trace::CallEvent::arguments)];
+
+void AddArgument(const char* text) {
+  const size_t size = std::char_traits<char>::length(arguments);
+  std::snprintf(arguments + size, sizeof(arguments) - size, "%s%s",
+                size == 0 ? "" : " ", text);
+}
 
 // "PostSend" implements ibv_post_send(3).
 std::string CallName(const char* function) {
@@ -46,9 +59,44 @@ void ReportRefusal(const char* function, int error) noexcept {
   try {
     const std::string check = noted;
     noted[0] = '\0';
-    rxe_user::NoteRefusal(CallName(function).c_str(), error, check);
+    const std::string name = CallName(function);
+    rxe_user::NoteRefusal(name.c_str(), error, check);
+    if (depth > 0) {
+      if (!check.empty()) AddArgument(("refused: " + check).c_str());
+    } else if (auto* const tracer = rxe_user::CurrentTracer()) {
+      tracer->OnCall(name, check.empty() ? "" : "refused: " + check,
+                     rxe_user::Tracer::Now(), error, error);
+    }
   } catch (const std::bad_alloc&) {
     // Not noted.
+  }
+  errno = before;
+}
+
+int64_t CallBegins() noexcept {
+  if (rxe_user::CurrentTracer() == nullptr) return 0;
+  ++depth;
+  arguments[0] = '\0';
+  return rxe_user::Tracer::Now();
+}
+
+void CallArgument(const char* name, uint64_t value) noexcept {
+  if (depth == 0) return;
+  char text[64];
+  std::snprintf(text, sizeof(text), "%s=0x%" PRIx64, name, value);
+  AddArgument(text);
+}
+
+void CallEnds(const char* function, int64_t began, int64_t result,
+              int error) noexcept {
+  const int before = errno;
+  --depth;
+  try {
+    if (auto* const tracer = rxe_user::CurrentTracer()) {
+      tracer->OnCall(CallName(function), arguments, began, result, error);
+    }
+  } catch (const std::bad_alloc&) {
+    // Not recorded.
   }
   errno = before;
 }

@@ -1,7 +1,8 @@
-// Why a call of the C ABI is refused. A call that succeeds does not come here.
+// Why a call of the C ABI is refused, and calls in a recording.
 #ifndef VERBS_API_LIBIBVERBS_REFUSAL_H_
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 
+#include <cstdint>
 #include <string>
 
 namespace verbs_api {
@@ -16,6 +17,16 @@ namespace verbs_api {
 // implements it, "ibv_modify_qp" or "PostSend". Leaves errno alone.
 [[gnu::cold, gnu::noinline]] void ReportRefusal(const char* function,
                                                 int error) noexcept;
+
+// --- The recording (`rxe-user run --trace`). Not for posts and polls.
+
+// A call begins: the time, or 0 if the process is not recorded.
+int64_t CallBegins() noexcept;
+// Adds an argument to the calling thread's call, if that is recorded.
+void CallArgument(const char* name, uint64_t value) noexcept;
+// The call that began at `began`, not 0, returns.
+[[gnu::cold, gnu::noinline]] void CallEnds(const char* function, int64_t began,
+                                           int64_t result, int error) noexcept;
 
 }  // namespace verbs_api
 

@@ -10,6 +10,7 @@
 #include "transport/qp/send_operation.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/trace.h"
 #include "wire/headers.h"
 
 namespace verbs_api {
@@ -308,6 +309,8 @@ int Post(ExtendedQp* qp) {
   return 0;
 }
 
+}  // namespace
+
 int WrComplete(ibv_qp_ex* ibv) {
   ExtendedQp* qp = Self(ibv);
   if (!qp->builder.active) return EINVAL;
@@ -315,6 +318,8 @@ int WrComplete(ibv_qp_ex* ibv) {
   Leave(qp->builder);
   return error;
 }
+
+namespace {
 
 void WrAbort(ibv_qp_ex* qp) {
   if (Self(qp)->builder.active) Leave(Self(qp)->builder);
@@ -343,7 +348,8 @@ ExtendedQp::ExtendedQp(uint64_t send_ops)
   part.wr_set_sge = WrSetSge;
   part.wr_set_sge_list = WrSetSgeList;
   part.wr_start = WrStart;
-  part.wr_complete = WrComplete;
+  part.wr_complete =
+      rxe_user::CurrentTracer() != nullptr ? TracedWrComplete : WrComplete;
   part.wr_abort = WrAbort;
   part.wr_atomic_write = WrAtomicWrite;
   part.wr_flush = WrFlush;

@@ -73,6 +73,9 @@ inline void EndInlineData(WorkBuilder& builder, size_t total) {
   builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
 }
 
+// ibv_wr_complete(3).
+int WrComplete(ibv_qp_ex* qp);
+
 }  // namespace verbs_api
 
 #endif  // VERBS_API_LIBIBVERBS_WORK_BUILDER_H_

@@ -1,0 +1,136 @@
+#include "rxe_user/observe/process_files.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "rxe_user/base/environment.h"
+#include "rxe_user/base/fork_guard.h"
+
+namespace rxe_user {
+namespace {
+
+// How long the end of a program waits for its files.
+constexpr std::chrono::seconds kExitPatience{5};
+
+std::atomic<Capture*> capture_at_exit = nullptr;
+std::atomic<Tracer*> current_tracer = nullptr;
+
+class Both final : public transport::PacketObserver {
+ public:
+  Both(PacketObserver& first, PacketObserver& second)
+      : first_(first), second_(second) {}
+  void OnPacket(const transport::ObservedPacket& packet) override {
+    first_.OnPacket(packet);
+    second_.OnPacket(packet);
+  }
+
+ private:
+  PacketObserver& first_;
+  PacketObserver& second_;
+};
+
+const char* NameIn(const char* variable) {
+  const char* const name = Environment(variable);
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+
+class Holder final : private ForkGuard {
+ public:
+  // Never destroyed: other threads may use engines during exit.
+  static Holder& Get() {
+    static Holder* const holder = new Holder;
+    return *holder;
+  }
+
+  Capture* FindCapture() {
+    const std::lock_guard lock(mutex_);
+    Start();
+    return capture_;
+  }
+  Tracer* FindTracer() {
+    const std::lock_guard lock(mutex_);
+    Start();
+    return tracer_;
+  }
+  transport::PacketObserver* FindObserver() {
+    const std::lock_guard lock(mutex_);
+    Start();
+    if (capture_ == nullptr) return tracer_;
+    if (tracer_ == nullptr) return capture_;
+    if (both_ == nullptr) both_ = new Both(*capture_, *tracer_);
+    return both_;
+  }
+
+ private:
+  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+
+  void Start() {
+    if (started_) return;
+    started_ = true;
+    if (const char* const name = NameIn("RXE_USER_CAPTURE")) {
+      capture_ = Capture::Begin(name).release();
+      capture_at_exit = capture_;
+    }
+    if (const char* const name = NameIn("RXE_USER_TRACE")) {
+      const char* const payload = NameIn("RXE_USER_TRACE_PAYLOAD");
+      Tracer::Options options;
+      options.payload = payload != nullptr && std::strcmp(payload, "0") != 0;
+      tracer_ = Tracer::Begin(name, options).release();
+      current_tracer.store(tracer_, std::memory_order_release);
+    }
+  }
+
+  void BeforeFork() override {
+    mutex_.lock();
+    if (capture_ != nullptr) capture_->file().LockForFork();
+    if (tracer_ != nullptr) tracer_->LockForFork();
+  }
+  void AfterForkInParent() override {
+    if (tracer_ != nullptr) tracer_->UnlockInParent();
+    if (capture_ != nullptr) capture_->file().UnlockInParent();
+    mutex_.unlock();
+  }
+  // The parent's lanes still refer to them, so they are not freed.
+  void AfterForkInChild() override {
+    if (tracer_ != nullptr) tracer_->AbandonInChild();
+    if (capture_ != nullptr) capture_->file().AbandonInChild();
+    tracer_ = nullptr;
+    capture_ = nullptr;
+    both_ = nullptr;
+    started_ = false;
+    capture_at_exit = nullptr;
+    current_tracer = nullptr;
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  bool started_ = false;
+  Capture* capture_ = nullptr;
+  Tracer* tracer_ = nullptr;
+  Both* both_ = nullptr;
+};
+
+// After the handlers of atexit(), since those of the engines still transmit.
+__attribute__((destructor)) void FlushFiles() {
+  if (Capture* const capture = capture_at_exit) {
+    capture->file().Flush(kExitPatience);
+  }
+  if (Tracer* const tracer = current_tracer) tracer->Flush(kExitPatience);
+}
+
+}  // namespace
+
+Capture* ProcessCapture() { return Holder::Get().FindCapture(); }
+Tracer* ProcessTracer() { return Holder::Get().FindTracer(); }
+transport::PacketObserver* ProcessObserver() {
+  return Holder::Get().FindObserver();
+}
+
+Tracer* CurrentTracer() {
+  return current_tracer.load(std::memory_order_acquire);
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,27 @@
+// The files of this process: its capture and its recording, from its first
+// device to its end.
+#ifndef RXE_USER_OBSERVE_PROCESS_FILES_H_
+#define RXE_USER_OBSERVE_PROCESS_FILES_H_
+
+#include "rxe_user/observe/capture.h"
+#include "rxe_user/observe/tracer.h"
+#include "transport/endpoint/packet_observer.h"
+
+namespace rxe_user {
+
+// The capture of RXE_USER_CAPTURE and the recording of RXE_USER_TRACE (their
+// values are the names of OpenOutputFile), started by the first call. Null
+// without the variable, in a secure program, and if it could not be started.
+// Stays the same; a child of fork has its own. Complete after exit(). Thread:
+// any.
+Capture* ProcessCapture();
+Tracer* ProcessTracer();
+// Shows packets to both. Null if there is neither.
+transport::PacketObserver* ProcessObserver();
+
+// The recording, if ProcessTracer has been called; else null. Takes no lock.
+Tracer* CurrentTracer();
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBSERVE_PROCESS_FILES_H_

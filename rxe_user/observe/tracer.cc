@@ -1,0 +1,430 @@
+#include "rxe_user/observe/tracer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rxe_user/observe/observed_frame.h"
+#include "transport/base/reason.h"
+#include "wire/frame.h"
+#include "wire/pcapng.h"
+
+namespace rxe_user {
+namespace {
+
+using trace::BegunEvent;
+using trace::CompletedEvent;
+using trace::EventHeader;
+using trace::IncidentEvent;
+using trace::MissedEvent;
+using trace::PacketEvent;
+using trace::PacketWhat;
+using trace::PostedEvent;
+using trace::QpStateEvent;
+using trace::RecordingEvent;
+using trace::RetransmissionEvent;
+using trace::TimerEvent;
+using transport::Disposition;
+using transport::RareEventKind;
+
+constexpr BufferedFile::Words kWords = {.records = "events",
+                                        .verb = "record",
+                                        .participle = "recorded",
+                                        .result = "a recording",
+                                        .thread_name = "rxe-user-trace"};
+
+// Of a Custom Block, beside its contents: type, length twice, enterprise.
+constexpr size_t kBlockBytes = 16;
+constexpr size_t kMissedBytes = kBlockBytes + sizeof(MissedEvent);
+// Of a packet's block: fixed fields, options, padding and a comment.
+constexpr size_t kPacketBytes = 160 + sizeof(PacketEvent);
+
+int64_t ClockNow(clockid_t clock) {
+  timespec t;
+  ::clock_gettime(clock, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+// From the text of /proc/sys/kernel/random/boot_id; zeros where there is none.
+void ReadBootId(uint8_t (&id)[16]) {
+  const UniqueFd fd(
+      ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  char text[64];
+  const ssize_t n = fd.valid() ? ::read(fd.get(), text, sizeof(text)) : 0;
+  size_t digits = 0;
+  for (ssize_t i = 0; i < n && digits < 32; ++i) {
+    const char c = text[i];
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) continue;
+    id[digits / 2] = static_cast<uint8_t>(id[digits / 2] << 4 | digit);
+    ++digits;
+  }
+}
+
+// The calling thread's number. `tracer` is another one in a child of fork.
+uint32_t ThreadId(const void* tracer) {
+  thread_local const void* known = nullptr;
+  thread_local uint32_t id = 0;
+  if (known != tracer) {
+    known = tracer;
+    id = static_cast<uint32_t>(::gettid());
+  }
+  return id;
+}
+
+// Why the device dropped a packet; empty: it did not.
+std::string_view WhyDropped(Disposition disposition) {
+  switch (disposition) {
+    case Disposition::kTooShort:
+      return "dropped: too short";
+    case Disposition::kUnknownOpcode:
+      return "dropped: unknown opcode";
+    case Disposition::kBadLength:
+      return "dropped: wrong length";
+    case Disposition::kBadHeader:
+      return "dropped: wrong header";
+    case Disposition::kBadSyndrome:
+      return "dropped: wrong syndrome";
+    case Disposition::kBadIcrc:
+      return "dropped: wrong ICRC";
+    case Disposition::kUnknownQp:
+      return "dropped: unknown queue pair";
+    case Disposition::kDelivered:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t Tracer::Now() { return ClockNow(CLOCK_REALTIME); }
+
+std::unique_ptr<Tracer> Tracer::Begin(const std::string& name,
+                                      const Options& options) {
+  RecordingEvent about;
+  about.header.id = 1;
+  about.header.time = Now();
+  about.monotonic = ClockNow(CLOCK_MONOTONIC);
+  about.pid = static_cast<uint32_t>(::getpid());
+  ReadBootId(about.boot_id);
+  char host[256] = {};
+  ::gethostname(host, sizeof(host) - 1);
+  trace::SetText(host, about.host);
+  trace::SetText(program_invocation_short_name, about.program);
+  std::vector<uint8_t> beginning;
+  trace::AppendBeginning(about, &beginning);
+  wire::pcapng::AppendInterface(wire::LinkType::kLinuxSll, "rxe_user",
+                                &beginning);
+  auto file = BufferedFile::Begin(name, options.limits, kWords, beginning);
+  if (file == nullptr) return nullptr;
+  return std::unique_ptr<Tracer>(new Tracer(std::move(file), options.payload));
+}
+
+Tracer::Tracer(std::unique_ptr<BufferedFile> file, bool payload)
+    : file_(std::move(file)), payload_(payload) {
+  queues_.NextId();  // of the RecordingEvent
+}
+
+Tracer::~Tracer() { Flush(std::chrono::milliseconds(0)); }
+
+EventHeader Tracer::Header(uint64_t id, uint64_t cause, uint32_t qpn,
+                           int64_t time) {
+  EventHeader header;
+  header.id = id;
+  header.cause = cause;
+  header.time = time;
+  header.qpn = qpn;
+  header.thread = ThreadId(this);
+  return header;
+}
+
+template <typename Event>
+void Tracer::Write(const Event& event) {
+  const size_t bytes = kMissedBytes + kBlockBytes + sizeof(Event);
+  if (!file_->Append(bytes, [&](std::vector<uint8_t>* out) {
+        WriteMissed(out);
+        trace::AppendEvent(event, out);
+      })) {
+    ++missed_events_;
+  }
+}
+
+void Tracer::WriteMissed(std::vector<uint8_t>* out) {
+  if (missed_events_ == 0 && missed_packets_ == 0) return;
+  MissedEvent missed;
+  missed.header = Header(queues_.NextId(), 0, 0, Now());
+  missed.events = missed_events_.exchange(0);
+  missed.packets = missed_packets_.exchange(0);
+  trace::AppendEvent(missed, out);
+}
+
+void Tracer::Flush(std::chrono::milliseconds patience) {
+  if (missed_events_ != 0 || missed_packets_ != 0) {
+    file_->Append(kMissedBytes,
+                  [&](std::vector<uint8_t>* out) { WriteMissed(out); });
+  }
+  if (patience.count() > 0) file_->Flush(patience);
+}
+
+// --- The device.
+
+void Tracer::OnPacket(const transport::ObservedPacket& packet) {
+  if (file_->failed()) return;
+  PacketEvent event;
+  std::optional<BegunEvent> begun;
+  const int64_t now = Now();
+  {
+    const std::lock_guard lock(mutex_);
+    begun = queues_.OnPacket(packet, &event);
+  }
+  if (begun) {
+    begun->header =
+        Header(begun->header.id, begun->header.cause, begun->header.qpn, now);
+    Write(*begun);
+  }
+  event.header =
+      Header(event.header.id, event.header.cause, event.header.qpn, now);
+  event.disposition = static_cast<uint8_t>(packet.disposition);
+  const std::string_view why = WhyDropped(packet.disposition);
+  event.what = static_cast<uint8_t>(
+      packet.direction == transport::Direction::kTransmitted ? PacketWhat::kSent
+      : why.empty() ? PacketWhat::kReceived
+                    : PacketWhat::kDropped);
+  if (packet.bytes.size() >= sizeof(event.icrc)) {
+    std::memcpy(&event.icrc,
+                packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),
+                sizeof(event.icrc));
+  }
+  std::array<uint8_t, kMaxFrameHeaders> headers;
+  const bool is_whole =
+      payload_ || packet.bytes.size() + kMaxFrameHeaders <= trace::kFrameBytes;
+  const size_t size = EmitFrameHeaders(packet, is_whole, headers.data());
+  const size_t most =
+      payload_ ? packet.bytes.size()
+               : std::min(packet.bytes.size(), trace::kFrameBytes - size);
+  if (!file_->Append(kMissedBytes + kPacketBytes + size + most,
+                     [&](std::vector<uint8_t>* out) {
+                       WriteMissed(out);
+                       trace::AppendPacketEvent(
+                           event,
+                           {.headers = {headers.data(), size},
+                            .rest = packet.bytes.first(most),
+                            .original_size = size + packet.bytes.size(),
+                            .comment = why},
+                           out);
+                     })) {
+    ++missed_packets_;
+  }
+}
+
+void Tracer::OnRareEvent(const transport::RareEvent& event,
+                         transport::QpType type,
+                         const transport::QpAttributes* attributes) {
+  if (file_->failed()) return;
+  trace::TraceQueues::Id ids;
+  uint32_t highest_psn;
+  trace::RetransmissionReason why;
+  {
+    const std::lock_guard lock(mutex_);
+    highest_psn = queues_.highest_psn(event.qpn);
+    why = queues_.why(event.qpn);
+    ids = queues_.OnDecision(event);
+    if (event.kind == RareEventKind::kState && attributes != nullptr) {
+      queues_.SetMtu(event.qpn, type, attributes->path_mtu);
+    }
+  }
+  const EventHeader header = Header(ids.id, ids.cause, event.qpn, Now());
+  switch (event.kind) {
+    case RareEventKind::kState: {
+      QpStateEvent state;
+      state.header = header;
+      state.type = static_cast<uint8_t>(type);
+      state.from = static_cast<uint8_t>(event.value >> 8);
+      state.to = static_cast<uint8_t>(event.value);
+      if (state.to >= static_cast<uint8_t>(transport::QpState::kSqe) &&
+          event.reason != transport::Reason::kModifiedToError) {
+        state.reason = static_cast<uint32_t>(event.reason);
+      }
+      if (attributes != nullptr) {
+        const transport::QpAttributes& a = *attributes;
+        state.timeout = a.timeout;
+        state.retry_count = a.retry_cnt;
+        state.rnr_retry = a.rnr_retry;
+        state.min_rnr_timer = a.min_rnr_timer;
+        state.hop_limit = a.av.hop_limit;
+        state.path_mtu = a.path_mtu;
+        state.dest_qpn = a.dest_qpn;
+        state.send_psn = a.sq_psn;
+        state.receive_psn = a.rq_psn;
+        state.access = a.access_flags;
+        state.max_read_atomic = a.max_rd_atomic;
+        state.max_dest_read_atomic = a.max_dest_rd_atomic;
+        state.source_port = a.av.source_port;
+        std::copy(a.av.source.bytes.begin(), a.av.source.bytes.end(),
+                  state.source);
+        std::copy(a.av.destination.bytes.begin(), a.av.destination.bytes.end(),
+                  state.destination);
+      }
+      return Write(state);
+    }
+    case RareEventKind::kAckTimeout:
+    case RareEventKind::kProbe: {
+      TimerEvent timer;
+      timer.header = header;
+      timer.psn = event.psn;
+      timer.kind = static_cast<uint8_t>(event.kind == RareEventKind::kProbe
+                                            ? trace::TimerKind::kProbe
+                                            : trace::TimerKind::kAck);
+      timer.action = static_cast<uint8_t>(trace::TimerAction::kFired);
+      return Write(timer);
+    }
+    case RareEventKind::kRetransmission: {
+      RetransmissionEvent retransmission;
+      retransmission.header = header;
+      retransmission.first_psn = event.psn;
+      retransmission.last_psn = highest_psn;
+      retransmission.why = static_cast<uint8_t>(why);
+      return Write(retransmission);
+    }
+    default: {
+      IncidentEvent incident;
+      incident.header = header;
+      incident.psn = event.psn;
+      incident.reason = static_cast<uint16_t>(event.reason);
+      incident.value = event.value;
+      incident.kind = static_cast<uint8_t>(event.kind);
+      return Write(incident);
+    }
+  }
+}
+
+void Tracer::OnAsyncEvent(uint32_t qpn, int event) {
+  trace::AsyncEventEvent async;
+  async.header = Header(queues_.NextId(), 0, qpn, Now());
+  async.event = static_cast<uint32_t>(event);
+  async.object = qpn;
+  Write(async);
+}
+
+void Tracer::OnCompletion(const transport::Completion& completion,
+                          const trace::QueueName& queue, uint64_t cq) {
+  if (file_->failed()) return;
+  std::vector<CompletedEvent> events;
+  {
+    const std::lock_guard lock(mutex_);
+    events = queues_.OnCompletion(completion, queue, cq);
+  }
+  const int64_t now = Now();
+  for (CompletedEvent& event : events) {
+    event.header =
+        Header(event.header.id, event.header.cause, event.header.qpn, now);
+    Write(event);
+  }
+}
+
+// --- The program.
+
+Tracer::Posting::Posting(Tracer& tracer, const trace::QueueName& queue,
+                         uint32_t qpn, std::vector<trace::Post> posts)
+    : tracer_(tracer),
+      queue_(queue),
+      qpn_(qpn),
+      posts_(std::move(posts)),
+      order_(tracer.orders_[queue.number % kOrders]),
+      time_(Now()) {
+  const std::lock_guard lock(tracer_.mutex_);
+  tracer_.queues_.Add(queue_, posts_);
+}
+
+void Tracer::Posting::End(size_t accepted, int error) {
+  accepted = std::min(accepted, posts_.size());
+  if (accepted < posts_.size()) {
+    const std::lock_guard lock(tracer_.mutex_);
+    tracer_.queues_.Remove(queue_, std::span(posts_).subspan(accepted));
+  }
+  order_.unlock();
+  for (size_t i = 0; i < posts_.size(); ++i) {
+    const trace::Post& post = posts_[i];
+    PostedEvent event;
+    event.header = tracer_.Header(post.id, 0, qpn_, time_);
+    event.wr_id = post.wr_id;
+    event.remote_address = post.remote_address;
+    event.bytes = post.bytes;
+    event.rkey = post.rkey;
+    event.flags = post.flags;
+    event.queue_number = queue_.number;
+    event.sges = post.sges;
+    event.queue = static_cast<uint8_t>(queue_.kind);
+    event.opcode = static_cast<uint8_t>(post.opcode);
+    event.error = i == accepted ? static_cast<uint32_t>(error) : 0;
+    tracer_.Write(event);
+    if (i == accepted) break;  // what is behind it was not looked at
+  }
+}
+
+void Tracer::OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id) {
+  trace::PolledEvent event;
+  {
+    const std::lock_guard lock(mutex_);
+    event.header =
+        Header(queues_.NextId(), queues_.OnPolled(cq, qpn, wr_id), qpn, Now());
+    event.empty_polls = queues_.TakeEmptyPolls(cq);
+  }
+  event.wr_id = wr_id;
+  event.cq = static_cast<uint32_t>(cq);
+  Write(event);
+}
+
+void Tracer::OnEmptyPoll(uint64_t cq) {
+  const std::lock_guard lock(mutex_);
+  queues_.OnEmptyPoll(cq);
+}
+
+void Tracer::OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled) {
+  trace::NotificationEvent event;
+  event.header = Header(queues_.NextId(), 0, 0, Now());
+  event.cq = static_cast<uint32_t>(cq);
+  event.unpolled = unpolled;
+  event.action = static_cast<uint8_t>(
+      solicited_only ? trace::NotificationAction::kArmedSolicited
+                     : trace::NotificationAction::kArmed);
+  Write(event);
+}
+
+void Tracer::OnCall(std::string_view function, std::string_view arguments,
+                    int64_t begin, int64_t result, int error) {
+  trace::CallEvent event;
+  event.header = Header(queues_.NextId(), 0, 0, begin);
+  trace::SetText(function, event.function);
+  trace::SetText(arguments, event.arguments);
+  event.duration = static_cast<uint64_t>(std::max<int64_t>(0, Now() - begin));
+  event.result = result;
+  event.error = static_cast<uint32_t>(error);
+  Write(event);
+}
+
+// --- fork.
+
+void Tracer::LockForFork() {
+  mutex_.lock();
+  file_->LockForFork();
+}
+
+void Tracer::UnlockInParent() {
+  file_->UnlockInParent();
+  mutex_.unlock();
+}
+
+void Tracer::AbandonInChild() {
+  file_->AbandonInChild();
+  mutex_.unlock();
+}
+
+}  // namespace rxe_user

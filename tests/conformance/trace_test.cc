@@ -1,0 +1,381 @@
+// RXE_USER_TRACE: what a program did and what became of it, as shown by
+// rxe-user trace, beside the capture of the same run.
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr uint32_t kBytes = 5000;
+constexpr int kMtu = 1024;
+
+class TraceTest : public PairTest {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/rxe_user_trace_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    setenv("RXE_USER_CAPTURE", (folder_ + "/a.pcap").c_str(), 1);
+    setenv("RXE_USER_TRACE", recording().c_str(), 1);
+    PairTest::SetUp();
+  }
+  void TearDown() override {
+    PairTest::TearDown();
+    unsetenv("RXE_USER_CAPTURE");
+    unsetenv("RXE_USER_TRACE");
+    std::filesystem::remove_all(folder_);
+  }
+  std::string recording() const { return folder_ + "/a.pcapng"; }
+
+  // What a command of rxe-user prints.
+  static std::string Run(const std::string& arguments) {
+    const std::string command =
+        std::string(getenv("RXE_USER_TEST_CLI")) + " " + arguments + " 2>&1";
+    std::FILE* const out = popen(command.c_str(), "r");
+    std::string text;
+    char part[4096];
+    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
+      text.append(part, n);
+    }
+    pclose(out);
+    return text;
+  }
+  static std::vector<Json> Lines(const std::string& arguments) {
+    const std::string text = Run(arguments);
+    std::vector<Json> lines;
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos;
+         at = end + 1) {
+      Json line = Json::parse(text.substr(at, end - at), nullptr, false);
+      // A file that is being written may end in the middle of a record.
+      if (!line.is_discarded()) lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+  static std::vector<Json> Of(const std::vector<Json>& lines,
+                              const std::string& type,
+                              const std::string& name = "") {
+    std::vector<Json> found;
+    for (const Json& line : lines) {
+      if (line["type"] == type && (name.empty() || line["name"] == name)) {
+        found.push_back(line);
+      }
+    }
+    return found;
+  }
+  // The lines of the recording, as soon as `is_whole` says so.
+  template <typename IsWhole>
+  std::vector<Json> Await(IsWhole&& is_whole) {
+    std::vector<Json> lines;
+    const int64_t until = NowMs() + kTimeoutMs;
+    do {
+      lines = Lines("trace --json " + recording());
+    } while (!is_whole(lines) && NowMs() < until);
+    return lines;
+  }
+
+  std::string folder_;
+};
+
+// Both ends are in this process: each packet is sent and received.
+TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
+  constexpr int kRounds = 10;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto id = static_cast<uint64_t>(i);
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1000 + id, 0, kBytes, 0, b_.address(),
+                   b_.mr->rkey),
+              0);
+    ASSERT_EQ(Receive(b_, 100 + id, 0, kBytes), 0);
+    ASSERT_EQ(Send(a_, IBV_WR_SEND, 200 + id, 0, kBytes), 0);
+    ExpectSuccess(b_.cq, 100 + id);
+    ExpectSuccess(a_.cq, 200 + id);
+  }
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 300, 0, kBytes, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            0);
+  ExpectSuccess(a_.cq, 300);
+
+  // Packets. The two files are not written at the same moments.
+  using Key = std::tuple<std::string, uint32_t, uint32_t>;
+  std::map<Key, int> captured;
+  std::map<Key, int> recorded;
+  const auto key = [](const Json& packet) {
+    return Key(packet["opcode"], packet["qp"], packet["psn"]);
+  };
+  const std::vector<Json> lines = Await([&](const std::vector<Json>& all) {
+    captured.clear();
+    recorded.clear();
+    for (const Json& packet :
+         Of(Lines("decode --json " + folder_ + "/a.pcap"), "packet")) {
+      ++captured[key(packet)];
+    }
+    for (const Json& packet : Of(all, "packet")) {
+      recorded[key(packet)] +=
+          packet.contains("sent") + packet.contains("received");
+    }
+    return captured == recorded &&
+           Of(all, "event", "polled").size() == 2 * kRounds + 1;
+  });
+  EXPECT_GT(captured.size(), static_cast<size_t>(kRounds) * 10);
+  EXPECT_EQ(captured, recorded);
+  for (const Json& packet : Of(lines, "packet")) {
+    EXPECT_EQ(packet["fate"], "arrived") << packet;
+  }
+
+  // Work requests.
+  int requests = 0;
+  for (const Json& message : Of(lines, "message")) {
+    ++requests;
+    const int count = (static_cast<int>(kBytes) + kMtu - 1) / kMtu;
+    EXPECT_EQ(message["last_psn"].get<int>() - message["first_psn"].get<int>(),
+              count - 1)
+        << message;
+    EXPECT_EQ(message["bytes"], kBytes) << message;
+    EXPECT_TRUE(message.contains("done")) << message;
+    // Unsignaled ones have no completion.
+    EXPECT_EQ(message.contains("polled"), message["name"] != "RDMA_WRITE")
+        << message;
+  }
+  EXPECT_EQ(requests, 2 * kRounds + 1);
+
+  // Each completion has its work request, and its cause is a packet.
+  std::map<uint64_t, Json> by_id;
+  for (const Json& event : Of(lines, "event")) by_id[event["id"]] = event;
+  const std::vector<Json> completed = Of(lines, "event", "completed");
+  EXPECT_EQ(completed.size(), 3u * kRounds + 1);
+  for (const Json& event : completed) {
+    EXPECT_EQ(event["status"], "SUCCESS") << event;
+    ASSERT_TRUE(by_id.contains(event["posted"])) << event;
+    EXPECT_EQ(by_id[event["posted"]]["wr_id"], event["wr_id"]) << event;
+    EXPECT_TRUE(event.contains("cause")) << event;
+  }
+  for (const Json& event : Of(lines, "event", "polled")) {
+    ASSERT_TRUE(event.contains("cause")) << event;
+    EXPECT_EQ(by_id[event["cause"]]["wr_id"], event["wr_id"]) << event;
+  }
+  // Each queue pair went from RESET to RTS.
+  std::map<uint32_t, std::string> states;
+  for (const Json& event : Of(lines, "event", "qp_state")) {
+    states[event["qpn"]] += event["to"].get<std::string>() + " ";
+  }
+  EXPECT_EQ(states[a_.qp->qp_num], "INIT RTR RTS ");
+  EXPECT_EQ(states[b_.qp->qp_num], "INIT RTR RTS ");
+  EXPECT_TRUE(Of(lines, "event", "missed").empty());
+  EXPECT_EQ(Run("explain " + recording()), "");
+}
+
+TEST_F(TraceTest, OnlyTheUserReadsTheFile) {
+  struct stat s {};
+  ASSERT_EQ(stat(recording().c_str(), &s), 0);
+  EXPECT_EQ(s.st_mode & 0777, 0600u);
+}
+
+// No receive is posted: RNR NAKs, retransmissions, failure, flushes.
+TEST_F(TraceTest, AFailureHasItsCauses) {
+  DestroyQp(&a_);
+  DestroyQp(&b_);
+  MakeSide(&a_);
+  MakeSide(&b_);
+  ConnectOptions options;
+  options.rnr_retry = 1;
+  options.min_rnr_timer = 1;
+  Connect(&a_, &b_, options);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 100), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 100), 0);
+  ExpectStatus(a_.cq, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+  ExpectStatus(a_.cq, 2, IBV_WC_WR_FLUSH_ERR);
+  const std::vector<Json> lines = Await([&](const std::vector<Json>& all) {
+    return Of(all, "event", "polled").size() == 2;
+  });
+  std::map<uint64_t, Json> by_id;
+  for (const Json& event : Of(lines, "event")) by_id[event["id"]] = event;
+  const std::vector<Json> completed = Of(lines, "event", "completed");
+  ASSERT_EQ(completed.size(), 2u);
+  // Backwards from what the program saw.
+  const Json flushed = completed[1];
+  EXPECT_EQ(flushed["status"], "WR_FLUSH_ERR");
+  const Json state = by_id[flushed["cause"]];
+  EXPECT_EQ(state["name"], "qp_state") << flushed;
+  EXPECT_EQ(state["to"], "ERR");
+  const Json exceeded = by_id[state["cause"]];
+  EXPECT_EQ(exceeded["kind"], "rnr_retries_exceeded") << state;
+  EXPECT_EQ(completed[0]["status"], "RNR_RETRY_EXC_ERR");
+  EXPECT_EQ(completed[0]["cause"], exceeded["id"]);
+  const Json nak = by_id[exceeded["cause"]];
+  EXPECT_EQ(nak["kind"], "rnr_nak_received") << exceeded;
+  EXPECT_TRUE(nak.contains("cause")) << "the packet";
+
+  const std::string text = Run("explain " + recording());
+  for (const char* part :
+       {"status 13", "first cause", "has no receive posted", "whose side",
+        "rnr_nak_received", "RTS -> ERR", "what to do"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+}
+
+// The same symptom, status 12, has three explanations, each from the
+// recordings of both ends.
+class TraceStatus12Test : public TraceTest {
+ protected:
+  void SetUp() override {
+    make_pair_ = false;
+    TraceTest::SetUp();
+    MakeSide(&a_);
+    MakeSide(&b_);
+  }
+  // The explanation of a WRITE that the peer does not answer.
+  std::string ExplainWrite() {
+    EXPECT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 100, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+    ExpectStatus(a_.cq, 1, IBV_WC_RETRY_EXC_ERR);
+    Await([&](const std::vector<Json>& all) {
+      return !Of(all, "event", "polled").empty();
+    });
+    return Run("explain " + recording());
+  }
+  static ConnectOptions Impatient() {
+    ConnectOptions options;
+    options.timeout = 8;
+    options.retry_cnt = 1;
+    return options;
+  }
+};
+
+TEST_F(TraceStatus12Test, ThePeerWasDestroyed) {
+  Connect(&a_, &b_, Impatient());
+  DestroyQp(&b_);
+  const std::string text = ExplainWrite();
+  EXPECT_NE(text.find("was destroyed by process"), std::string::npos) << text;
+  EXPECT_NE(text.find("status 12"), std::string::npos) << text;
+}
+
+TEST_F(TraceStatus12Test, TheNumberIsWrong) {
+  ASSERT_EQ(ToRts(a_.qp, b_.qp->qp_num + 5, Impatient()), 0);
+  ASSERT_EQ(ToRts(b_.qp, a_.qp->qp_num, Impatient()), 0);
+  const std::string text = ExplainWrite();
+  EXPECT_NE(text.find("the number is wrong"), std::string::npos) << text;
+}
+
+TEST_F(TraceStatus12Test, ThePeerIsNotReady) {
+  ASSERT_EQ(ToRts(a_.qp, b_.qp->qp_num, Impatient()), 0);
+  ToInit(b_.qp, Impatient());
+  const std::string text = ExplainWrite();
+  EXPECT_NE(text.find("is in INIT, and takes no packets"), std::string::npos)
+      << text;
+}
+
+// "Flush error, and no error before it": the peer's WRITE had a wrong key.
+TEST_F(TraceTest, AFlushHasTheCauseThatOnlyTheResponderKnows) {
+  ASSERT_EQ(Receive(b_, 7, 0, 100), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 1, 0, 100, IBV_SEND_SIGNALED,
+                 b_.address(b_.memory.size() - 50), b_.mr->rkey),
+            0);
+  ExpectStatus(a_.cq, 1, IBV_WC_REM_ACCESS_ERR);
+  ExpectStatus(b_.cq, 7, IBV_WC_WR_FLUSH_ERR);
+  Await([&](const std::vector<Json>& all) {
+    return Of(all, "event", "polled").size() == 2;
+  });
+  const std::string text = Run("explain " + recording());
+  for (const char* part : {"status 10", "status 5", "range"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+}
+
+// A latency of 655 ms: the peer's min_rnr_timer is 0.
+TEST_F(TraceTest, AWaitForReceivesIsNamed) {
+  DestroyQp(&a_);
+  DestroyQp(&b_);
+  MakeSide(&a_);
+  MakeSide(&b_);
+  ConnectOptions options;
+  options.min_rnr_timer = 0;
+  Connect(&a_, &b_, options);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 100), 0);
+  Await([&](const std::vector<Json>& all) {
+    return !Of(all, "event", "incident").empty();
+  });
+  ASSERT_EQ(Receive(b_, 2, 0, 100), 0);
+  ExpectSuccess(b_.cq, 2);
+  ExpectSuccess(a_.cq, 1);
+  Await([&](const std::vector<Json>& all) {
+    return Of(all, "event", "polled").size() == 2;
+  });
+  const std::string text = Run("explain " + recording());
+  EXPECT_NE(text.find("655.36 ms"), std::string::npos) << text;
+}
+
+// A refused call names the attribute.
+TEST_F(TraceTest, ARefusedCall) {
+  ibv_qp_attr attr = RtrAttributes(1);
+  EXPECT_NE(ibv_modify_qp(a_.qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER),
+            0);
+  const std::vector<Json> lines = Await([&](const std::vector<Json>& all) {
+    const std::vector<Json> calls = Of(all, "event", "call");
+    return !calls.empty() && calls.back()["error"] != 0;
+  });
+  const Json call = Of(lines, "event", "call").back();
+  EXPECT_EQ(call["function"], "ibv_modify_qp") << call;
+  EXPECT_EQ(call["error"], EINVAL) << call;
+  const std::string arguments = call["arguments"];
+  EXPECT_NE(arguments.find("refused: "), std::string::npos) << call;
+  const std::string text = Run("explain " + recording());
+  EXPECT_NE(text.find("ibv_modify_qp failed with EINVAL"), std::string::npos)
+      << text;
+}
+
+// What a killed process did is in its file.
+TEST_F(TraceTest, AKilledProcess) {
+  const std::string file = folder_ + "/child.pcapng";
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("RXE_USER_TRACE", file.c_str(), 1);
+    int devices = 0;
+    ibv_device** const list = ibv_get_device_list(&devices);
+    ibv_context* const context = ibv_open_device(list[0]);
+    ibv_pd* const pd = ibv_alloc_pd(context);
+    ibv_cq* const cq = ibv_create_cq(context, 1, nullptr, nullptr, 0);
+    ibv_qp_init_attr init = {};
+    init.send_cq = init.recv_cq = cq;
+    init.cap = {1, 1, 1, 1, 0};
+    init.qp_type = IBV_QPT_UD;
+    ibv_qp* const qp = ibv_create_qp(pd, &init);
+    if (qp == nullptr) _exit(1);
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = 1;
+    ibv_modify_qp(qp, &attr,
+                  IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_QKEY);
+    for (;;) pause();
+  }
+  const auto states = [&] {
+    if (!std::filesystem::exists(file)) return size_t{0};
+    return Of(Lines("trace --json " + file), "event", "qp_state").size();
+  };
+  const int64_t until = NowMs() + kTimeoutMs;
+  while (states() == 0 && NowMs() < until) {
+  }
+  kill(child, SIGKILL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(states(), 1u);
+}
+
+}  // namespace
+}  // namespace conformance

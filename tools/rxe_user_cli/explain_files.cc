@@ -1,0 +1,361 @@
+#include "tools/rxe_user_cli/explain_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "rxe_user/observe/explain.h"
+#include "rxe_user/observe/recorder.h"
+#include "rxe_user/observe/refusals.h"
+#include "rxe_user/observe/report_text.h"
+#include "tools/trace/conversation.h"
+#include "tools/trace/escape.h"
+#include "tools/trace/recording.h"
+#include "transport/base/rare_event.h"
+#include "transport/qp/qp_type.h"
+#include "wire/aeth.h"
+#include "wire/psn.h"
+
+namespace rxe_user_cli {
+namespace {
+
+namespace events = rxe_user::trace;
+
+using rxe_user::Recorder;
+using rxe_user::Witness;
+using transport::QpReport;
+using transport::QpState;
+using transport::RareEvent;
+using transport::RareEventKind;
+
+// A work request that was posted and not completed.
+struct Posted {
+  uint64_t wr_id = 0;
+  uint8_t opcode = 0;
+  bool begun = false;
+  uint32_t first_psn = 0;
+  int64_t begin = 0;  // of its first packet
+};
+
+// What a file tells of a queue pair.
+struct QueuePair {
+  QpReport report;
+  Recorder recorder;
+  std::map<uint64_t, Posted> sends;    // by the id of the event
+  std::map<uint64_t, bool> receives;   // the same
+  int64_t failed_at = trace::kNoTime;  // with a reason
+  int64_t rnr_until = 0;
+  bool destroyed = false;
+  bool has_incident = false;  // beside states
+
+  bool is_worth_a_word() const {
+    return failed_at != trace::kNoTime || has_incident ||
+           (!destroyed && !sends.empty());
+  }
+};
+
+using QueuePairs = std::map<uint32_t, QueuePair>;
+
+template <size_t kSize>
+std::string TextOf(const char (&member)[kSize]) {
+  return trace::Printable(std::string(member, strnlen(member, kSize)));
+}
+
+class File {
+ public:
+  // What happened in `file` until `end`.
+  File(const trace::Timeline& timeline, size_t file, int64_t end)
+      : timeline_(timeline), file_(file), now_(0) {
+    for (const trace::TimedEvent& timed : timeline.events) {
+      if (timed.file != file || timed.time > end) continue;
+      now_ = timed.time;
+      Add(*timed.event, timed.time);
+    }
+    for (const trace::Arrow& arrow : timeline.arrows) {
+      if (arrow.sent_file == file && arrow.t0 <= end) Add(arrow);
+    }
+    if (end != INT64_MAX) now_ = end;
+  }
+
+  const QueuePairs& queue_pairs() const { return queue_pairs_; }
+
+  // As its process would have reported it. `address`: without queue pairs of
+  // another address; null: all. `with_destroyed`: as it was before.
+  Witness Report(const wire::IpAddress* address, bool with_destroyed) const {
+    rxe_user::DeviceReport device;
+    device.now = now_;
+    rxe_user::LaneReport lane;
+    for (const auto& [qpn, qp] : queue_pairs_) {
+      if (address != nullptr && !qp.report.source.is_unspecified() &&
+          qp.report.source != *address) {
+        continue;
+      }
+      for (const auto& event : qp.recorder.Events()) {
+        lane.events.push_back(event);
+      }
+      lane.events_lost += qp.recorder.lost();
+      lane.slot = static_cast<uint16_t>(qpn >> 12);
+      if (!qp.destroyed || with_destroyed) {
+        lane.queue_pairs.push_back(Complete(qp));
+      }
+    }
+    device.lanes.push_back(std::move(lane));
+    const auto& about = timeline_.recordings[file_]->about;
+    Witness witness =
+        rxe_user::WitnessOf(about ? static_cast<pid_t>(about->pid) : 0,
+                            rxe_user::ReportText(device));
+    witness.command = about ? TextOf(about->program) : "";
+    return witness;
+  }
+
+  // Calls that were refused, as lines.
+  std::string Refusals() const {
+    std::string text;
+    for (const events::CallEvent& call : refused_) {
+      absl::StrAppendFormat(&text, "%s failed with %s: %s\n",
+                            TextOf(call.function),
+                            rxe_user::ErrnoName(static_cast<int>(call.error)),
+                            TextOf(call.arguments));
+    }
+    return text;
+  }
+
+ private:
+  static QpReport Complete(const QueuePair& qp) {
+    QpReport report = qp.report;
+    report.send_queued = static_cast<uint32_t>(qp.sends.size());
+    report.recv_queued = static_cast<uint32_t>(qp.receives.size());
+    report.unacked_psn = report.send_psn;
+    if (qp.sends.empty()) return report;
+    const Posted& oldest = qp.sends.begin()->second;
+    report.wr_id = oldest.wr_id;
+    report.opcode = static_cast<transport::SendOpcode>(oldest.opcode);
+    if (!oldest.begun) {
+      report.waits_for = transport::WaitsFor::kWindow;
+      return report;
+    }
+    report.unacked_psn = oldest.first_psn;
+    report.waits_for = transport::WaitsFor::kAck;
+    report.waits_since = oldest.begin;
+    if (qp.rnr_until != 0) {
+      report.waits_for = transport::WaitsFor::kRnr;
+      report.waits_until = qp.rnr_until;
+    }
+    return report;
+  }
+
+  void Note(QueuePair* qp, int64_t time, RareEventKind kind, uint32_t psn,
+            uint32_t reason, uint32_t value) {
+    RareEvent event;
+    event.time = time;
+    event.qpn = qp->report.qpn;
+    event.kind = kind;
+    event.psn = psn;
+    event.value = static_cast<uint16_t>(value);
+    const auto* const known = transport::FindReason(reason);
+    if (known != nullptr) event.reason = known->reason;
+    qp->recorder.Add(event);
+    qp->has_incident |= kind != RareEventKind::kState &&
+                        kind != RareEventKind::kDestroyed &&
+                        kind != RareEventKind::kProbe;
+  }
+
+  void Add(const trace::Event& event, int64_t time) {
+    const uint32_t qpn = event.header().qpn;
+    if (const auto call = event.As<events::CallEvent>()) {
+      if (call->error != 0) refused_.push_back(*call);
+      return;
+    }
+    if (const auto post = event.As<events::PostedEvent>()) {
+      if (post->error == 0) OnPosted(*post);
+      return;
+    }
+    if (qpn == 0) return;
+    QueuePair& qp = queue_pairs_[qpn];
+    qp.report.qpn = qpn;
+    if (const auto state = event.As<events::QpStateEvent>()) {
+      OnState(*state, time, &qp);
+    } else if (const auto begun = event.As<events::BegunEvent>()) {
+      const auto sent = qp.sends.find(begun->header.cause);
+      if (sent == qp.sends.end()) return;
+      sent->second.begun = true;
+      sent->second.first_psn = begun->first_psn;
+      sent->second.begin = time;
+    } else if (const auto done = event.As<events::CompletedEvent>()) {
+      qp.sends.erase(done->posted);
+      qp.receives.erase(done->posted);
+      if (done->status == 0) qp.rnr_until = 0;
+    } else if (const auto timer = event.As<events::TimerEvent>()) {
+      if (timer->action != static_cast<uint8_t>(events::TimerAction::kFired)) {
+        return;
+      }
+      const auto kind = static_cast<events::TimerKind>(timer->kind);
+      if (kind == events::TimerKind::kAck) {
+        Note(&qp, time, RareEventKind::kAckTimeout, timer->psn, 0, 0);
+      } else if (kind == events::TimerKind::kProbe) {
+        Note(&qp, time, RareEventKind::kProbe, timer->psn, 0, 0);
+      }
+    } else if (const auto again = event.As<events::RetransmissionEvent>()) {
+      Note(&qp, time, RareEventKind::kRetransmission, again->first_psn, 0, 0);
+    } else if (const auto incident = event.As<events::IncidentEvent>()) {
+      OnIncident(*incident, time, &qp);
+    }
+  }
+
+  void OnPosted(const events::PostedEvent& post) {
+    const auto queue = static_cast<events::QueueKind>(post.queue);
+    if (queue == events::QueueKind::kShared) {
+      has_shared_ = true;
+      for (auto& [qpn, qp] : queue_pairs_) qp.report.uses_srq = true;
+      return;
+    }
+    QueuePair& qp = queue_pairs_[post.header.qpn];
+    if (queue == events::QueueKind::kReceive) {
+      qp.receives[post.header.id] = true;
+      return;
+    }
+    Posted& posted = qp.sends[post.header.id];
+    posted.wr_id = post.wr_id;
+    posted.opcode = post.opcode;
+  }
+
+  void OnState(const events::QpStateEvent& state, int64_t time, QueuePair* qp) {
+    QpReport& report = qp->report;
+    report.type = transport::FindTraits(
+                      static_cast<transport::QpType>(state.type)) != nullptr
+                      ? static_cast<transport::QpType>(state.type)
+                      : transport::QpType::kRc;
+    if (state.from > static_cast<uint8_t>(QpState::kErr) ||
+        state.to > static_cast<uint8_t>(QpState::kErr)) {
+      return;
+    }
+    report.state = static_cast<QpState>(state.to);
+    report.dest_qpn = state.dest_qpn;
+    report.source = wire::IpAddress::FromGid(state.source);
+    report.destination = wire::IpAddress::FromGid(state.destination);
+    report.source_port = state.source_port;
+    report.path_mtu = state.path_mtu;
+    report.timeout = state.timeout;
+    report.retry_cnt = state.retry_count;
+    report.rnr_retry = state.rnr_retry;
+    report.min_rnr_timer = state.min_rnr_timer;
+    report.uses_srq = has_shared_;
+    if (report.state == QpState::kRts) {
+      report.send_psn = state.send_psn;
+      report.first_error = transport::Reason::kNone;
+    } else if (report.state == QpState::kRtr) {
+      report.expected_psn = state.receive_psn;
+    } else if (report.state == QpState::kReset) {
+      qp->sends.clear();
+      qp->receives.clear();
+      report.first_error = transport::Reason::kNone;
+    }
+    const auto* const reason = transport::FindReason(state.reason);
+    if (reason != nullptr && reason->reason != transport::Reason::kNone) {
+      if (report.first_error == transport::Reason::kNone) {
+        report.first_error = reason->reason;
+      }
+      if (qp->failed_at == trace::kNoTime) qp->failed_at = time;
+    }
+    Note(qp, time, RareEventKind::kState, 0, state.reason,
+         static_cast<uint32_t>(state.from) << 8 | state.to);
+  }
+
+  void OnIncident(const events::IncidentEvent& incident, int64_t time,
+                  QueuePair* qp) {
+    if (incident.kind > static_cast<uint8_t>(RareEventKind::kDestroyed)) {
+      return;
+    }
+    const auto kind = static_cast<RareEventKind>(incident.kind);
+    Note(qp, time, kind, incident.psn, incident.reason, incident.value);
+    if (kind == RareEventKind::kDestroyed) qp->destroyed = true;
+    if (kind == RareEventKind::kRnrNakReceived) {
+      qp->rnr_until =
+          time + wire::RnrTimerNanos(static_cast<uint8_t>(incident.value & 31));
+    }
+  }
+
+  void Add(const trace::Arrow& arrow) {
+    const trace::Packet& packet = *arrow.sent;
+    if (!packet.info().is_request || arrow.repeat != 0) return;
+    const auto qp = queue_pairs_.find(arrow.local_qpn);
+    if (qp != queue_pairs_.end()) {
+      qp->second.report.send_psn = wire::PsnAdd(packet.psn, 1);
+    }
+  }
+
+  const trace::Timeline& timeline_;
+  const size_t file_;
+  int64_t now_;
+  bool has_shared_ = false;
+  QueuePairs queue_pairs_;
+  std::vector<events::CallEvent> refused_;
+};
+
+// The ends of the peer at the moment of the failure, or at the end.
+std::vector<Witness> Others(const trace::Timeline& timeline,
+                            const QueuePair& own) {
+  const int64_t end =
+      own.failed_at != trace::kNoTime ? own.failed_at : INT64_MAX;
+  std::vector<Witness> others;
+  for (size_t file = 0; file < timeline.recordings.size(); ++file) {
+    others.push_back(
+        File(timeline, file, end).Report(&own.report.destination, false));
+  }
+  return others;
+}
+
+}  // namespace
+
+std::string ExplainTimeline(const trace::Timeline& timeline) {
+  std::string text;
+  for (size_t file = 0; file < timeline.recordings.size(); ++file) {
+    const File own(timeline, file, INT64_MAX);
+    text += own.Refusals();
+    const Witness witness = own.Report(nullptr, true);
+    for (const auto& [qpn, qp] : own.queue_pairs()) {
+      if (!qp.is_worth_a_word()) continue;
+      text += rxe_user::ExplainQueuePair(witness, qpn, Others(timeline, qp),
+                                         rxe_user::Asked::kRecordings);
+    }
+  }
+  return text;
+}
+
+int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
+                 std::FILE* err) {
+  int status = 0;
+  std::vector<std::unique_ptr<trace::Recording>> recordings;
+  std::vector<const trace::Recording*> readable;
+  for (const std::string& path : files) {
+    auto recording = std::make_unique<trace::Recording>();
+    const bool opened = trace::ReadRecording(path, recording.get());
+    if (!recording->error.empty()) {
+      std::fprintf(err, "rxe-user explain: %s: %s\n",
+                   trace::Printable(path).c_str(),
+                   trace::Printable(recording->error).c_str());
+      status = 1;
+    }
+    if (!opened) return 1;
+    if (!recording->about) {
+      std::fprintf(err,
+                   "rxe-user explain: %s is no recording of rxe-user run "
+                   "--trace: packets alone do not tell causes\n",
+                   trace::Printable(path).c_str());
+      return 1;
+    }
+    readable.push_back(recording.get());
+    recordings.push_back(std::move(recording));
+  }
+  trace::Timeline timeline = trace::MakeTimeline(readable, {});
+  trace::Analyze(&timeline);
+  const std::string text = ExplainTimeline(timeline);
+  if (std::fwrite(text.data(), 1, text.size(), out) != text.size()) return 1;
+  return status;
+}
+
+}  // namespace rxe_user_cli

@@ -1,0 +1,208 @@
+#include "tools/rxe_user_cli/explain_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "rxe_user/observe/trace_blocks.h"
+#include "transport/base/rare_event.h"
+#include "transport/base/reason.h"
+#include "transport/base/types.h"
+
+namespace rxe_user_cli {
+namespace {
+
+namespace events = rxe_user::trace;
+
+using testing::HasSubstr;
+using testing::Not;
+using transport::QpState;
+using transport::RareEventKind;
+using transport::Reason;
+
+constexpr int64_t kStart = 1'795'821'068'000'000'000;
+constexpr int64_t kMs = 1'000'000;
+constexpr uint32_t kQpn = 0x11011;
+constexpr uint32_t kPeerQpn = 0x22022;
+
+// A recording of a host that does not exist here.
+class Host {
+ public:
+  Host(const std::string& program, uint8_t address, uint8_t peer)
+      : program_(program), address_(address), peer_(peer) {
+    events::RecordingEvent about;
+    about.header = Header(0, 0);
+    about.pid = address;
+    std::fill(std::begin(about.boot_id), std::end(about.boot_id), 1);
+    events::SetText(program, about.program);
+    events::AppendBeginning(about, &bytes_);
+  }
+
+  void State(int64_t ms, uint32_t qpn, uint32_t peer, QpState from, QpState to,
+             Reason reason = Reason::kNone) {
+    events::QpStateEvent state;
+    state.header = Header(ms, qpn);
+    state.type = static_cast<uint8_t>(transport::QpType::kRc);
+    state.from = static_cast<uint8_t>(from);
+    state.to = static_cast<uint8_t>(to);
+    state.dest_qpn = peer;
+    state.path_mtu = 1024;
+    state.reason = static_cast<uint32_t>(reason);
+    SetAddress(address_, state.source);
+    SetAddress(peer_, state.destination);
+    events::AppendEvent(state, &bytes_);
+  }
+  void Incident(int64_t ms, uint32_t qpn, RareEventKind kind,
+                uint16_t value = 0) {
+    events::IncidentEvent incident;
+    incident.header = Header(ms, qpn);
+    incident.kind = static_cast<uint8_t>(kind);
+    incident.value = value;
+    events::AppendEvent(incident, &bytes_);
+  }
+  // Returns the id of the event.
+  uint64_t Post(int64_t ms, uint32_t qpn, uint64_t wr_id) {
+    events::PostedEvent post;
+    post.header = Header(ms, qpn);
+    post.wr_id = wr_id;
+    events::AppendEvent(post, &bytes_);
+    return post.header.id;
+  }
+  void Complete(int64_t ms, uint32_t qpn, uint64_t posted) {
+    events::CompletedEvent done;
+    done.header = Header(ms, qpn);
+    done.posted = posted;
+    events::AppendEvent(done, &bytes_);
+  }
+
+  std::string Write() const {
+    const std::string path = testing::TempDir() + "/" + program_ + ".pcapng";
+    std::FILE* const file = std::fopen(path.c_str(), "wb");
+    EXPECT_NE(file, nullptr);
+    std::fwrite(bytes_.data(), 1, bytes_.size(), file);
+    std::fclose(file);
+    return path;
+  }
+
+ private:
+  static void SetAddress(uint8_t last, uint8_t (&out)[16]) {
+    const uint8_t address[16] = {0, 0, 0,    0,    0,   0,  0,   0,
+                                 0, 0, 0xff, 0xff, 198, 51, 100, last};
+    std::copy(std::begin(address), std::end(address), out);
+  }
+  events::EventHeader Header(int64_t ms, uint32_t qpn) {
+    events::EventHeader header;
+    header.id = ++last_id_;
+    header.time = kStart + ms * kMs;
+    header.qpn = qpn;
+    return header;
+  }
+
+  const std::string program_;
+  const uint8_t address_;
+  const uint8_t peer_;
+  uint64_t last_id_ = 0;
+  std::vector<uint8_t> bytes_;
+};
+
+std::string Explain(const std::vector<std::string>& files,
+                    int expected_status = 0) {
+  std::FILE* const out = std::tmpfile();
+  EXPECT_EQ(ExplainFiles(files, out, out), expected_status);
+  std::string text(static_cast<size_t>(std::ftell(out)), '\0');
+  std::rewind(out);
+  EXPECT_EQ(std::fread(text.data(), 1, text.size(), out), text.size());
+  std::fclose(out);
+  return text;
+}
+
+class ExplainFilesTest : public testing::Test {
+ protected:
+  void Connect() {
+    client_.State(1, kQpn, kPeerQpn, QpState::kRtr, QpState::kRts);
+    server_.State(1, kPeerQpn, kQpn, QpState::kRtr, QpState::kRts);
+  }
+  void TimeOut(int64_t ms) {
+    client_.Post(ms, kQpn, 77);
+    client_.Incident(ms + 100, kQpn, RareEventKind::kRetriesExceeded, 1);
+    client_.State(ms + 100, kQpn, kPeerQpn, QpState::kRts, QpState::kErr,
+                  Reason::kNeverAnswered);
+  }
+
+  Host client_{"client", 1, 2};
+  Host server_{"server", 2, 1};
+};
+
+TEST_F(ExplainFilesTest, SaysNothingOfWhatWentWell) {
+  Connect();
+  client_.Complete(3, kQpn, client_.Post(2, kQpn, 1));
+  EXPECT_EQ(Explain({client_.Write(), server_.Write()}), "");
+}
+
+TEST_F(ExplainFilesTest, NamesWhatIsOutstanding) {
+  Connect();
+  client_.Post(2, kQpn, 5);
+  EXPECT_THAT(Explain({client_.Write()}),
+              HasSubstr("1 send work requests, the oldest with wr_id 5"));
+}
+
+TEST_F(ExplainFilesTest, ThePeerWasDestroyed) {
+  Connect();
+  server_.Incident(50, kPeerQpn, RareEventKind::kDestroyed, 3);
+  TimeOut(60);
+  const std::string text = Explain({client_.Write(), server_.Write()});
+  EXPECT_THAT(text, HasSubstr("status 12"));
+  EXPECT_THAT(text, HasSubstr("was destroyed by process 2 (server), 0.110 s "
+                              "ago"));
+  EXPECT_THAT(text, HasSubstr("retries_exceeded"));
+}
+
+// The peer is described as it was when the queue pair failed.
+TEST_F(ExplainFilesTest, ThePeerWasDestroyedLater) {
+  Connect();
+  TimeOut(60);
+  server_.Incident(500, kPeerQpn, RareEventKind::kDestroyed, 3);
+  const std::string text = Explain({client_.Write(), server_.Write()});
+  EXPECT_THAT(text, HasSubstr("is alive and ready (RTS)"));
+  EXPECT_THAT(text, Not(HasSubstr("was destroyed by")));
+}
+
+TEST_F(ExplainFilesTest, ThePeerHadFailed) {
+  Connect();
+  server_.State(50, kPeerQpn, kQpn, QpState::kRts, QpState::kErr,
+                Reason::kRemoteRange);
+  TimeOut(60);
+  EXPECT_THAT(
+      Explain({client_.Write(), server_.Write()}),
+      HasSubstr(std::string(transport::TextOf(Reason::kRemoteRange).what)));
+}
+
+// Another host may use the same numbers.
+TEST_F(ExplainFilesTest, QueuePairsOfOtherAddressesAreNotThePeer) {
+  Connect();
+  TimeOut(60);
+  Host other("other", 3, 1);
+  other.State(1, kPeerQpn, kQpn, QpState::kRtr, QpState::kRts);
+  EXPECT_THAT(Explain({client_.Write(), other.Write()}),
+              HasSubstr("no recording of its end (198.51.100.2) is given"));
+}
+
+TEST_F(ExplainFilesTest, FilesThatAreNoRecordings) {
+  EXPECT_THAT(Explain({testing::TempDir() + "/none"}, 1),
+              HasSubstr("rxe-user explain: "));
+  const std::string path = testing::TempDir() + "/capture.pcapng";
+  std::vector<uint8_t> bytes;
+  wire::pcapng::AppendSection("other", &bytes);
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  ASSERT_NE(file, nullptr);
+  std::fwrite(bytes.data(), 1, bytes.size(), file);
+  std::fclose(file);
+  EXPECT_THAT(Explain({path}, 1), HasSubstr("is no recording"));
+}
+
+}  // namespace
+}  // namespace rxe_user_cli
