@@ -134,8 +134,9 @@ absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
                                         UniqueFd received) {
   const bool v6 = !local.address.is_v4();
   uint16_t port = wire::kRoceUdpPort;
-  absl::StatusOr<int> sender = NatMode() ? SendFromReceiver(received.get(), v6)
-                                         : OpenSender(local, &port);
+  absl::StatusOr<int> sender = NatMode()
+                                   ? SendFromReceiver(received.get(), local)
+                                   : OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
   // Not with a socket that lanes may read as well.
   if (!NatMode()) WantErrors(*sender, v6);

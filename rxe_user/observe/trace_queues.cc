@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/qp/send_operation.h"
 #include "wire/aeth.h"
 #include "wire/opcode.h"
 #include "wire/packet.h"
@@ -14,57 +15,19 @@ namespace {
 using transport::Completion;
 using transport::RareEvent;
 using transport::RareEventKind;
+using transport::SendKind;
 using transport::SendOpcode;
-using transport::WcOpcode;
 using transport::WcStatus;
 
 // Takes no packets.
 bool IsLocal(SendOpcode opcode) {
-  return opcode == SendOpcode::kLocalInvalidate ||
-         opcode == SendOpcode::kBindMw || opcode == SendOpcode::kConfigureMkey;
-}
-
-bool IsLocal(WcOpcode opcode) {
-  return opcode == WcOpcode::kLocalInvalidate || opcode == WcOpcode::kBindMw ||
-         opcode == WcOpcode::kConfigureMkey;
+  return GetSendOperation(opcode).kind == SendKind::kLocal;
 }
 
 // A request whose data is one packet whatever its length.
 bool IsOnePacket(SendOpcode opcode) {
-  return opcode == SendOpcode::kCompareSwap ||
-         opcode == SendOpcode::kFetchAdd || opcode == SendOpcode::kFlush ||
-         opcode == SendOpcode::kAtomicWrite;
-}
-
-WcOpcode CompletionOf(SendOpcode opcode) {
-  switch (opcode) {
-    case SendOpcode::kRdmaWrite:
-    case SendOpcode::kRdmaWriteWithImm:
-      return WcOpcode::kRdmaWrite;
-    case SendOpcode::kRdmaRead:
-      return WcOpcode::kRdmaRead;
-    case SendOpcode::kCompareSwap:
-      return WcOpcode::kCompareSwap;
-    case SendOpcode::kFetchAdd:
-      return WcOpcode::kFetchAdd;
-    case SendOpcode::kLocalInvalidate:
-      return WcOpcode::kLocalInvalidate;
-    case SendOpcode::kBindMw:
-      return WcOpcode::kBindMw;
-    case SendOpcode::kTso:
-      return WcOpcode::kTso;
-    case SendOpcode::kConfigureMkey:
-      return WcOpcode::kConfigureMkey;
-    case SendOpcode::kFlush:
-      return WcOpcode::kFlush;
-    case SendOpcode::kAtomicWrite:
-      return WcOpcode::kAtomicWrite;
-    case SendOpcode::kSend:
-    case SendOpcode::kSendWithImm:
-    case SendOpcode::kSendWithInvalidate:
-      break;
-  }
-  return WcOpcode::kSend;
+  const SendKind kind = GetSendOperation(opcode).kind;
+  return kind == SendKind::kAtomic || kind == SendKind::kFlush;
 }
 
 uint64_t Key(const QueueName& queue) {
@@ -278,15 +241,11 @@ void TraceQueues::SetMtu(uint32_t qpn, transport::QpType type, uint32_t mtu) {
 
 // --- Completions.
 
-uint64_t TraceQueues::CauseOf(const Completion& completion, QueueKind kind,
+uint64_t TraceQueues::CauseOf(const Completion& completion, bool has_answer,
                               QueuePair* qp) {
   if (completion.status == WcStatus::kFlushed) return qp->error;
   if (completion.status != WcStatus::kSuccess) return qp->decision;
-  if (kind == QueueKind::kSend &&
-      (!qp->is_reliable() || IsLocal(completion.opcode))) {
-    return 0;
-  }
-  return ComingPacket(qp);
+  return has_answer ? ComingPacket(qp) : 0;
 }
 
 std::vector<CompletedEvent> TraceQueues::OnCompletion(
@@ -302,7 +261,9 @@ std::vector<CompletedEvent> TraceQueues::OnCompletion(
   std::vector<CompletedEvent> events;
   CompletedEvent event;
   event.header.qpn = completion.qpn;
-  event.header.cause = CauseOf(completion, queue.kind, &qp);
+  const bool is_local = posted != list.end() && IsLocal(posted->opcode);
+  event.header.cause =
+      CauseOf(completion, !is_send || (qp.is_reliable() && !is_local), &qp);
   if (posted != list.end()) {
     const auto place = posted - list.begin();
     event.posted = posted->id;
@@ -314,7 +275,8 @@ std::vector<CompletedEvent> TraceQueues::OnCompletion(
       if (failed) silent.header.cause = 0;
       silent.wr_id = each->wr_id;
       silent.posted = each->id;
-      silent.opcode = static_cast<uint8_t>(CompletionOf(each->opcode));
+      silent.opcode =
+          static_cast<uint8_t>(GetSendOperation(each->opcode).wc_opcode);
       events.push_back(silent);
     }
     list.erase(first, posted + 1);

@@ -126,7 +126,8 @@ class TraceQueues {
                                       const transport::ObservedPacket& packet,
                                       PacketEvent* event);
   std::optional<BegunEvent> Begin(QueuePair* qp, uint32_t psn, bool is_read);
-  uint64_t CauseOf(const transport::Completion& completion, QueueKind kind,
+  // `has_answer`: a packet brings a success.
+  uint64_t CauseOf(const transport::Completion& completion, bool has_answer,
                    QueuePair* qp);
   void Forget(uint32_t qpn);
 

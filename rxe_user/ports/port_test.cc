@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include <signal.h>
@@ -34,6 +36,26 @@ class PortTest : public LoopbackPortTest,
  protected:
   void SetUp() override { Open(GetParam()); }
 };
+
+// Sent by a receiving socket (RXE_USER_NAT), multicast packets leave by the
+// interface of its address, too.
+TEST(UdpSocketTest, AReceiverSendsToGroupsOnItsInterface) {
+  const UniqueFd receiver(
+      ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const LocalAddress local = {*wire::IpAddress::Parse("::1"), 0};
+  SocketAddress address;
+  const socklen_t size = ToSocketAddress(local.address, 0, 0, &address);
+  ASSERT_EQ(::bind(receiver.get(), &address.any, size), 0);
+  const absl::StatusOr<int> sender = SendFromReceiver(receiver.get(), local);
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  const UniqueFd owner(*sender);
+  int ifindex = 0;
+  socklen_t length = sizeof(ifindex);
+  ASSERT_EQ(
+      ::getsockopt(*sender, IPPROTO_IPV6, IPV6_MULTICAST_IF, &ifindex, &length),
+      0);
+  EXPECT_EQ(static_cast<unsigned>(ifindex), ::if_nametoindex("lo"));
+}
 
 TEST_P(PortTest, CarriesOnePacket) {
   av_.traffic_class = 0x6a;

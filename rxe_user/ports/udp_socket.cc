@@ -198,6 +198,13 @@ uint64_t ReceiveBufferOf(int fd) {
 
 namespace {
 
+// For IPv6. IPv4 chooses the interface by the socket's bound address.
+void SetMulticastInterface(int fd, const LocalAddress& local) {
+  if (const uint32_t ifindex = InterfaceOf(Bound(local))) {
+    SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(ifindex));
+  }
+}
+
 // A sending socket of `local` as OpenSender returns it, without a port.
 absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
   const bool v6 = !local.address.is_v4();
@@ -207,10 +214,7 @@ absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    // IPv4 chooses the interface by the socket's bound address.
-    if (const uint32_t ifindex = InterfaceOf(Bound(local))) {
-      SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(ifindex));
-    }
+    SetMulticastInterface(fd, local);
   } else {
     SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   }
@@ -253,11 +257,13 @@ absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port) {
                                          local.address.ToString()));
 }
 
-absl::StatusOr<int> SendFromReceiver(int receiver, bool v6) {
+absl::StatusOr<int> SendFromReceiver(int receiver, const LocalAddress& local) {
+  const bool v6 = !local.address.is_v4();
   const int fd = MoveHigh(::fcntl(receiver, F_DUPFD_CLOEXEC, 0));
   if (fd < 0) return ErrnoStatus(errno, "UDP socket");
   if (v6) {
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+    SetMulticastInterface(fd, local);
   } else {
     SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
   }

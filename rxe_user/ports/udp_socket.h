@@ -50,10 +50,10 @@ absl::StatusOr<int> OpenSender(const LocalAddress& local, uint16_t* port);
 // privilege.
 absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port);
 
-// A copy of `receiver`, a socket of port 4791, set up for sending as in
-// OpenSender. Packets have source port 4791 (NatMode). The socket's other
+// A copy of `receiver`, a socket of port 4791 of `local`, set up for sending as
+// in OpenSender. Packets have source port 4791 (NatMode). The socket's other
 // descriptors receive as before. Close-on-exec.
-absl::StatusOr<int> SendFromReceiver(int receiver, bool v6);
+absl::StatusOr<int> SendFromReceiver(int receiver, const LocalAddress& local);
 
 // A socket for datagrams to the multicast group `group` on the interface, port
 // 4791. The interface joins the group by IGMP or MLD while such a socket

@@ -106,9 +106,9 @@ absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
   Socket& socket = sockets_[socket_count_];
   socket = Socket();
   socket.port = wire::kRoceUdpPort;
-  const absl::StatusOr<int> fd =
-      receiver < 0 ? OpenSender(local, &socket.port)
-                   : SendFromReceiver(receiver, !local.address.is_v4());
+  const absl::StatusOr<int> fd = receiver < 0
+                                     ? OpenSender(local, &socket.port)
+                                     : SendFromReceiver(receiver, local);
   if (!fd.ok()) return fd.status();
   socket.fd = *fd;
   socket.local = local;

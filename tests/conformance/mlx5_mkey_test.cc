@@ -376,6 +376,13 @@ TEST_F(Mlx5MkeyTest, WrongCallsFailTheBatchAndPostNothing) {
     mlx5dv_wr_set_mkey_layout_interleaved(q, 1, 1, &piece);
   });
   fails(EINVAL, [&](auto* q) { mlx5dv_wr_set_mkey_access_flags(q, 1); });
+  // Too few, and a complete configuration behind it.
+  fails(EINVAL, [&](auto* q) {
+    mlx5dv_wr_mkey_configure(q, mkey_, 2, &attr);
+    mlx5dv_wr_set_mkey_access_flags(q, 1);
+    mlx5dv_wr_mkey_configure(q, mkey_, 1, &attr);
+    mlx5dv_wr_set_mkey_access_flags(q, 1);
+  });
   // An error between the setters stays, and so does one before.
   fails(EOPNOTSUPP, [&](auto* q) {
     mlx5dv_wr_mkey_configure(q, mkey_, 1, &attr);

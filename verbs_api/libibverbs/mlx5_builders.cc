@@ -205,7 +205,10 @@ void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
 
 void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters) {
   Build(qp, [&](WorkBuilder& builder) {
-    if (!builder.active) return Wrong(builder, EINVAL);
+    // Or the configuration before lacks setters, which cannot follow any more.
+    if (!builder.active || (builder.error != 0 && builder.is_unfinished)) {
+      return Wrong(builder, EINVAL);
+    }
     // The layout is in the work request.
     if ((qp->wr_flags & IBV_SEND_INLINE) == 0) {
       return Wrong(builder, EOPNOTSUPP);
