@@ -24,6 +24,8 @@ struct Witness {
   // It did not answer. Then there are no records.
   bool silent = false;
   bool stopped = false;  // by a signal or a debugger
+  // Of a recording: how long before the failure it ends, ns. 0: it goes on.
+  uint64_t ended_ago = 0;
 };
 
 // Asks all processes of this network namespace, except `but` (0: none).

@@ -126,6 +126,15 @@ PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
             Side::kPeer,
             "Move the peer's queue pair to RTR before this side sends."};
   }
+  if (found.owner->ended_ago != 0) {
+    return {absl::StrFormat(
+                "%s was in %s, but its recording ends %.3f s before: the "
+                "process had ended or was stopped, or nothing reached it",
+                name, state, static_cast<double>(found.owner->ended_ago) / 1e9),
+            Side::kPeer,
+            "Look how the peer's process ended. If it did not, look for a "
+            "firewall or a wrong route."};
+  }
   if (peer.Number("peer_qpn") != own.Number("qpn")) {
     return {absl::StrFormat(
                 "%s is connected to queue pair 0x%06x, not to this one: the "

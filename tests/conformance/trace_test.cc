@@ -186,8 +186,8 @@ TEST_F(TraceTest, OnlyTheUserReadsTheFile) {
 
 // No receive is posted: RNR NAKs, retransmissions, failure, flushes.
 TEST_F(TraceTest, AFailureHasItsCauses) {
-  DestroyQp(&a_);
-  DestroyQp(&b_);
+  DestroySide(&a_);
+  DestroySide(&b_);
   MakeSide(&a_);
   MakeSide(&b_);
   ConnectOptions options;
@@ -221,7 +221,7 @@ TEST_F(TraceTest, AFailureHasItsCauses) {
 
   const std::string text = Run("explain " + recording());
   for (const char* part :
-       {"status 13", "first cause", "has no receive posted", "whose side",
+       {"status 13", "first cause", "had no receive posted", "whose side",
         "rnr_nak_received", "RTS -> ERR", "what to do"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
@@ -298,8 +298,8 @@ TEST_F(TraceTest, AFlushHasTheCauseThatOnlyTheResponderKnows) {
 
 // A latency of 655 ms: the peer's min_rnr_timer is 0.
 TEST_F(TraceTest, AWaitForReceivesIsNamed) {
-  DestroyQp(&a_);
-  DestroyQp(&b_);
+  DestroySide(&a_);
+  DestroySide(&b_);
   MakeSide(&a_);
   MakeSide(&b_);
   ConnectOptions options;

@@ -49,6 +49,8 @@ struct QueuePair {
   std::map<uint64_t, bool> receives;   // the same
   int64_t failed_at = trace::kNoTime;  // with a reason
   int64_t rnr_until = 0;
+  uint32_t failed_psn = 0;  // of the request that failed
+  bool has_failed_psn = false;
   bool destroyed = false;
   bool has_incident = false;  // beside states
 
@@ -76,9 +78,20 @@ class File {
       Add(*timed.event, timed.time);
     }
     for (const trace::Arrow& arrow : timeline.arrows) {
-      if (arrow.sent_file == file && arrow.t0 <= end) Add(arrow);
+      if (arrow.sent_file == file && arrow.t0 <= end) OnSent(arrow);
+      if (arrow.received_file == file && arrow.t1 <= end) OnReceived(arrow);
     }
-    if (end != INT64_MAX) now_ = end;
+    if (end == INT64_MAX) return;
+    bool goes_on = false;
+    for (const trace::TimedEvent& timed : timeline.events) {
+      goes_on |= timed.file == file && timed.time > end;
+    }
+    for (const trace::Arrow& arrow : timeline.arrows) {
+      if (arrow.sent_file == file) Reach(arrow.t0, end, &goes_on);
+      if (arrow.received_file == file) Reach(arrow.t1, end, &goes_on);
+    }
+    if (!goes_on && now_ < end) ended_ago_ = static_cast<uint64_t>(end - now_);
+    now_ = end;
   }
 
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
@@ -109,6 +122,7 @@ class File {
         rxe_user::WitnessOf(about ? static_cast<pid_t>(about->pid) : 0,
                             rxe_user::ReportText(device));
     witness.command = about ? TextOf(about->program) : "";
+    witness.ended_ago = ended_ago_;
     return witness;
   }
 
@@ -129,7 +143,7 @@ class File {
     QpReport report = qp.report;
     report.send_queued = static_cast<uint32_t>(qp.sends.size());
     report.recv_queued = static_cast<uint32_t>(qp.receives.size());
-    report.unacked_psn = report.send_psn;
+    report.unacked_psn = qp.has_failed_psn ? qp.failed_psn : report.send_psn;
     if (qp.sends.empty()) return report;
     const Posted& oldest = qp.sends.begin()->second;
     report.wr_id = oldest.wr_id;
@@ -186,6 +200,7 @@ class File {
       sent->second.first_psn = begun->first_psn;
       sent->second.begin = time;
     } else if (const auto done = event.As<events::CompletedEvent>()) {
+      OnCompleted(*done, &qp);
       qp.sends.erase(done->posted);
       qp.receives.erase(done->posted);
       if (done->status == 0) qp.rnr_until = 0;
@@ -279,7 +294,42 @@ class File {
     }
   }
 
-  void Add(const trace::Arrow& arrow) {
+  // The file has something at `time`.
+  void Reach(int64_t time, int64_t end, bool* goes_on) {
+    if (time > end) {
+      *goes_on = true;
+    } else {
+      now_ = std::max(now_, time);
+    }
+  }
+
+  static void OnCompleted(const events::CompletedEvent& done, QueuePair* qp) {
+    const auto failed = qp->sends.find(done.posted);
+    if (done.status == 0 || qp->has_failed_psn || failed == qp->sends.end() ||
+        !failed->second.begun) {
+      return;
+    }
+    qp->has_failed_psn = true;
+    qp->failed_psn = failed->second.first_psn;
+  }
+
+  void OnReceived(const trace::Arrow& arrow) {
+    const trace::Packet& packet = *arrow.received;
+    const auto found = queue_pairs_.find(packet.qpn);
+    if (found == queue_pairs_.end() || !packet.info().is_request ||
+        packet.dropped || packet.psn != found->second.report.expected_psn) {
+      return;
+    }
+    QpReport& report = found->second.report;
+    const bool is_read =
+        wire::OperationOf(packet.opcode) == wire::Operation::kReadRequest;
+    const uint32_t mtu = std::max<uint32_t>(report.path_mtu, 1);
+    const uint32_t packets =
+        is_read && packet.length > 0 ? (packet.length - 1) / mtu + 1 : 1;
+    report.expected_psn = wire::PsnAdd(packet.psn, packets);
+  }
+
+  void OnSent(const trace::Arrow& arrow) {
     const trace::Packet& packet = *arrow.sent;
     if (!packet.info().is_request || arrow.repeat != 0) return;
     const auto qp = queue_pairs_.find(arrow.local_qpn);
@@ -291,6 +341,7 @@ class File {
   const trace::Timeline& timeline_;
   const size_t file_;
   int64_t now_;
+  uint64_t ended_ago_ = 0;
   bool has_shared_ = false;
   QueuePairs queue_pairs_;
   std::vector<events::CallEvent> refused_;

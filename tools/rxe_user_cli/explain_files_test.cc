@@ -181,6 +181,13 @@ TEST_F(ExplainFilesTest, ThePeerHadFailed) {
       HasSubstr(std::string(transport::TextOf(Reason::kRemoteRange).what)));
 }
 
+TEST_F(ExplainFilesTest, ThePeersRecordingEndsBefore) {
+  Connect();
+  TimeOut(60);
+  EXPECT_THAT(Explain({client_.Write(), server_.Write()}),
+              HasSubstr("its recording ends 0.159 s before"));
+}
+
 // Another host may use the same numbers.
 TEST_F(ExplainFilesTest, QueuePairsOfOtherAddressesAreNotThePeer) {
   Connect();
