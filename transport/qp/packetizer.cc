@@ -29,7 +29,7 @@ bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
       first ? (last ? operation.only : operation.first)
             : (last ? operation.last : operation.middle);
   const bool reserved = Reserve(wqe, of_position, last, psn);
-  middle_ = !first && !last && header_ == wire::kBthSize;
+  middle_ = !first && !last && operation.sends_payload;
   return reserved;
 }
 
@@ -88,11 +88,18 @@ void Packetizer::EmitHeaders() {
   core_.EmitHeaders(headers, out_);
 }
 
+void Packetizer::RepeatHeaders() {
+  std::memcpy(out_ + wire::kBthSize, out_ + wire::kBthSize - size_,
+              header_ - wire::kBthSize);
+}
+
 MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
   EmitHeaders();
   if (payload_ == 0) return MemoryStatus::kOk;
   carry_icrc = carry_icrc && payload_ >= Burst::kMinCarriedIcrc;
   if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
+  // The usual run takes one branch for each packet.
+  const bool bth_and_icrc = carry_icrc && header_ == wire::kBthSize;
   for (;;) {
     const MemoryStatus status =
         CopyPayload(offset_ + filled_ * payload_, out_ + header_, payload_,
@@ -104,6 +111,11 @@ MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
     assert(out_ != nullptr);
     bth_.psn = wire::PsnAdd(bth_.psn, 1);
     wire::EmitBth(bth_, out_);
+    if (bth_and_icrc) {
+      icrc_ = burst_->BeginIcrc(header_);
+      continue;
+    }
+    if (header_ != wire::kBthSize) RepeatHeaders();
     if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
   }
   uint8_t* const pad = out_ + header_ + payload_;

@@ -44,8 +44,7 @@ class Packetizer {
   bool BeginSegment(uint64_t index, size_t bytes, bool is_last, uint32_t psn);
   size_t size() const { return size_; }        // bytes, BTH to ICRC
   size_t payload() const { return payload_; }  // bytes
-  // A MIDDLE packet whose neighbours differ in PSN and payload only. Never for
-  // XRC and DC, whose MIDDLE packets have more headers.
+  // A MIDDLE packet: its neighbours differ in PSN and payload only.
   bool middle() const { return middle_; }
   // How many such packets fit the burst.
   size_t room() const { return burst_->Room(size_); }
@@ -79,6 +78,8 @@ class Packetizer {
   bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
                uint32_t psn);
   void EmitHeaders();
+  // The headers behind the BTH, which are those of the packet before.
+  [[gnu::noinline]] void RepeatHeaders();
   // `icrc`: null, or extended over the copied bytes.
   MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
                            uint32_t* icrc);
