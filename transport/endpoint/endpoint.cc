@@ -352,7 +352,7 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
       counters_.tx_bytes += burst->bytes().size();
-      if (observer_ != nullptr) ShowTransmitted(*burst, link->qp->qpn(), now);
+      if (observer_ != nullptr) ShowTransmitted(*burst, now);
       return burst;
     }
   }
@@ -402,12 +402,15 @@ void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
                        .disposition = disposition});
 }
 
-void Endpoint::ShowTransmitted(const Burst& burst, uint32_t qpn, Time now) {
+void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   const AddressVector& av = burst.flow()->av;
   ObservedPacket packet;
   packet.direction = Direction::kTransmitted;
   packet.time = now;
-  packet.qpn = qpn;
+  // A search, so that a transmit without an observer need not keep the number.
+  for (const auto& [qpn, qp] : impl_->queue_pairs) {
+    if (qp->link().flow == burst.flow()) packet.qpn = qpn;
+  }
   packet.source = av.source;
   packet.destination = av.destination;
   packet.source_port = av.source_port;

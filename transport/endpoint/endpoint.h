@@ -151,7 +151,7 @@ class Endpoint {
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,
                     Time now);
-  void ShowTransmitted(const Burst& burst, uint32_t qpn, Time now);
+  void ShowTransmitted(const Burst& burst, Time now);
 
   struct Impl;
   EndpointCounters counters_;
