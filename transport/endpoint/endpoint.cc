@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -402,15 +403,38 @@ void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
                        .disposition = disposition});
 }
 
+// 0 if it has none.
+uint32_t Endpoint::Impl::FindByFlow(const Flow* flow) {
+  const auto known = numbers_by_flow.find(flow);
+  if (known != numbers_by_flow.end()) {
+    const auto at = queue_pairs.find(known->second);
+    if (at != queue_pairs.end() && at->second->link().flow == flow) {
+      return at->first;
+    }
+  }
+  for (const auto& [qpn, qp] : queue_pairs) {
+    if (qp->link().flow != flow) continue;
+    // Flows that are no more.
+    if (numbers_by_flow.size() > 2 * queue_pairs.size() + 64) {
+      numbers_by_flow.clear();
+    }
+    try {
+      numbers_by_flow[flow] = qpn;
+    } catch (const std::bad_alloc&) {
+      // The next search takes as long.
+    }
+    return qpn;
+  }
+  return 0;
+}
+
 void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   const AddressVector& av = burst.flow()->av;
   ObservedPacket packet;
   packet.direction = Direction::kTransmitted;
   packet.time = now;
   // A search, so that a transmit without an observer need not keep the number.
-  for (const auto& [qpn, qp] : impl_->queue_pairs) {
-    if (qp->link().flow == burst.flow()) packet.qpn = qpn;
-  }
+  packet.qpn = impl_->FindByFlow(burst.flow());
   packet.source = av.source;
   packet.destination = av.destination;
   packet.source_port = av.source_port;

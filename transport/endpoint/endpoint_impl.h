@@ -34,6 +34,9 @@ struct Endpoint::Impl {
 
   // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
+  // While observed: which queue pair a flow was last found at.
+  uint32_t FindByFlow(const Flow* flow);
+  std::unordered_map<const Flow*, uint32_t> numbers_by_flow;
   // Cached lookup, since packets come in batches.
   EndpointQp* found_last = nullptr;
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
