@@ -400,15 +400,14 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
     return failed(ENOMEM);
   }
 }
-// For posting. Returns an errno value and sets errno as Refuse does. A full
-// queue (ENOMEM) is not reported: programs wait for room by posting again at
-// once. `function` is the caller, and not to be passed.
+// For posting. Returns an errno value and sets errno as Refuse does. `function`
+// is the caller, and not to be passed.
 template <typename Body>
 int PostCall(Body&& body,
              const char* function = __builtin_FUNCTION()) noexcept {
   const int error = NoThrow(body, [](int failed) { return failed; });
   if (error == 0) return 0;
-  if (error != ENOMEM) ReportRefusal(function, error);
+  ReportRefusal(function, error);
   return Refuse(error);
 }
 
@@ -426,14 +425,10 @@ int ErrnoCall(Body&& body,
   const int before = errno;
   const NoCancellation no_cancellation;
   const int64_t began = CallBegins();
-  const int error = NoThrow(body, [](int failed) { return failed; });
-  if (error != 0) ReportRefusal(function, error);
+  const int error = PostCall(body, function);
   if (began != 0) CallEnds(function, began, error, error);
-  if (error == 0) {
-    errno = before;
-    return 0;
-  }
-  return Refuse(error);
+  if (error == 0) errno = before;
+  return error;
 }
 // The same for functions that return a pointer; null on failure.
 template <typename Body>
