@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -42,20 +43,28 @@ bool ParseAddress(const std::string& hex, PortSocket& socket) {
   return true;
 }
 
+struct CloseFolder {
+  void operator()(DIR* folder) const { closedir(folder); }
+};
+// Null if it cannot be read.
+using Folder = std::unique_ptr<DIR, CloseFolder>;
+Folder OpenFolder(const std::string& path) {
+  return Folder(opendir(path.c_str()));
+}
+
 // Calls f with the target of each open file of the process, until it returns
 // true. False if it never did; nullopt if the process may not be inspected.
 std::optional<bool> FindFile(const std::string& process,
                              const std::function<bool(std::string_view)>& f) {
-  DIR* const fds = opendir(("/proc/" + process + "/fd").c_str());
+  const Folder fds = OpenFolder("/proc/" + process + "/fd");
   if (fds == nullptr) return std::nullopt;
   bool found = false;
-  while (const dirent* fd = found ? nullptr : readdir(fds)) {
+  while (const dirent* fd = found ? nullptr : readdir(fds.get())) {
     char target[64];
     const ssize_t n =
-        readlinkat(dirfd(fds), fd->d_name, target, sizeof(target));
+        readlinkat(dirfd(fds.get()), fd->d_name, target, sizeof(target));
     if (n > 0) found = f({target, static_cast<size_t>(n)});
   }
-  closedir(fds);
   return found;
 }
 
@@ -81,10 +90,11 @@ std::optional<std::set<uint64_t>> SocketsOf(pid_t process) {
 // The ID, as text, of a process that has the socket open. Empty if we see none.
 std::string ProcessOf(uint64_t inode) {
   const std::string wanted = "socket:[" + std::to_string(inode) + "]";
-  DIR* const proc = opendir("/proc");
+  const Folder proc = OpenFolder("/proc");
   if (proc == nullptr) return "";
   std::string found;
-  while (const dirent* process = found.empty() ? readdir(proc) : nullptr) {
+  while (const dirent* process =
+             found.empty() ? readdir(proc.get()) : nullptr) {
     if (process->d_name[0] < '1' || process->d_name[0] > '9') continue;
     if (FindFile(process->d_name, [&](std::string_view file) {
           return file == wanted;
@@ -92,7 +102,6 @@ std::string ProcessOf(uint64_t inode) {
       found = process->d_name;
     }
   }
-  closedir(proc);
   return found;
 }
 
@@ -105,13 +114,12 @@ std::string Line(const std::string& path) {
 // Whether the process has one of our engines, which have this thread.
 bool HasEngine(const std::string& process) {
   const std::string base = "/proc/" + process + "/task/";
-  DIR* const tasks = opendir(base.c_str());
+  const Folder tasks = OpenFolder(base);
   if (tasks == nullptr) return false;
   bool found = false;
-  while (const dirent* task = found ? nullptr : readdir(tasks)) {
+  while (const dirent* task = found ? nullptr : readdir(tasks.get())) {
     found = Line(base + task->d_name + "/comm") == kControlThreadName;
   }
-  closedir(tasks);
   return found;
 }
 
