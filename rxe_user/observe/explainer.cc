@@ -34,10 +34,9 @@ std::string Explain(const Failure& failure) {
   device.now = failure.now;
   device.lanes = {std::move(lane)};
   const Witness own = WitnessOf(::getpid(), ReportText(device));
+  // This process too: both ends may be in it.
   auto others = AskWitnesses(0);
   if (!others.ok()) others = std::vector<Witness>();
-  // Both ends may be in this process, which no longer answers while it ends.
-  others->insert(others->begin(), own);
   return ExplainQueuePair(own, failure.queue_pair.qpn, *others);
 }
 
