@@ -21,7 +21,7 @@
 namespace rxe_user {
 namespace {
 
-// How long the end of a program waits for its explanations.
+// How long the end of a program or device waits for its explanations.
 constexpr std::chrono::seconds kExitPatience{5};
 // Further failures are not explained: they mostly have one cause.
 constexpr int kMostFailures = 16;
@@ -107,12 +107,14 @@ class Explainer {
 
 std::atomic<Explainer*> Explainer::at_exit = nullptr;
 
-__attribute__((destructor)) void FlushExplanations() {
+__attribute__((destructor)) void FlushAtExit() { AwaitExplanations(); }
+
+}  // namespace
+
+void AwaitExplanations() {
   Explainer* const explainer = Explainer::at_exit;
   if (explainer != nullptr) explainer->Flush();
 }
-
-}  // namespace
 
 bool IsFailure(const transport::RareEvent& event) {
   if (event.kind != transport::RareEventKind::kState) return false;

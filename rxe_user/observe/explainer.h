@@ -23,10 +23,15 @@ bool IsFailure(const transport::RareEvent& event);
 
 // Hands `failure` to a thread, which asks the other processes of this host and
 // prints the explanation; that may take a second. The end of the program waits
-// for it. In a child of fork that executes no other program, nothing is
-// explained. Nothing without ExplainMode(). Thread: any; a lane's lock may be
-// held.
+// for it, as does AwaitExplanations. In a child of fork that executes no other
+// program, nothing is explained. Nothing without ExplainMode(). Thread: any; a
+// lane's lock may be held.
 void ExplainLater(Failure failure);
+
+// Waits, for some seconds at most, until all failures are explained: a device
+// that is closed no longer tells what became of its queue pairs. No lock of a
+// lane may be held. Thread: any.
+void AwaitExplanations();
 
 }  // namespace rxe_user
 

@@ -14,6 +14,7 @@
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/objects/limits.h"
+#include "rxe_user/observe/explainer.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/trace.h"
@@ -178,6 +179,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
   SetLive(ibv, false);
+  rxe_user::AwaitExplanations();
   std::vector<Qp*> qps;
   std::unordered_set<Flow*> flows;
   std::unordered_set<uint32_t> reserved;
