@@ -54,7 +54,8 @@ constexpr size_t kRestingSlots = 64;
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
 
-// A client that waited in vain for the answer to its Hello has tried again.
+// Whether the client has closed its connection. A client does that when the
+// answer to its Hello does not come in time, and then connects again.
 bool HasHungUp(int fd) {
   pollfd p{fd, 0, 0};
   return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;

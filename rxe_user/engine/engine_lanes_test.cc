@@ -199,7 +199,7 @@ TEST_F(EngineLanesTest, YieldsOnlyIfAllLanesAreIdle) {
     if (yields == so_far) ++at_work;
     ASSERT_TRUE(busy.Poll().has_value());
   }
-  EXPECT_GT(at_work, 20);  // none if it yielded in spite of a busy lane
+  EXPECT_GT(at_work, 50);
 }
 
 TEST_F(EngineLanesTest, ALaterAddressIsOpenInEachLane) {

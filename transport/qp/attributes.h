@@ -37,8 +37,7 @@ struct QpConfig {
   // neither sent nor executed.
   bool memory_placement : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the maximum UD message
-  // DCI: it has streams, and goes to ERR when so many have failed. 0: it has
-  // none.
+  // DCI: the number of failed streams at which it goes to ERR. 0: no streams.
   uint16_t dci_errored_streams = 0;
   uint32_t qpn = 0;
   PdId pd = 0;

@@ -19,7 +19,8 @@ struct Mlx5QpAttributes {
   // As on a card, ibv_wr_* has every operation of the type, named or not.
   bool all_operations = false;
   uint64_t access_key = 0;  // of a target
-  // Of an initiator: it has streams, and goes to ERR when so many have failed.
+  // Of an initiator: the number of failed streams at which it goes to ERR. 0:
+  // no streams.
   uint16_t errored_streams = 0;
   // It has ibv_wr_* even if the program names none of their operations.
   bool extended = false;
