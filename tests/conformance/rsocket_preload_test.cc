@@ -1053,7 +1053,8 @@ TEST_F(PreloadTest, ASignalThatIsThereEndsTheWait) {
 TEST_F(PreloadTest, ThreadsMayHaveSmallStacks) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, 1 << 16), 0);
+  const auto size = std::max<size_t>(1 << 16, PTHREAD_STACK_MIN);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, size), 0);
   pthread_t thread;
   const auto nothing = [](void*) -> void* { return nullptr; };
   ASSERT_EQ(pthread_create(&thread, &attributes, nothing, nullptr), 0);

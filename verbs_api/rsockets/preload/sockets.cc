@@ -132,13 +132,15 @@ bool BindAs(int fd, const sockaddr_storage& local) {
 }
 
 // The program has bound to a port of the system's choice. Binds the kernel's
-// socket to the address; it takes a port only when it connects.
+// socket to the address; it takes a port only when it connects. Where the
+// kernel cannot do that, BindAs binds it.
 void BindToAddress(int fd, const sockaddr* address, socklen_t length) {
   const KeptErrno kept;
   const int on = 1;
-  REAL(setsockopt)
-  (fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
-  REAL(bind)(fd, address, length);
+  if (REAL(setsockopt)(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on,
+                       sizeof(on)) == 0) {
+    REAL(bind)(fd, address, length);
+  }
 }
 
 // Creates the descriptor first: without one the connection stays in the
