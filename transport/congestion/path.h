@@ -160,6 +160,7 @@ class Path {
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   void OnProbesAnswered(int probes) { rtt_.OnProbesAnswered(probes); }
+  void OnLateAnswer(Time least, Time now) { rtt_.OnLateAnswer(least, now); }
   // `bytes` are known to have been lost, of a peer that answers.
   void OnLost(uint64_t bytes) { rate_.OnLost(bytes); }
   // At most one reduction per round trip.

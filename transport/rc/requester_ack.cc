@@ -178,6 +178,9 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   if (loss_.probes() > 0 && !path()->AnsweredSince(loss_.since())) {
     path()->OnProbesAnswered(loss_.probes());
   }
+  if (loss_.probes() > 0 || retries_.any_spent()) {
+    path()->OnLateAnswer(loss_.SinceResent(now), now);
+  }
   loss_.ForgetProbes();
   retries_ = {};
   peer_.buffered_bytes = 0;
