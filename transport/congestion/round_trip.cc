@@ -58,7 +58,6 @@ void RoundTrip::OnSample(Time rtt, Time now) {
   for (; late_ != 0 && now >= late_until_; late_until_ += kLateLife) {
     late_ /= 2;
   }
-  OnLateAnswer(rtt, now);
   if (rtt <= base_ || now >= base_until_) {
     base_ = rtt;
     base_until_ = now + kBaseLife;
