@@ -156,10 +156,7 @@ class Path {
   // The same for what is never retransmitted (UC): the window grows up to
   // `greatest`, which the receive buffer holds, and not until there is a loss.
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
-  void OnRttSample(Time rtt, Time now) {
-    OnLateAnswer(rtt, now);
-    rtt_.OnSample(rtt, now);
-  }
+  void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   void OnProbesAnswered(int probes) { rtt_.OnProbesAnswered(probes); }
   // RoundTrip::OnLateAnswer, but not on a path that has lost something just
   // now: there, what is late was mostly lost or reordered.

@@ -55,8 +55,11 @@ void RoundTrip::OnLateAnswer(Time least, Time now) {
 void RoundTrip::OnSample(Time rtt, Time now) {
   rtt = std::clamp<Time>(rtt, 1, kGreatestSample);
   backoff_ = 0;
-  for (; late_ != 0 && now >= late_until_; late_until_ += kLateLife) {
-    late_ /= 2;
+  if (late_ != 0) {
+    OnLateAnswer(rtt, now);
+    for (; now >= late_until_ && late_ != 0; late_until_ += kLateLife) {
+      late_ /= 2;
+    }
   }
   if (rtt <= base_ || now >= base_until_) {
     base_ = rtt;
