@@ -14,7 +14,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "rxe_user/broker/test_peer.h"
 
@@ -48,16 +47,14 @@ class HostileTest : public BrokerTest {
     if (Root()) BrokerTest::TearDown();
   }
 
-  // Runs `attack` as user `uid` in a child, which returns what went wrong
+  // Runs `attack` as another user in a child, which returns what went wrong
   // (empty: nothing) and stays, with everything that it holds, until EndAttack.
-  // There may be several.
-  void Attack(const std::function<std::string()>& attack,
-              uid_t uid = kSomebody) {
+  void Attack(const std::function<std::string()>& attack) {
     int said[2];
     ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
-    attackers_.push_back(fork());
-    if (attackers_.back() == 0) {
-      Become(uid);
+    attacker_ = fork();
+    if (attacker_ == 0) {
+      Become(kSomebody);
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       const std::string wrong = attack() + "\n";
       (void)!write(said[1], wrong.data(), wrong.size());
@@ -71,13 +68,9 @@ class HostileTest : public BrokerTest {
     EXPECT_EQ(byte, '\n') << "the attacker died";
     EXPECT_EQ(wrong, "");
   }
-  // Ends all attackers.
   void EndAttack() {
-    for (const pid_t attacker : attackers_) {
-      kill(attacker, SIGKILL);
-      waitpid(attacker, nullptr, 0);
-    }
-    attackers_.clear();
+    kill(attacker_, SIGKILL);
+    waitpid(attacker_, nullptr, 0);
   }
   // Kills the broker and waits for the next one.
   void ReplaceBroker() {
@@ -98,7 +91,7 @@ class HostileTest : public BrokerTest {
 
   std::optional<PublicBroker> broker_;
   std::optional<Peer> victim_;
-  std::vector<pid_t> attackers_;
+  pid_t attacker_ = 0;
 };
 
 }  // namespace rxe_user::broker

@@ -100,11 +100,8 @@ size_t LaneImpl::TransmitSome(Time now) {
   return budget.bytes();
 }
 
-// An answer that lies unread in a socket is neither lost nor late
-// (LaneTest.ReadsWhatHasArrivedBeforeTimersJudge).
 bool LaneImpl::RunTimers(Time now) {
   if (endpoint_.NextTimeout() > now) return false;
-  Receive(now);
   endpoint_.OnTimer(now);
   return true;
 }

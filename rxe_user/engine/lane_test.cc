@@ -157,26 +157,6 @@ TEST_F(LaneTest, AnswersBeforeItReceivesAgain) {
   EXPECT_EQ(port_->calls, "rrs");
 }
 
-// Nobody had a core for this lane for a while. Its timers were due meanwhile,
-// and the answers lie in its socket.
-TEST_F(LaneTest, ReadsWhatHasArrivedBeforeTimersJudge) {
-  LaneEnd peer;
-  Join(&peer);
-  Post();
-  peer.lane.RunHelper();
-  end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
-  peer.Connect(kPeerQpn + 1, kQpn + 1, "10.0.0.2", "10.0.0.1");
-  Post();
-  peer.lane.RunHelper();
-  ASSERT_EQ(port_->on_the_wire.size(), 2u);
-  port_->most = 1;
-  now += 20 * kMillisecond;
-  lane_.RunHelper();
-  EXPECT_TRUE(port_->on_the_wire.empty());
-  EXPECT_EQ(end_.others.back()->counters().probes, 0u);
-  EXPECT_EQ(end_.qp->counters().probes, 0u);
-}
-
 TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
   LaneEnd peer;
   Join(&peer);

@@ -48,11 +48,7 @@ class FakePort final : public Port {
     if (no_memory) throw std::bad_alloc();
     virtual_now += receive_cost;
     more_ = says_more && !on_the_wire.empty();
-    received_.clear();
-    while (!on_the_wire.empty() && received_.size() < most) {
-      received_.push_back(std::move(on_the_wire.front()));
-      on_the_wire.pop_front();
-    }
+    received_ = std::exchange(on_the_wire, {});
     if (received_.empty()) return std::exchange(arrivals, {});
     received_arrivals_.clear();
     for (const Datagrams& d : received_) {
@@ -104,7 +100,6 @@ class FakePort final : public Port {
   std::string calls;                  // r: a receive, s: a burst sent
   transport::Time send_cost = 0;      // the time to send a burst
   transport::Time receive_cost = 0;   // the time of a receive call
-  size_t most = SIZE_MAX;             // datagrams that a receive takes
   bool says_more = false;             // more() after any arrival
   bool no_memory = false;             // a receive finds no memory
   bool block_next = false;

@@ -111,7 +111,9 @@ class Path {
   // something just now. Only one packet is sent, so it may come sooner. kNever
   // on other paths: there, silence is a peer that has not been scheduled.
   Time EarlyProbeTimeout(Time now) const {
-    return HasJustLost(now) ? rtt_.EarlyProbeTimeout() : kNever;
+    return last_loss_ < 0 || now - last_loss_ > kLossIsRecent
+               ? kNever
+               : rtt_.EarlyProbeTimeout();
   }
 
   // Whether bytes have left the network since the last call, or there is a
@@ -158,11 +160,6 @@ class Path {
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   void OnProbesAnswered(int probes) { rtt_.OnProbesAnswered(probes); }
-  // RoundTrip::OnLateAnswer, but not on a path that has lost something just
-  // now: there, what is late was mostly lost or reordered.
-  void OnLateAnswer(Time least, Time now) {
-    if (!HasJustLost(now)) rtt_.OnLateAnswer(least, now);
-  }
   // `bytes` are known to have been lost, of a peer that answers.
   void OnLost(uint64_t bytes) { rate_.OnLost(bytes); }
   // At most one reduction per round trip.
@@ -181,9 +178,6 @@ class Path {
  private:
   static constexpr Time kLossIsRecent = 100 * kMillisecond;
 
-  bool HasJustLost(Time now) const {
-    return last_loss_ >= 0 && now - last_loss_ <= kLossIsRecent;
-  }
   void CountSilence() {
     if (++silences_ == 0) silences_ = 1;
   }

@@ -26,26 +26,13 @@ class RoundTrip {
   // slower than the first timeout is probed for ever, and never gives a sample
   // (RequesterLossTest.ASlowPeerIsNotProbedForEver).
   void OnProbesAnswered(int probes);
-  // Of a packet that was retransmitted, an answer came `least` after the last
-  // time that it was sent: the round trip took that long or longer, whichever
-  // was answered. If that is longer than the timeout, the peer, or we
-  // ourselves, waited for a core: for some seconds no probe comes before twice
-  // that time. A smoothed round trip does not show it, since most answers are
-  // fast and slow ones give no sample
-  // (RequesterLossTest.ALateAnswerDelaysLaterProbes, sim/overload_test).
-  void OnLateAnswer(Time least, Time now);
 
  private:
-  Time MeasuredTimeout() const;
-
   Time smoothed_ = 0;
   Time variation_ = 0;
   Time base_ = 0;
   Time base_until_ = 0;  // then it is measured anew
   int backoff_ = 0;      // doublings
-  // The longest round trip that outlasted the timeout; halved at intervals.
-  Time late_ = 0;
-  Time late_until_ = 0;
 };
 
 }  // namespace transport

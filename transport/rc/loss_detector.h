@@ -51,11 +51,6 @@ class LossDetector {
   // Since when the ACK timeout runs; kNever: it does not.
   Time since() const { return timeout_base_; }
   uint8_t probes() const { return probes_; }  // since the last progress
-  // Since the last probe or other retransmission, or since an answer that moved
-  // nothing; ns.
-  Time SinceResent(Time now) const {
-    return probe_base_ == kNever ? 0 : now - std::max(probe_base_, gap_time_);
-  }
 
   void OnSent(Time now) {
     if (timeout_base_ == kNever) timeout_base_ = now;

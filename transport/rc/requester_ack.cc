@@ -175,11 +175,8 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   const uint64_t cost_before =
       snd_.CostBefore(queue(), queue().head(), snd_.una);
   const uint64_t cost_after = snd_.CostBefore(queue().at(IndexOf(to - 1)), to);
-  if (loss_.probes() > 0) {
-    if (!path()->AnsweredSince(loss_.since())) {
-      path()->OnProbesAnswered(loss_.probes());
-    }
-    path()->OnLateAnswer(loss_.SinceResent(now), now);
+  if (loss_.probes() > 0 && !path()->AnsweredSince(loss_.since())) {
+    path()->OnProbesAnswered(loss_.probes());
   }
   loss_.ForgetProbes();
   retries_ = {};
