@@ -14,6 +14,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "rxe_user/broker/test_peer.h"
 
@@ -47,14 +48,16 @@ class HostileTest : public BrokerTest {
     if (Root()) BrokerTest::TearDown();
   }
 
-  // Runs `attack` as another user in a child, which returns what went wrong
+  // Runs `attack` as user `uid` in a child, which returns what went wrong
   // (empty: nothing) and stays, with everything that it holds, until EndAttack.
-  void Attack(const std::function<std::string()>& attack) {
+  // There may be several.
+  void Attack(const std::function<std::string()>& attack,
+              uid_t uid = kSomebody) {
     int said[2];
     ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
-    attacker_ = fork();
-    if (attacker_ == 0) {
-      Become(kSomebody);
+    attackers_.push_back(fork());
+    if (attackers_.back() == 0) {
+      Become(uid);
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       const std::string wrong = attack() + "\n";
       (void)!write(said[1], wrong.data(), wrong.size());
@@ -68,9 +71,13 @@ class HostileTest : public BrokerTest {
     EXPECT_EQ(byte, '\n') << "the attacker died";
     EXPECT_EQ(wrong, "");
   }
+  // Ends all attackers.
   void EndAttack() {
-    kill(attacker_, SIGKILL);
-    waitpid(attacker_, nullptr, 0);
+    for (const pid_t attacker : attackers_) {
+      kill(attacker, SIGKILL);
+      waitpid(attacker, nullptr, 0);
+    }
+    attackers_.clear();
   }
   // Kills the broker and waits for the next one.
   void ReplaceBroker() {
@@ -91,7 +98,7 @@ class HostileTest : public BrokerTest {
 
   std::optional<PublicBroker> broker_;
   std::optional<Peer> victim_;
-  pid_t attacker_ = 0;
+  std::vector<pid_t> attackers_;
 };
 
 }  // namespace rxe_user::broker

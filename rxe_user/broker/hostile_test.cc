@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,20 +15,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "rxe_user/broker/attacks.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/hostile_fixture.h"
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
-
-#ifndef SO_DETACH_REUSEPORT_BPF
-#define SO_DETACH_REUSEPORT_BPF 68
-#endif
 
 namespace rxe_user::broker {
 namespace {
@@ -336,15 +330,6 @@ TEST_F(SubordinateTest, IdsOfARangeHaveOneQuota) {
   }
 }
 
-// Runs `again` in a loop, in a child that ends with the caller.
-std::string KeepDoing(const std::function<void()>& again) {
-  const pid_t child = fork();
-  if (child < 0) return "fork";
-  if (child != 0) return "";
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (;;) again();
-}
-
 // The longest of 50 waits of another program for a slot and a socket.
 std::chrono::milliseconds LongestWait(const LocalAddress& local) {
   using Clock = std::chrono::steady_clock;
@@ -363,29 +348,7 @@ std::chrono::milliseconds LongestWait(const LocalAddress& local) {
 // than a minute. The limit allows for a loaded machine; an idle one takes a few
 // ms.
 TEST_F(HostileTest, ManyServicesOfOneUserDoNotDelayOthers) {
-  Attack([]() -> std::string {
-    static std::vector<RawClient> clients(22);
-    static Reserve reserve;
-    reserve.service.local = kLoopback;
-    reserve.service.service_id = 46;
-    reserve.service.reuse = 1;
-    const std::span<const uint8_t> bytes(
-        reinterpret_cast<const uint8_t*>(&reserve), sizeof(reserve));
-    for (RawClient& client : clients) {
-      if (client.Greet() == 0) return "no slot";
-      for (reserve.token = 0; reserve.token < 1024; ++reserve.token) {
-        if (!client.SendRaw(bytes, {})) return "not sent";
-      }
-      if (!client.UnreserveService(5000)) return "not reserved";
-    }
-    return KeepDoing([bytes] {
-      for (RawClient& client : clients) {
-        for (reserve.token = 0; reserve.token < 64; ++reserve.token) {
-          client.SendRaw(bytes, {});
-        }
-      }
-    });
-  });
+  Attack([] { return RewriteServices(kLoopback); });
   const std::chrono::milliseconds longest = LongestWait(kLoopback);
   std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
   EXPECT_LT(longest, std::chrono::seconds(1));
@@ -395,30 +358,7 @@ TEST_F(HostileTest, ManyServicesOfOneUserDoNotDelayOthers) {
 
 // The broker searched without a pause for positions that cannot be found.
 TEST_F(HostileTest, AFailingSearchForPositionsDoesNotDelayOthers) {
-  const LocalAddress own = {Ip("127.0.0.9"), 0};
-  Attack([&]() -> std::string {
-    static std::vector<UniqueFd> copies;
-    static LocalAddress address = own;
-    {
-      std::vector<RawClient> clients(30);
-      for (RawClient& client : clients) {
-        if (client.Greet() == 0) return "no slot";
-        copies.push_back(client.OpenAddress(address));
-        if (!copies.back().valid()) return "no socket";
-      }
-    }
-    const std::string wrong = KeepDoing([] {
-      const int unused = 0;
-      setsockopt(copies[0].get(), SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused,
-                 sizeof(unused));
-      sched_yield();
-    });
-    if (!wrong.empty()) return wrong;
-    return KeepDoing([] {
-      RawClient client;
-      if (client.Greet() != 0) client.OpenAddress(address);
-    });
-  });
+  Attack([] { return DetachSteering({Ip("127.0.0.9"), 0}); });
   const std::chrono::milliseconds longest = LongestWait(kLoopback);
   std::printf("longest: %d ms\n", static_cast<int>(longest.count()));
   EXPECT_LT(longest, std::chrono::seconds(1));
