@@ -21,9 +21,9 @@ namespace {
 // notified.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
-// The longest ACK: that of DC.
-constexpr size_t kLongestAcknowledge =
-    wire::kAcknowledgeSize + wire::kDcEthSize;
+// First byte of an ACK's BTH.
+constexpr uint8_t kAcknowledgement =
+    wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
 
 Disposition DispositionOf(wire::ParseError error) {
   switch (error) {
@@ -95,7 +95,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
     // requests in its GRO batch. Processed first, it lets a ping-pong program
     // see its own completion first. Responses before it keep their order
     // (9.7.5.1).
-    if (wire::OperationOf(rest[before]) == wire::Operation::kAcknowledge &&
+    if (rest[before] == kAcknowledgement &&
         !HasResponse(rest.first(before), batch.segment_size)) {
       take(last, rest.subspan(before));
       rest = rest.first(before);
@@ -331,7 +331,6 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
     Burst* const burst = sink->Begin(*link->flow);
     if (burst == nullptr) return nullptr;
     scheduler.Take(next);
-    if (next.rider != nullptr) burst->KeepRoom(kLongestAcknowledge);
     Interests want = link->qp->Transmit(
         now, {.acks_only = next.acks_only, .bytes = impl_->TurnBytes(*link)},
         burst);
@@ -350,14 +349,11 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
       window_left = link->schedule != Schedule::kWaiting;
     }
     impl_->Apply(link, want, window_left, now);
-    if (next.rider != nullptr) impl_->AddAcks(next.rider, now, burst);
     if (!burst->empty()) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
       counters_.tx_bytes += burst->bytes().size();
-      if (observer_ != nullptr) {
-        ShowTransmitted(*burst, next.rider != nullptr, now);
-      }
+      if (observer_ != nullptr) ShowTransmitted(*burst, now);
       return burst;
     }
   }
@@ -432,7 +428,7 @@ uint32_t Endpoint::Impl::FindByFlow(const Flow* flow) {
   return 0;
 }
 
-void Endpoint::ShowTransmitted(const Burst& burst, bool shared, Time now) {
+void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   const AddressVector& av = burst.flow()->av;
   ObservedPacket packet;
   packet.direction = Direction::kTransmitted;
@@ -446,9 +442,6 @@ void Endpoint::ShowTransmitted(const Burst& burst, bool shared, Time now) {
   packet.hop_limit = av.hop_limit;
   for (std::span<const uint8_t> rest = burst.bytes(); !rest.empty();) {
     packet.bytes = rest.first(std::min(rest.size(), burst.segment_size()));
-    if (shared && packet.segment_index == impl_->rider_from) {
-      packet.qpn = impl_->rider_qpn;
-    }
     observer_->OnPacket(packet);
     rest = rest.subspan(packet.bytes.size());
     ++packet.segment_index;
@@ -497,16 +490,6 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
     return;
   }
   if (path->MaySend(1)) scheduler.Wake(&path->waiting);
-}
-
-void Endpoint::Impl::AddAcks(EndpointLink* rider, Time now, Burst* burst) {
-  burst->FreeRoom();
-  rider_from = burst->segments();
-  if (scheduler.NextAcks() != rider) return;  // it may be gone
-  rider_qpn = rider->qp->qpn();
-  scheduler.RemoveAcks(rider);
-  Apply(rider, rider->qp->Transmit(now, {.acks_only = true}, burst), false,
-        now);
 }
 
 // Unlimited if nobody else has anything to send or waits for the path.

@@ -151,8 +151,7 @@ class Endpoint {
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,
                     Time now);
-  // `shared`: with a rider's ACKs.
-  void ShowTransmitted(const Burst& burst, bool shared, Time now);
+  void ShowTransmitted(const Burst& burst, Time now);
 
   struct Impl;
   EndpointCounters counters_;

@@ -27,9 +27,6 @@ struct Endpoint::Impl {
   // pause.
   void WakeWaiting(SharedPath* path, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
-  // Adds the ACKs of `rider` to the end of another queue pair's burst, if they
-  // still are the next. Those that do not fit keep waiting.
-  void AddAcks(EndpointLink* rider, Time now, Burst* burst);
   // Counts one queue pair less; deletes the path with the last.
   void Leave(SharedPath* path);
   void NoteReceivedData(EndpointLink* link, Time now);
@@ -46,10 +43,6 @@ struct Endpoint::Impl {
                      absl::Hash<wire::IpAddress>>
       paths;
   TransmitScheduler scheduler;
-  // Of the last burst with a rider: the index of the rider's first packet, and
-  // its number.
-  int rider_from = 0;
-  uint32_t rider_qpn = 0;
   TimerHeap timers;
   // Links whose timers OnTimer is running; null if one was removed meanwhile.
   std::vector<EndpointLink*> due;

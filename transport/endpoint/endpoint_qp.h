@@ -81,8 +81,6 @@ class EndpointQp {
   // Whether it is a UD packet that would be accepted: state, P_Key and Q_Key
   // are good.
   virtual bool TakesDatagram(const wire::PacketView& packet) const = 0;
-  // The queue pair that its next packets go to; 0: none, or each to its own.
-  virtual uint32_t peer_qpn() const = 0;
   // The peer's own address, from RTR on; packets may go elsewhere (SetVia).
   virtual const wire::IpAddress& peer_address() const = 0;
   // The peer's packets come from `via`: sends there from now on.

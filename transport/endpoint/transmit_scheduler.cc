@@ -1,33 +1,6 @@
 #include "transport/endpoint/transmit_scheduler.h"
 
-#include "transport/base/flow.h"
-#include "transport/endpoint/endpoint_qp.h"
-#include "wire/packet.h"
-
 namespace transport {
-namespace {
-
-// A peer steers a burst as a whole by these bits of its first packet's queue
-// pair number (docs/design/broker.md).
-constexpr int kSteeringShift = 12;
-
-// Whether packets of both may be in one burst: they have one flow, and reach
-// the same lane of the peer.
-bool MayShareBurst(const EndpointLink& a, const EndpointLink& b) {
-  if (a.flow == nullptr || b.flow == nullptr) return false;
-  const AddressVector& x = a.flow->av;
-  const AddressVector& y = b.flow->av;
-  const uint32_t to = a.qp->peer_qpn();
-  return x.source_port == y.source_port && x.destination == y.destination &&
-         x.source == y.source && x.traffic_class == y.traffic_class &&
-         x.hop_limit == y.hop_limit && to != 0 &&
-         to >> kSteeringShift == b.qp->peer_qpn() >> kSteeringShift &&
-         // Translated addresses are not those that the ICRC covers.
-         a.flow->destination_port == wire::kRoceUdpPort &&
-         b.flow->destination_port == wire::kRoceUdpPort;
-}
-
-}  // namespace
 
 void TransmitScheduler::Activate(EndpointLink* link) {
   if (link->schedule == Schedule::kActive) return;
@@ -98,14 +71,7 @@ void TransmitScheduler::Remove(EndpointLink* link) {
 TransmitScheduler::Next TransmitScheduler::Peek() const {
   EndpointLink* const acks = acks_.front();
   if (acks == nullptr) return {.link = active_.front()};
-  if (MayTransmitNow(*acks)) return {.link = acks};
-  EndpointLink* const data = active_.front();
-  // An ACK does not wait for the data of one that was not idle.
-  if (data != nullptr && data->priority == Priority::kFresh &&
-      MayShareBurst(*data, *acks)) {
-    return {.link = data, .rider = acks};
-  }
-  return {.link = acks, .acks_only = true};
+  return {.link = acks, .acks_only = !MayTransmitNow(*acks)};
 }
 
 void TransmitScheduler::Take(const Next& next) {

@@ -1,8 +1,7 @@
 // The order in which queue pairs transmit (docs/design/transport.md, "Transmit
 // scheduler"): deficit round robin over bytes (Shreedhar and Varghese, 1995).
 // Queue pairs that were idle go before those that always have data, and ACKs do
-// not wait for other queue pairs' data: they go before it, or in the first
-// burst of one that was idle.
+// not wait for other queue pairs' data.
 #ifndef TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 #define TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 
@@ -58,14 +57,10 @@ class TransmitScheduler {
   struct Next {
     EndpointLink* link = nullptr;
     bool acks_only = false;  // another link has the turn for data
-    // Its ACKs may end the burst of `link`; null: none. Take leaves it listed.
-    EndpointLink* rider = nullptr;
   };
   Next Peek() const;
   // Removes the non-null result of Peek from its lists.
   void Take(const Next& next);
-  // The link whose ACKs are next; null: none.
-  EndpointLink* NextAcks() const { return acks_.front(); }
   // `link` has transmitted `bytes` in its turn; `more`: it has more to send
   // now. Not called for turns of ACKs only.
   void Transmitted(EndpointLink* link, size_t bytes, bool more);

@@ -94,7 +94,6 @@ class QueuePair : public EndpointQp {
   bool OnPacket(const Received& received, Time now) final;
   bool WouldTake(const wire::PacketView& packet) const final;
   bool TakesDatagram(const wire::PacketView& packet) const final;
-  uint32_t peer_qpn() const final { return attributes().dest_qpn; }
   const wire::IpAddress& peer_address() const final {
     return attributes().av.destination;
   }
