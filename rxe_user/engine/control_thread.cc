@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/system/system_error.hpp>
+#include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -146,10 +147,21 @@ class ControlThread::Impl final : private ForkGuard {
       });
     });
   }
+  // One is queued at a time. Both sides exchange: the thread then sees what the
+  // caller changed before.
   void Refresh() {
+    if (refresh_queued_.exchange(true)) return;
     gate_.Beside([this] {
       if (!state_.has_value()) return;
-      boost::asio::post(state_->io, [this] { ArmAll(); });
+      try {
+        boost::asio::post(state_->io, [this] {
+          refresh_queued_.exchange(false);
+          ArmAll();
+        });
+      } catch (const std::bad_alloc&) {
+        refresh_queued_ = false;
+        throw;
+      }
     });
   }
 
@@ -302,6 +314,7 @@ class ControlThread::Impl final : private ForkGuard {
 
   LoopGate gate_;
   std::optional<State> state_;  // absent in a child of fork()
+  std::atomic<bool> refresh_queued_ = false;
   pthread_t thread_{};
   bool running_ = false;
 };

@@ -113,6 +113,38 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
   EXPECT_TRUE(ran.try_acquire_for(20s));
 }
 
+// While a source runs for long, refreshes do not pile up.
+TEST(ControlThread, RefreshesThatWaitAreOne) {
+  Bell bell, other;
+  std::binary_semaphore running(0), go_on(0);
+  std::atomic<int> looks = 0;
+  const auto control = Start();
+  control->Add({.fd = [&] { return bell.fd(); },
+                .run =
+                    [&] {
+                      running.release();
+                      EXPECT_TRUE(go_on.try_acquire_for(20s));
+                      bell.Answer();
+                    }});
+  control->Add({.fd =
+                    [&] {
+                      ++looks;
+                      return other.fd();
+                    },
+                .run = [&] { other.Answer(); }});
+  other.Ring();
+  ASSERT_TRUE(other.Answered());
+  bell.Ring();
+  ASSERT_TRUE(running.try_acquire_for(20s));
+  const int before = looks;
+  for (int i = 0; i < 1000; ++i) control->Refresh();
+  go_on.release();
+  ASSERT_TRUE(bell.Answered());
+  other.Ring();
+  ASSERT_TRUE(other.Answered());  // behind all refreshes
+  EXPECT_LT(looks - before, 10);
+}
+
 // A source that finds no memory is run again. The others are not affected.
 TEST(ControlThread, ContinuesAfterALackOfMemory) {
   Bell starved, other;
