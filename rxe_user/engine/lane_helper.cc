@@ -102,7 +102,7 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
   HelperRound round;
   round.had_leftovers = HasLeftovers();
   round.received = ReceiveSome(now, Caller::kFinisher);
-  RunTimers(now);
+  RunTimers(now, &round.received);
   if (round.received != 0 && HasLeftovers() && acks_.OnArrival(now)) {
     hold_ack_until_ = now + AckPiggyback::kAnswerGap;
   }

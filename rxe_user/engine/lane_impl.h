@@ -187,7 +187,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   // Returns the bytes sent.
   size_t TransmitSome(transport::Time now);
-  bool RunTimers(transport::Time now);
+  // Whether timers were due. Receives first: what a timer waits for may lie
+  // unread in a socket. Adds the bytes to `received`.
+  bool RunTimers(transport::Time now, size_t* received);
   // Whether there are packets that could be sent now.
   bool HasLeftovers() const;
   // Whether they may wait for the application's next call or the helper.

@@ -14,12 +14,12 @@ using transport::Time;
 bool LaneImpl::Round(Time now, Caller caller) {
   ++counters_.rounds;
   const bool polling = caller == Caller::kPoller && mode_.is(Mode::kPolling);
-  const size_t received = ReceiveSome(now, caller);
+  size_t received = ReceiveSome(now, caller);
   if (polling && arming_.active()) {
     arming_.OnPoll(received != 0, app_.calls());
     ApplyMode();
   }
-  bool did = RunTimers(now) || received != 0;
+  bool did = RunTimers(now, &received) || received != 0;
   if (port_->blocked() || endpoint_.HasTransmit()) {
     // The response to a small arrival, mostly its ACK, can share a send with
     // what the application posts next. Never left twice in a row, so that a
@@ -100,8 +100,9 @@ size_t LaneImpl::TransmitSome(Time now) {
   return budget.bytes();
 }
 
-bool LaneImpl::RunTimers(Time now) {
+bool LaneImpl::RunTimers(Time now, size_t* received) {
   if (endpoint_.NextTimeout() > now) return false;
+  *received += ReceiveSome(now, Caller::kFinisher);
   endpoint_.OnTimer(now);
   return true;
 }

@@ -198,6 +198,29 @@ TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   EXPECT_EQ(lane_.counters().yields, 1u);
 }
 
+// A poll receives once. The ACK may lie behind what it received.
+TEST_F(LaneTest, ReadsWhatHasArrivedBeforeTimersJudge) {
+  LaneEnd peer;
+  Join(&peer);
+  end_.to = &peer;
+  peer.to = &end_;
+  EnterPollingMode();
+  peer.Post();
+  Post();
+  peer.lane.RunHelper();
+  ASSERT_EQ(port_->on_the_wire.size(), 2u);
+  {
+    const Lane::Guard guard(lane_);
+    now = lane_.endpoint().NextTimeout();
+  }
+  ASSERT_LT(now, kNever);
+  port_->one_at_a_time = true;
+  lane_.Progress();
+  EXPECT_TRUE(end_.cq.Poll());
+  lane_.Progress();
+  EXPECT_EQ(PacketsSent(), 2) << "a WRITE and an ACK, and no probe";
+}
+
 TEST_F(LaneTest, KeepsBlockedSendsAndRetries) {
   port_->block_next = true;
   Post();

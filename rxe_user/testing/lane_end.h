@@ -48,7 +48,7 @@ class FakePort final : public Port {
     if (no_memory) throw std::bad_alloc();
     virtual_now += receive_cost;
     more_ = says_more && !on_the_wire.empty();
-    received_ = std::exchange(on_the_wire, {});
+    received_ = TakeReceived();
     if (received_.empty()) return std::exchange(arrivals, {});
     received_arrivals_.clear();
     for (const Datagrams& d : received_) {
@@ -101,11 +101,23 @@ class FakePort final : public Port {
   transport::Time send_cost = 0;      // the time to send a burst
   transport::Time receive_cost = 0;   // the time of a receive call
   bool says_more = false;             // more() after any arrival
+  bool one_at_a_time = false;         // a receive returns one burst
   bool no_memory = false;             // a receive finds no memory
   bool block_next = false;
   bool is_blocked = false;
 
  private:
+  std::deque<Datagrams> TakeReceived() {
+    if (!one_at_a_time || on_the_wire.size() < 2) {
+      return std::exchange(on_the_wire, {});
+    }
+    more_ = true;
+    std::deque<Datagrams> first;
+    first.push_back(std::move(on_the_wire.front()));
+    on_the_wire.pop_front();
+    return first;
+  }
+
   bool more_ = false;
   std::deque<Datagrams> received_;
   std::vector<transport::GroBatch> received_arrivals_;
