@@ -3,6 +3,7 @@
 // its Path, which is made of parts with one job each:
 //   PathFlight            what is in flight
 //   RoundTrip             how long a round trip takes
+//   AnswerOrder           how far the peers have come
 //   DeliveryRate          how much the network delivers, and loses
 //   CongestionController  the window
 //   ResponsePace          the rate of READ responses
@@ -13,6 +14,7 @@
 #include <cstdint>
 
 #include "transport/base/types.h"
+#include "transport/congestion/answer_order.h"
 #include "transport/congestion/congestion_controller.h"
 #include "transport/congestion/dcqcn.h"
 #include "transport/congestion/delivery_rate.h"
@@ -107,6 +109,11 @@ class Path {
   uint64_t round_trip_bytes() const { return rate_.BytesIn(rtt_.base()); }
   // How long after the last sign of life an unanswered tail is probed.
   Time ProbeTimeout() const { return rtt_.ProbeTimeout(); }
+  // Since when the peer's queue pair leaves out its answer to what was sent at
+  // `sent`.
+  Time SilentSince(uint32_t dest_qpn, Time sent) const {
+    return order_.SilentSince(dest_qpn, sent);
+  }
   // The same for what is known or likely to be lost, on a path that has lost
   // something just now. Only one packet is sent, so it may come sooner. kNever
   // on other paths: there, silence is a peer that has not been scheduled.
@@ -159,6 +166,11 @@ class Path {
   // `greatest`, which the receive buffer holds, and not until there is a loss.
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
+  // The peer's queue pair has answered what was sent at `sent`: a sample too.
+  void OnOrderedAnswer(uint32_t dest_qpn, Time sent, Time now) {
+    rtt_.OnSample(now - sent, now);
+    order_.OnAnswer(dest_qpn, sent, now);
+  }
   void OnProbesAnswered(int probes) { rtt_.OnProbesAnswered(probes); }
   // `bytes` are known to have been lost, of a peer that answers.
   void OnLost(uint64_t bytes) { rate_.OnLost(bytes); }
@@ -188,6 +200,7 @@ class Path {
   CongestionController controller_;
   PathFlight flight_;
   RoundTrip rtt_;
+  AnswerOrder order_;
   DeliveryRate rate_;
   ResponsePace responses_;
   int users_ = 0;

@@ -6,7 +6,8 @@
 //   timeout, Path::ProbeTimeout) and doubles each time. The first one sends one
 //   packet again; later ones send everything again. Probes spend no retry.
 //   Without them a lost tail, or a lost NAK, waits for the ACK timeout
-//   (sim/loss_test, LostTail).
+//   (sim/loss_test, LostTail). It waits for a peer that still answers what was
+//   sent before (LossDetectorTest.AProbeWaitsForItsTurn).
 // - The *early probe* comes before it on a path that has lost something just
 //   now, up to kMostEarlyProbes times: one packet that is missing, or the last
 //   one. Without it a lost retransmission costs a probe, which is a millisecond
@@ -35,6 +36,7 @@ class LossDetector {
     uint64_t una = 0;
     Time ack_timeout = 0;  // ns; 0: none
     uint32_t qpn = 0;
+    uint32_t dest_qpn = 0;
     // The peer is not silent, and no failure waits for what is before it.
     bool may_probe_early = false;
   };
@@ -135,7 +137,7 @@ class LossDetector {
     if (conditions.ack_timeout == 0) {
       interval = std::min(interval, kLongestProbe);
     }
-    return probe_base_ + interval;
+    return path.SilentSince(conditions.dest_qpn, probe_base_) + interval;
   }
   Time EarlyProbeDeadline(const Path& path, const Conditions& conditions) const;
 

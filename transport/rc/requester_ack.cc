@@ -209,7 +209,7 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
   }
   snd_.outstanding() ? loss_.RestartTimers(now) : loss_.StopTimers();
   if (rtt_.seq != kNoSequence && snd_.una > rtt_.seq) {
-    path()->OnRttSample(now - rtt_.sent, now);
+    path()->OnOrderedAnswer(core_.attributes.dest_qpn, rtt_.sent, now);
     rtt_.seq = kNoSequence;
   }
   SyncFlight();

@@ -90,7 +90,7 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
   missing_->NoteAnswered(seq, now);
   snd_.acknowledged = std::max(snd_.acknowledged, seq + 1);
   if (rtt_.seq == seq) {
-    path()->OnRttSample(now - rtt_.sent, now);
+    path()->OnOrderedAnswer(core_.attributes.dest_qpn, rtt_.sent, now);
     rtt_.seq = kNoSequence;
   }
   // The peer is alive. What it may leave out meanwhile is limited by what may

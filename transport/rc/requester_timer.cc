@@ -11,6 +11,7 @@ LossDetector::Conditions Requester::TimerConditions() const {
   return {.una = snd_.una,
           .ack_timeout = snd_.una > 0 ? kAckTimeoutFactor * timeout : timeout,
           .qpn = core_.config.qpn,
+          .dest_qpn = core_.attributes.dest_qpn,
           .may_probe_early = !flight_.LimitedToShare() &&
                              failures_.nak_seq == kNoSequence &&
                              !failures_.is_local()};

@@ -1,0 +1,51 @@
+// How far the peers at one address have come: what they answer came in order.
+#ifndef TRANSPORT_CONGESTION_ANSWER_ORDER_H_
+#define TRANSPORT_CONGESTION_ANSWER_ORDER_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "transport/base/types.h"
+
+namespace transport {
+
+// A peer in software takes packets in the order in which its socket received
+// them. While it answers what was sent earlier than a packet, that packet is
+// not lost but waits for its turn. An address has several sockets, each with
+// its own thread: the upper bits of the queue pair number tell them apart. Two
+// that share an entry are told apart no longer, so that one of them may be
+// taken for silent too early, as it would be without all this, or for an answer
+// of the other too late.
+class AnswerOrder {
+ public:
+  // Queue pair `qpn` of the peer has answered at `now` what was sent at `sent`.
+  void OnAnswer(uint32_t qpn, Time sent, Time now) {
+    Entry& entry = entries_[IndexOf(qpn)];
+    entry.sent = std::max(entry.sent, sent);
+    entry.answered = now;
+  }
+  // Since when queue pair `qpn` leaves out its answer to what was sent at
+  // `sent`: since the last answer, unless something that was sent later has
+  // been answered.
+  Time SilentSince(uint32_t qpn, Time sent) const {
+    const Entry& entry = entries_[IndexOf(qpn)];
+    return entry.sent <= sent ? std::max(sent, entry.answered) : sent;
+  }
+
+ private:
+  static constexpr int kSlotShift = 12;  // of a queue pair number
+  static constexpr size_t kEntries = 8;
+
+  struct Entry {
+    Time sent = -1;  // the latest that was answered
+    Time answered = -1;
+  };
+  static size_t IndexOf(uint32_t qpn) { return (qpn >> kSlotShift) % kEntries; }
+
+  std::array<Entry, kEntries> entries_;
+};
+
+}  // namespace transport
+
+#endif  // TRANSPORT_CONGESTION_ANSWER_ORDER_H_
