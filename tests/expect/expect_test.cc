@@ -431,14 +431,21 @@ class TerminalTest : public ExpectTest {
     ASSERT_GE(terminal_, 0);
     ASSERT_EQ(grantpt(terminal_), 0);
     ASSERT_EQ(unlockpt(terminal_), 0);
-    pid_ = Start({"run", "--tap=" + (root_ / "t").string(), "--",
-                  "expect_program", "none", "count"},
-                 [this] {
-                   setsid();
-                   const int own = open(ptsname(terminal_), O_RDWR);
-                   ioctl(own, TIOCSCTTY, 0);
-                   dup2(own, 0);
-                 });
+  }
+  // Starts a session with the terminal as standard input.
+  void LeadSession() const {
+    setsid();
+    const int own = open(ptsname(terminal_), O_RDWR);
+    ioctl(own, TIOCSCTTY, 0);
+    dup2(own, 0);
+  }
+  std::vector<std::string> Command() const {
+    return {"run",  "--tap=" + (root_ / "t").string(),
+            "--",   "expect_program",
+            "none", "count"};
+  }
+  void StartInTerminal() {
+    pid_ = Start(Command(), [this] { LeadSession(); });
     Await("ready ");
   }
   void TearDown() override {
@@ -453,6 +460,7 @@ class TerminalTest : public ExpectTest {
 
 // It is in the process group of the terminal, so it has the signal already.
 TEST_F(TerminalTest, AnInterruptComesOnce) {
+  StartInTerminal();
   Type('\x03');
   Await("interrupted");
   kill(pid_, SIGUSR1);
@@ -462,6 +470,7 @@ TEST_F(TerminalTest, AnInterruptComesOnce) {
 }
 
 TEST_F(TerminalTest, ASignalToTheParentIsPassedOn) {
+  StartInTerminal();
   kill(pid_, SIGINT);
   Await("interrupted");
   kill(pid_, SIGUSR1);
@@ -470,7 +479,33 @@ TEST_F(TerminalTest, ASignalToTheParentIsPassedOn) {
   EXPECT_NE(r.out.find("interrupts 1\n"), std::string::npos) << r.out;
 }
 
+// As a shell with job control sees it: stopped by the key, and continued.
+TEST_F(TerminalTest, TheKeyStopsBoth) {
+  const pid_t shell = fork();
+  if (shell == 0) {
+    alarm(kTimeoutMs / 1000);
+    LeadSession();
+    signal(SIGTTOU, SIG_IGN);
+    const pid_t job = Start(Command(), [] {
+      setpgid(0, 0);
+      tcsetpgrp(0, getpid());
+      signal(SIGTTOU, SIG_DFL);
+    });
+    int status = 0;
+    if (waitpid(job, &status, WUNTRACED) != job) _exit(1);
+    if (!WIFSTOPPED(status)) _exit(2);
+    kill(-job, SIGCONT);
+    kill(job, SIGUSR1);
+    if (waitpid(job, &status, 0) != job) _exit(3);
+    _exit(status == 0 ? 0 : 4);
+  }
+  Await("ready ");
+  Type('\x1a');
+  EXPECT_EQ(Finish(shell).status, 0);
+}
+
 TEST_F(TerminalTest, AStoppedProgramIsContinuedThroughItsParent) {
+  StartInTerminal();
   const std::string out = ReadAll(root_ / "out");
   const pid_t program = std::stoi(out.substr(out.find("ready ") + 6));
   kill(program, SIGSTOP);
