@@ -59,6 +59,7 @@ EngineImpl::~EngineImpl() {
   if (!alive_) return;  // all parts have been abandoned
   // First, since the thread uses the other parts.
   control_.reset();
+  CountAtClose();
   for (EngineLane& lane : lanes_) lane.Close();
 }
 
@@ -105,6 +106,7 @@ void EngineImpl::CloseIfIdle() {
     control_.reset();
     link_monitor_.reset();
   }
+  CountAtClose();
   for (EngineLane& lane : lanes_) lane.Close();
   stat_server_.reset();
   raw_.store(nullptr, std::memory_order_release);
@@ -183,6 +185,10 @@ absl::Status EngineImpl::OpenParts() {
   // The last step that may fail: the sources cannot be removed again.
   control_->AddAll(std::move(sources));
   open_ = true;
+  if (Tally* const tally = parts_.tally(); tally != nullptr) {
+    tally->OnOpened();
+    tally_ = tally;
+  }
   return absl::OkStatus();
 }
 
@@ -469,6 +475,24 @@ void EngineImpl::TransmitAtExit() {
   for (EngineLane& lane : lanes_) lane.lane().TransmitAtExit();
 }
 
+void EngineImpl::CountAtClose() {
+  Tally* const tally = tally_.exchange(nullptr);
+  if (tally != nullptr) tally->AddCounters(CountersOf(Report()));
+}
+
+void EngineImpl::CountAtExit() {
+  if (tally_ == nullptr) return;
+  DeviceReport report;
+  for (EngineLane& lane : lanes_) {
+    if (lane.slot() == nullptr) continue;
+    const std::optional<LaneReport> counters = lane.CountersAtExit();
+    if (!counters) return;
+    report.lanes.push_back(*counters);
+  }
+  Tally* const tally = tally_.exchange(nullptr);
+  if (tally != nullptr) tally->AddCounters(CountersOf(report));
+}
+
 void EngineImpl::LockForFork() {
   for (EngineLane& lane : lanes_) lane.LockForFork();
 }
@@ -479,6 +503,7 @@ void EngineImpl::UnlockInParent() {
 
 void EngineImpl::AbandonInChild() {
   alive_ = false;
+  tally_ = nullptr;
   for (EngineLane& lane : lanes_) lane.AbandonInChild();
   if (raw_port_ != nullptr) raw_port_->AbandonInChild();
   // The other parts have fork guards of their own (base/fork_guard.h).

@@ -33,7 +33,7 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> device) {
   return FindOrMakeEngine(std::move(device),
                           {Slot::Acquire, UdpPort::Create, LaneCount(),
-                           AddressesOf, ProcessObserver});
+                           AddressesOf, ProcessObserver, ProcessTally});
 }
 
 }  // namespace rxe_user

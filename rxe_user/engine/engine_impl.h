@@ -22,6 +22,7 @@
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/observe/stat_socket.h"
+#include "rxe_user/observe/tally.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/raw_packet/raw_port.h"
 #include "transport/endpoint/packet_observer.h"
@@ -41,6 +42,8 @@ class EngineImpl final : public Engine {
     std::function<transport::PacketObserver*()> observer = [] {
       return static_cast<transport::PacketObserver*>(nullptr);
     };
+    // Gets the counters when the lanes are closed, or at exit; may be null.
+    std::function<Tally*()> tally = [] { return static_cast<Tally*>(nullptr); };
   };
   EngineImpl(std::shared_ptr<const Device> device, Parts parts);
   ~EngineImpl() override;
@@ -93,6 +96,8 @@ class EngineImpl final : public Engine {
 
   // --- exit and fork (see engine_registry.cc).
   void TransmitAtExit();
+  // Without effect on a later close. Leaves them out if a lane stays locked.
+  void CountAtExit();
   void LockForFork();
   void UnlockInParent();
   void AbandonInChild();
@@ -120,6 +125,9 @@ class EngineImpl final : public Engine {
   void CloseGoneAddresses();
   void CloseIfIdle();
 
+  // The lanes are about to be closed: gives their counters to the tally.
+  void CountAtClose();
+
   absl::Status OpenRawPort();
 
   // Creates control_ if there is none.
@@ -143,6 +151,8 @@ class EngineImpl final : public Engine {
   // HoldAddress calls minus ReleaseAddress calls. Guarded by mutex_.
   std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where the system refuses it
+  // From opening until the counters are added.
+  std::atomic<Tally*> tally_ = nullptr;
 
   int contexts_ = 0;  // guarded by mutex_
   // Threads in WaitReadable. A thread increments waiting_ and then reads

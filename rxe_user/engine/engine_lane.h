@@ -92,6 +92,9 @@ class EngineLane final : private transport::DcLane {
 
   // Thread: any. Locks the lane repeatedly, briefly each time.
   LaneReport Report();
+  // Its counters alone. None if the lane stays locked: exit() may have
+  // interrupted a thread.
+  std::optional<LaneReport> CountersAtExit();
 
   // --- fork (engine_registry.cc).
   void LockForFork() { locked_for_fork_ = lane_.LockForFork(); }

@@ -2,6 +2,7 @@
 #include "rxe_user/engine/engine_registry.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <vector>
@@ -18,6 +19,9 @@ namespace {
 constexpr transport::Time kExitTimeout = 10 * transport::kMillisecond;
 
 void TransmitAtExit();
+
+// Null before the first engine.
+std::atomic<class Registry*> existing = nullptr;
 
 class Registry final : private ForkGuard {
  public:
@@ -38,6 +42,7 @@ class Registry final : private ForkGuard {
   Registry() : ForkGuard(ForkLevel::kEngines) {
     EnterForkGuard();
     EndWithLastThread();
+    existing = this;
     // Handlers that are registered this late run before the destructors of
     // libraries: librdmacm's destructor ends connections.
     (void)std::atexit(&TransmitAtExit);
@@ -69,6 +74,15 @@ void TransmitAtExit() {
   if (!registry.lock.TryLockFor(kExitTimeout)) return;
   for (EngineImpl* engine : registry.engines) engine->TransmitAtExit();
   registry.lock.Unlock();
+}
+
+// After the handlers of atexit() and the destructors of libraries that use
+// devices.
+__attribute__((destructor)) void CountAtExit() {
+  Registry* const registry = existing;
+  if (registry == nullptr || !registry->lock.TryLockFor(kExitTimeout)) return;
+  for (EngineImpl* engine : registry->engines) engine->CountAtExit();
+  registry->lock.Unlock();
 }
 
 // Called by the last owner. Does not hold the registry's lock during the

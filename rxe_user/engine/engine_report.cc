@@ -1,5 +1,6 @@
 // The report of an engine (observe/device_report.h).
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include "rxe_user/engine/engine_impl.h"
@@ -57,6 +58,22 @@ LaneReport EngineLane::Report() {
   report.left_out = all.size() - std::min(all.size(), kMaxQueuePairs);
   all.resize(all.size() - report.left_out);
   report.queue_pairs = std::move(all);
+  return report;
+}
+
+std::optional<LaneReport> EngineLane::CountersAtExit() {
+  LaneReport report;
+  const bool read = lane_.ReadAtExit([&] {
+    transport::Endpoint& endpoint = lane_.endpoint();
+    report.queue_pair_totals = endpoint.retired();
+    for (const uint32_t number : endpoint.QueuePairNumbers()) {
+      report.queue_pair_totals.Add(endpoint.Find(number)->Report().counters);
+    }
+    report.endpoint = endpoint.counters();
+    report.lane = lane_.counters();
+    if (lane_.port() != nullptr) report.port = lane_.port()->counters();
+  });
+  if (!read) return std::nullopt;
   return report;
 }
 

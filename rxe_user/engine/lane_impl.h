@@ -21,6 +21,7 @@
 #define RXE_USER_ENGINE_LANE_IMPL_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -139,6 +140,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // The program ends by exit(), and the helper with it: transmits what was left
   // for the application's next call or for the helper. Waits a few ms at most.
   void TransmitAtExit();
+  // Runs `read` with the lane locked. False if that takes more than a few ms:
+  // exit() may have interrupted a thread that holds the lock.
+  bool ReadAtExit(const std::function<void()>& read);
   // Null before Open. Lane not locked.
   Port* port() const { return open_.load(std::memory_order_acquire); }
   // The descriptor of the raw port, or -1. Lane not locked.

@@ -104,6 +104,13 @@ void LaneImpl::TransmitAtExit() {
   Unlock();
 }
 
+bool LaneImpl::ReadAtExit(const std::function<void()>& read) {
+  if (!lock_.TryLockFor(kExitTimeout)) return false;
+  read();
+  lock_.Unlock();
+  return true;
+}
+
 bool LaneImpl::LockForFork() { return lock_.TryLockFor(kForkTimeout); }
 
 void LaneImpl::AbandonInChild() {

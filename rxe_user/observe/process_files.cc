@@ -1,13 +1,16 @@
 #include "rxe_user/observe/process_files.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/warn_once.h"
 
 namespace rxe_user {
 namespace {
@@ -55,6 +58,16 @@ class Holder final : private ForkGuard {
     Start();
     return tracer_;
   }
+  Tally* FindTally() {
+    const std::lock_guard lock(mutex_);
+    Start();
+    return tally_;
+  }
+  int FindTallyError() {
+    const std::lock_guard lock(mutex_);
+    Start();
+    return tally_error_;
+  }
   transport::PacketObserver* FindObserver() {
     const std::lock_guard lock(mutex_);
     Start();
@@ -74,13 +87,26 @@ class Holder final : private ForkGuard {
       capture_ = Capture::Begin(name).release();
       capture_at_exit = capture_;
     }
+    Tracer::Options options;
+    if (const char* const folder = NameIn("RXE_USER_TALLY")) {
+      tally_ = options.tally = Tally::Begin(folder).release();
+      tally_error_ = tally_ == nullptr ? errno : 0;
+      if (tally_error_ != 0) {
+        Warn(std::string("cannot count what the program does, for rxe-user "
+                         "run --expect, in ") +
+             folder + ": " + std::strerror(tally_error_) +
+             "; the device cannot be opened");
+      }
+    }
     if (const char* const name = NameIn("RXE_USER_TRACE")) {
       const char* const payload = NameIn("RXE_USER_TRACE_PAYLOAD");
-      Tracer::Options options;
       options.payload = payload != nullptr && std::strcmp(payload, "0") != 0;
       tracer_ = Tracer::Begin(name, options).release();
-      current_tracer.store(tracer_, std::memory_order_release);
     }
+    if (tracer_ == nullptr && tally_ != nullptr) {
+      tracer_ = Tracer::Begin("", options).release();
+    }
+    current_tracer.store(tracer_, std::memory_order_release);
   }
 
   void BeforeFork() override {
@@ -98,6 +124,8 @@ class Holder final : private ForkGuard {
     if (tracer_ != nullptr) tracer_->AbandonInChild();
     if (capture_ != nullptr) capture_->file().AbandonInChild();
     tracer_ = nullptr;
+    tally_ = nullptr;
+    tally_error_ = 0;
     capture_ = nullptr;
     both_ = nullptr;
     started_ = false;
@@ -110,6 +138,8 @@ class Holder final : private ForkGuard {
   bool started_ = false;
   Capture* capture_ = nullptr;
   Tracer* tracer_ = nullptr;
+  Tally* tally_ = nullptr;
+  int tally_error_ = 0;  // errno
   Both* both_ = nullptr;
 };
 
@@ -125,6 +155,8 @@ __attribute__((destructor)) void FlushFiles() {
 
 Capture* ProcessCapture() { return Holder::Get().FindCapture(); }
 Tracer* ProcessTracer() { return Holder::Get().FindTracer(); }
+Tally* ProcessTally() { return Holder::Get().FindTally(); }
+int TallyError() { return Holder::Get().FindTallyError(); }
 transport::PacketObserver* ProcessObserver() {
   return Holder::Get().FindObserver();
 }

@@ -77,7 +77,8 @@ uint64_t TraceQueues::ComingPacket(QueuePair* qp) {
 }
 
 std::optional<BegunEvent> TraceQueues::OnPacket(
-    const transport::ObservedPacket& packet, PacketEvent* event) {
+    const transport::ObservedPacket& packet, PacketEvent* event,
+    std::optional<uint32_t>* repeated) {
   wire::PacketView view;
   const bool is_good =
       wire::PacketView::Parse(packet.bytes, &view) == wire::ParseError::kOk;
@@ -91,7 +92,7 @@ std::optional<BegunEvent> TraceQueues::OnPacket(
     if (!is_sent) {
       event->header.id = std::exchange(qp.coming_packet, 0);
     } else if (is_good && view.info().is_request) {
-      begun = OnRequest(&qp, packet, event);
+      begun = OnRequest(&qp, packet, event, repeated);
     } else if (is_good && view.info().Has(wire::kAeth) &&
                wire::AethKindOf(view.aeth().syndrome) != wire::AethKind::kAck) {
       event->header.cause = std::exchange(qp.nak, 0);
@@ -104,14 +105,15 @@ std::optional<BegunEvent> TraceQueues::OnPacket(
 }
 
 std::optional<BegunEvent> TraceQueues::OnRequest(
-    QueuePair* qp, const transport::ObservedPacket& packet,
-    PacketEvent* event) {
+    QueuePair* qp, const transport::ObservedPacket& packet, PacketEvent* event,
+    std::optional<uint32_t>* repeated) {
   wire::PacketView view;
   wire::PacketView::Parse(packet.bytes, &view);
   const uint32_t psn = view.bth().psn;
   const bool is_new = !qp->has_sent || wire::PsnDiff(psn, qp->highest_psn) > 0;
   if (!is_new) {
     event->header.cause = qp->repeat;
+    if (repeated != nullptr && qp->is_reliable()) *repeated = psn;
     return std::nullopt;
   }
   qp->has_sent = true;
@@ -136,7 +138,7 @@ std::optional<BegunEvent> TraceQueues::Begin(QueuePair* qp, uint32_t psn,
     ++qp->begun;
   }
   if (qp->begun == qp->sends.size()) return std::nullopt;
-  const Post& post = qp->sends[qp->begun++];
+  Post& post = qp->sends[qp->begun++];
   BegunEvent begun;
   begun.header.id = NextId();
   begun.header.cause = post.id;
@@ -150,6 +152,9 @@ std::optional<BegunEvent> TraceQueues::Begin(QueuePair* qp, uint32_t psn,
         wire::PsnAdd(psn, static_cast<int64_t>((post.bytes - 1) / qp->mtu));
   }
   if (is_read) qp->highest_psn = begun.last_psn;
+  post.begun = true;
+  post.first_psn = begun.first_psn;
+  post.last_psn = begun.last_psn;
   return begun;
 }
 
@@ -223,6 +228,18 @@ void TraceQueues::Forget(uint32_t qpn) {
   }
 }
 
+const Post* TraceQueues::FindByPsn(uint32_t qpn, uint32_t psn) const {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp == queue_pairs_.end()) return nullptr;
+  for (const Post& post : qp->second.sends) {
+    if (post.begun && wire::PsnDiff(psn, post.first_psn) >= 0 &&
+        wire::PsnDiff(psn, post.last_psn) <= 0) {
+      return &post;
+    }
+  }
+  return nullptr;
+}
+
 uint32_t TraceQueues::highest_psn(uint32_t qpn) const {
   const auto qp = queue_pairs_.find(qpn);
   return qp == queue_pairs_.end() ? 0 : qp->second.highest_psn;
@@ -249,7 +266,8 @@ uint64_t TraceQueues::CauseOf(const Completion& completion, bool has_answer,
 }
 
 std::vector<CompletedEvent> TraceQueues::OnCompletion(
-    const Completion& completion, const QueueName& queue, uint64_t cq) {
+    const Completion& completion, const QueueName& queue, uint64_t cq,
+    std::optional<Post>* ended) {
   QueuePair& qp = queue_pairs_[completion.qpn];
   std::deque<Post>& list = ListOf(queue);
   const bool is_send = queue.kind == QueueKind::kSend;
@@ -266,6 +284,7 @@ std::vector<CompletedEvent> TraceQueues::OnCompletion(
       CauseOf(completion, !is_send || (qp.is_reliable() && !is_local), &qp);
   if (posted != list.end()) {
     const auto place = posted - list.begin();
+    if (ended != nullptr) *ended = *posted;
     event.posted = posted->id;
     const auto first = is_send ? list.begin() : posted;
     for (auto each = first; each != posted; ++each) {

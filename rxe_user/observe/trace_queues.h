@@ -30,7 +30,11 @@ struct Post {
   uint16_t sges = 0;
   transport::SendOpcode opcode = transport::SendOpcode::kSend;
   bool signaled = true;
-  uint64_t id = 0;  // of its event
+  uint64_t id = 0;   // of its event
+  int64_t time = 0;  // when it was posted, ns of CLOCK_MONOTONIC
+  uint32_t first_psn = 0;
+  uint32_t last_psn = 0;
+  bool begun = false;  // it has its PSNs
 };
 
 // A queue that work requests are posted to.
@@ -52,9 +56,11 @@ class TraceQueues {
   void Remove(const QueueName& queue, std::span<const Post> posts);
 
   // --- Packets. Sets id, cause and queue pair in the header, and the message.
-  // Returns the work request that begins with the packet.
-  std::optional<BegunEvent> OnPacket(const transport::ObservedPacket& packet,
-                                     PacketEvent* event);
+  // Returns the work request that begins with the packet. `*repeated`, unless
+  // it is null: the PSN of a request packet that was sent before.
+  std::optional<BegunEvent> OnPacket(
+      const transport::ObservedPacket& packet, PacketEvent* event,
+      std::optional<uint32_t>* repeated = nullptr);
 
   // --- Decisions of a queue pair. They return the id and cause of the event.
 
@@ -63,6 +69,8 @@ class TraceQueues {
     uint64_t cause = 0;
   };
   Id OnDecision(const transport::RareEvent& event);
+  // The request with this PSN; null: it is not known.
+  const Post* FindByPsn(uint32_t qpn, uint32_t psn) const;
   // The highest PSN that the queue pair has sent.
   uint32_t highest_psn(uint32_t qpn) const;
   // Why it sends packets again.
@@ -74,9 +82,10 @@ class TraceQueues {
 
   // `queue`: where the request was posted; `cq`: where it completes. Returns
   // the events: requests without a completion that ended with it, and itself.
+  // `*ended`, unless it is null: the request; empty if it is not known.
   std::vector<CompletedEvent> OnCompletion(
       const transport::Completion& completion, const QueueName& queue,
-      uint64_t cq);
+      uint64_t cq, std::optional<Post>* ended = nullptr);
   // The id of the completion that the program polled; 0: not known.
   uint64_t OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id);
   // Counts a poll that found nothing; returns and forgets the count.
@@ -124,7 +133,8 @@ class TraceQueues {
   uint64_t ComingPacket(QueuePair* qp);
   std::optional<BegunEvent> OnRequest(QueuePair* qp,
                                       const transport::ObservedPacket& packet,
-                                      PacketEvent* event);
+                                      PacketEvent* event,
+                                      std::optional<uint32_t>* repeated);
   std::optional<BegunEvent> Begin(QueuePair* qp, uint32_t psn, bool is_read);
   // `has_answer`: a packet brings a success.
   uint64_t CauseOf(const transport::Completion& completion, bool has_answer,

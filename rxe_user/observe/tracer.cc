@@ -108,6 +108,7 @@ int64_t Tracer::Now() { return ClockNow(CLOCK_REALTIME); }
 
 std::unique_ptr<Tracer> Tracer::Begin(const std::string& name,
                                       const Options& options) {
+  if (name.empty()) return std::unique_ptr<Tracer>(new Tracer({}, options));
   RecordingEvent about;
   about.header.id = 1;
   about.header.time = Now();
@@ -124,11 +125,11 @@ std::unique_ptr<Tracer> Tracer::Begin(const std::string& name,
                                 &beginning);
   auto file = BufferedFile::Begin(name, options.limits, kWords, beginning);
   if (file == nullptr) return nullptr;
-  return std::unique_ptr<Tracer>(new Tracer(std::move(file), options.payload));
+  return std::unique_ptr<Tracer>(new Tracer(std::move(file), options));
 }
 
-Tracer::Tracer(std::unique_ptr<BufferedFile> file, bool payload)
-    : file_(std::move(file)), payload_(payload) {
+Tracer::Tracer(std::unique_ptr<BufferedFile> file, const Options& options)
+    : file_(std::move(file)), payload_(options.payload), tally_(options.tally) {
   queues_.NextId();  // of the RecordingEvent
 }
 
@@ -147,6 +148,7 @@ EventHeader Tracer::Header(uint64_t id, uint64_t cause, uint32_t qpn,
 
 template <typename Event>
 void Tracer::Write(const Event& event) {
+  if (file_ == nullptr) return;
   const size_t bytes = kMissedBytes + kBlockBytes + sizeof(Event);
   if (!file_->Append(bytes, [&](std::vector<uint8_t>* out) {
         WriteMissed(out);
@@ -166,6 +168,7 @@ void Tracer::WriteMissed(std::vector<uint8_t>* out) {
 }
 
 void Tracer::Flush(std::chrono::milliseconds patience) {
+  if (file_ == nullptr) return;
   if (missed_events_ != 0 || missed_packets_ != 0) {
     file_->Append(kMissedBytes,
                   [&](std::vector<uint8_t>* out) { WriteMissed(out); });
@@ -176,14 +179,22 @@ void Tracer::Flush(std::chrono::milliseconds patience) {
 // --- The device.
 
 void Tracer::OnPacket(const transport::ObservedPacket& packet) {
-  if (file_->failed()) return;
+  if (no_file() && tally_ == nullptr) return;
   PacketEvent event;
   std::optional<BegunEvent> begun;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
-    begun = queues_.OnPacket(packet, &event);
+    std::optional<uint32_t> repeated;
+    begun = queues_.OnPacket(packet, &event, &repeated);
+    if (tally_ != nullptr) {
+      if (repeated) CountRepeated(event.header.qpn, *repeated);
+      if (packet.disposition != Disposition::kDelivered) {
+        tally_->OnDropped(packet.disposition, {});
+      }
+    }
   }
+  if (no_file()) return;
   if (begun) {
     begun->header =
         Header(begun->header.id, begun->header.cause, begun->header.qpn, now);
@@ -227,7 +238,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
 void Tracer::OnRareEvent(const transport::RareEvent& event,
                          transport::QpType type,
                          const transport::QpAttributes* attributes) {
-  if (file_->failed()) return;
+  if (no_file() && tally_ == nullptr) return;
   trace::TraceQueues::Id ids;
   uint32_t highest_psn;
   trace::RetransmissionReason why;
@@ -235,6 +246,7 @@ void Tracer::OnRareEvent(const transport::RareEvent& event,
     const std::lock_guard lock(mutex_);
     highest_psn = queues_.highest_psn(event.qpn);
     why = queues_.why(event.qpn);
+    if (tally_ != nullptr) CountDecision(event);
     ids = queues_.OnDecision(event);
     if (event.kind == RareEventKind::kState && attributes != nullptr) {
       queues_.SetMtu(event.qpn, type, attributes->path_mtu);
@@ -315,11 +327,13 @@ void Tracer::OnAsyncEvent(uint32_t qpn, int event) {
 
 void Tracer::OnCompletion(const transport::Completion& completion,
                           const trace::QueueName& queue, uint64_t cq) {
-  if (file_->failed()) return;
+  if (no_file() && tally_ == nullptr) return;
   std::vector<CompletedEvent> events;
   {
     const std::lock_guard lock(mutex_);
-    events = queues_.OnCompletion(completion, queue, cq);
+    std::optional<trace::Post> post;
+    events = queues_.OnCompletion(completion, queue, cq, &post);
+    if (tally_ != nullptr) CountCompletion(completion, queue, post);
   }
   const int64_t now = Now();
   for (CompletedEvent& event : events) {
@@ -327,6 +341,68 @@ void Tracer::OnCompletion(const transport::Completion& completion,
         Header(event.header.id, event.header.cause, event.header.qpn, now);
     Write(event);
   }
+}
+
+// --- Counting. mutex_ is held.
+
+void Tracer::CountCompletion(const transport::Completion& completion,
+                             const trace::QueueName& queue,
+                             const std::optional<trace::Post>& post) {
+  const TallyQueue which = queue.kind == trace::QueueKind::kSend
+                               ? TallyQueue::kSend
+                               : TallyQueue::kReceive;
+  TallyItem item;
+  item.qpn = completion.qpn;
+  item.wr_id = completion.wr_id;
+  item.has_wr_id = 1;
+  if (post && post->begun) {
+    item.psn = post->first_psn;
+    item.has_psn = 1;
+  }
+  tally_->OnCompletion(which, completion.status, item);
+  tally_->OnLatency(
+      which,
+      post && post->time != 0 ? ClockNow(CLOCK_MONOTONIC) - post->time : -1,
+      item);
+}
+
+void Tracer::CountRepeated(uint32_t qpn, uint32_t psn) {
+  TallyItem item;
+  if (!tally_->has_repeated()) item = ItemOf(qpn, psn);
+  tally_->OnRepeated(item);
+}
+
+void Tracer::CountDecision(const transport::RareEvent& event) {
+  TallyItem item;
+  switch (event.kind) {
+    case RareEventKind::kState:
+    case RareEventKind::kDestroyed:
+      item.qpn = event.qpn;
+      break;
+    case RareEventKind::kSequenceNakSent:
+    case RareEventKind::kFatalNakSent:
+    case RareEventKind::kRnrNakSent:  // a PSN of the peer's
+      item.qpn = event.qpn;
+      item.psn = event.psn;
+      item.has_psn = 1;
+      break;
+    default:
+      item = ItemOf(event.qpn, event.psn);
+      break;
+  }
+  tally_->OnRareEvent(event.kind, item);
+}
+
+TallyItem Tracer::ItemOf(uint32_t qpn, uint32_t psn) const {
+  TallyItem item;
+  item.qpn = qpn;
+  item.psn = psn;
+  item.has_psn = 1;
+  if (const trace::Post* const post = queues_.FindByPsn(qpn, psn)) {
+    item.wr_id = post->wr_id;
+    item.has_wr_id = 1;
+  }
+  return item;
 }
 
 // --- The program.
@@ -339,6 +415,10 @@ Tracer::Posting::Posting(Tracer& tracer, const trace::QueueName& queue,
       posts_(std::move(posts)),
       order_(tracer.orders_[queue.number % kOrders]),
       time_(Now()) {
+  if (tracer_.tally_ != nullptr) {
+    const int64_t now = ClockNow(CLOCK_MONOTONIC);
+    for (trace::Post& post : posts_) post.time = now;
+  }
   const std::lock_guard lock(tracer_.mutex_);
   tracer_.queues_.Add(queue_, posts_);
 }
@@ -414,16 +494,18 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
 
 void Tracer::LockForFork() {
   mutex_.lock();
-  file_->LockForFork();
+  if (file_ != nullptr) file_->LockForFork();
 }
 
 void Tracer::UnlockInParent() {
-  file_->UnlockInParent();
+  if (file_ != nullptr) file_->UnlockInParent();
   mutex_.unlock();
 }
 
 void Tracer::AbandonInChild() {
-  file_->AbandonInChild();
+  if (file_ != nullptr) file_->AbandonInChild();
+  if (tally_ != nullptr) tally_->AbandonInChild();
+  tally_ = nullptr;
   mutex_.unlock();
 }
 

@@ -1,6 +1,6 @@
 // Records what the device does for this process to a pcapng file
 // (docs/trace-format.md): packets, work requests, completions, decisions of
-// queue pairs, calls.
+// queue pairs, calls. Or counts it (tally.h), or both.
 #ifndef RXE_USER_OBSERVE_TRACER_H_
 #define RXE_USER_OBSERVE_TRACER_H_
 
@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "rxe_user/observe/buffered_file.h"
+#include "rxe_user/observe/tally.h"
 #include "rxe_user/observe/trace_blocks.h"
 #include "rxe_user/observe/trace_queues.h"
 #include "transport/endpoint/packet_observer.h"
@@ -27,13 +29,14 @@ namespace rxe_user {
 class Tracer final : public transport::PacketObserver {
  public:
   struct Options {
-    bool payload = false;  // record whole packets
+    bool payload = false;    // record whole packets
+    Tally* tally = nullptr;  // counts; null: none. Outlives the tracer
     BufferedFile::Limits limits = {.flush_after =
                                        std::chrono::milliseconds(100)};
   };
 
-  // Starts a recording in file `name` (OpenOutputFile). Null on failure, after
-  // a line on stderr.
+  // Starts a recording in file `name` (OpenOutputFile); empty: it only counts.
+  // Null on failure, after a line on stderr.
   static std::unique_ptr<Tracer> Begin(const std::string& name,
                                        const Options& options);
   ~Tracer() override;
@@ -89,7 +92,10 @@ class Tracer final : public transport::PacketObserver {
  private:
   static constexpr size_t kOrders = 16;
 
-  Tracer(std::unique_ptr<BufferedFile> file, bool payload);
+  Tracer(std::unique_ptr<BufferedFile> file, const Options& options);
+
+  // Whether nothing is recorded: there is no file, or it cannot be written.
+  bool no_file() const { return file_ == nullptr || file_->failed(); }
 
   trace::EventHeader Header(uint64_t id, uint64_t cause, uint32_t qpn,
                             int64_t time);
@@ -98,8 +104,19 @@ class Tracer final : public transport::PacketObserver {
   // Counts what was dropped before, in front of a record.
   void WriteMissed(std::vector<uint8_t>* out);
 
-  const std::unique_ptr<BufferedFile> file_;
+  // --- Counting. mutex_ is held, and tally_ is not null.
+  // `post`: the request, if it is known.
+  void CountCompletion(const transport::Completion& completion,
+                       const trace::QueueName& queue,
+                       const std::optional<trace::Post>& post);
+  void CountRepeated(uint32_t qpn, uint32_t psn);
+  void CountDecision(const transport::RareEvent& event);
+  // What is known of the request with this PSN.
+  TallyItem ItemOf(uint32_t qpn, uint32_t psn) const;
+
+  const std::unique_ptr<BufferedFile> file_;  // may be null
   const bool payload_;
+  Tally* tally_;  // may be null; what it counts is guarded by mutex_
   std::atomic<uint64_t> missed_events_ = 0;
   std::atomic<uint64_t> missed_packets_ = 0;
 

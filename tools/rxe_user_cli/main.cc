@@ -8,6 +8,8 @@
 
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
+#include "tools/rxe_user_cli/expectation_report.h"
+#include "tools/rxe_user_cli/expecting_run.h"
 #include "tools/rxe_user_cli/explain.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
@@ -47,6 +49,8 @@ int PrintOut(const std::string& text) {
 constexpr char kRunHelp[] =
     "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
     "[--payload]]\n"
+    "                    [--expect CONDITION]... [--expect-file FILE]...\n"
+    "                    [--tap[=FILE]] [--junit FILE]\n"
     "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
     "[ARGS...]\n"
     "\n"
@@ -77,6 +81,27 @@ constexpr char kRunHelp[] =
     "requests,\n"
     "completions, calls, states, timers, NAKs. Files as with --capture.\n"
     "\n"
+    "--expect CONDITION: the run fails unless the condition is true when "
+    "COMMAND\n"
+    "has ended: 'repeated == 0', 'wc(REM_ACCESS_ERR) == 1', 'send_wc(*) >= "
+    "1000 "
+    "and\n"
+    "not wc(WR_FLUSH_ERR) > 0', 'every wc within 2s of post'. Counters have "
+    "the\n"
+    "names of rxe-user stat. --expect-file FILE, or --expect @FILE: one "
+    "condition a\n"
+    "line. A line on stderr names each condition that is not met. Exit status: "
+    "that\n"
+    "of COMMAND (128 and the signal's number if it was killed); if it is 0 and "
+    "a\n"
+    "condition is not met, 99. rxe-user is then the parent of COMMAND, and "
+    "passes\n"
+    "signals on to it.\n"
+    "\n"
+    "--tap[=FILE], --junit FILE: write the results in TAP (without FILE: to "
+    "stderr)\n"
+    "and in JUnit's XML.\n"
+    "\n"
     "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
     "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
     "1024, and addresses that RDMA cannot reach, stay TCP.\n"
@@ -102,9 +127,21 @@ bool IsFileOption(const char* name, char*** argv, std::string* file) {
   return true;
 }
 
+// As a shell reads it.
+std::string CommandLine(char** argv) {
+  std::vector<std::string> words;
+  for (; *argv != nullptr; ++argv) words.emplace_back(*argv);
+  return rxe_user_cli::QuoteForShell(words);
+}
+
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
+  using rxe_user_cli::AddExpectation;
+  using rxe_user_cli::AddExpectationFile;
   rxe_user_cli::RunOptions options;
+  options.expect.command = CommandLine(argv - 2);
+  std::string value;
+  std::string why;
   for (; argv[0] != nullptr; ++argv) {
     if (std::strcmp(argv[0], "--no-view") == 0) {
       options.view = false;
@@ -121,6 +158,27 @@ int RunCommand(char** argv) {
         return WrongUse("run: --capture needs a file");
     } else if (IsFileOption("--trace", &argv, &options.trace)) {
       if (options.trace.empty()) return WrongUse("run: --trace needs a file");
+    } else if (IsFileOption("--expect", &argv, &value)) {
+      if (value.empty()) return WrongUse("run: --expect needs a condition");
+      const bool good =
+          value[0] == '@'
+              ? AddExpectationFile(value.substr(1), &options.expect, &why)
+              : AddExpectation(value, &options.expect, &why);
+      if (!good) return WrongUse("run: " + why, "run");
+    } else if (IsFileOption("--expect-file", &argv, &value)) {
+      if (!AddExpectationFile(value, &options.expect, &why)) {
+        return WrongUse("run: " + why, "run");
+      }
+    } else if (std::strcmp(argv[0], "--tap") == 0) {
+      options.expect.tap = true;
+    } else if (IsFileOption("--tap", &argv, &options.expect.tap_file)) {
+      if (options.expect.tap_file.empty()) {
+        return WrongUse("run: --tap= needs a file");
+      }
+    } else if (IsFileOption("--junit", &argv, &options.expect.junit)) {
+      if (options.expect.junit.empty()) {
+        return WrongUse("run: --junit needs a file");
+      }
     } else {
       break;
     }

@@ -153,6 +153,23 @@ bool IsAssignment(const std::string& word) {
              [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
+// Replaces this process by the command. Returns only on failure, after one line
+// on stderr: the exit status.
+int Execute(char** argv) {
+  const char* const command = argv[0];
+  execvp(command, argv);
+  const int why = errno;
+  std::string text = why == ENOENT && std::strchr(command, '/') == nullptr
+                         ? "command not found"
+                         : std::strerror(why);
+  if (why == ENOENT && IsAssignment(command)) {
+    text += std::string("; set variables before rxe-user run: ") + command +
+            " rxe-user run -- ...";
+  }
+  std::fprintf(stderr, "rxe-user run: %s: %s\n", command, text.c_str());
+  return why == ENOENT ? kExitNotFound : kExitCannotExecute;
+}
+
 }  // namespace
 
 std::string PathList(const std::string& folder, const char* before) {
@@ -271,17 +288,9 @@ int Run(char** argv, const RunOptions& options) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }
-  execvp(command, argv);
-  const int why = errno;
-  std::string text = why == ENOENT && std::strchr(command, '/') == nullptr
-                         ? "command not found"
-                         : std::strerror(why);
-  if (why == ENOENT && IsAssignment(command)) {
-    text += std::string("; set variables before rxe-user run: ") + command +
-            " rxe-user run -- ...";
-  }
-  std::fprintf(stderr, "rxe-user run: %s: %s\n", command, text.c_str());
-  return why == ENOENT ? kExitNotFound : kExitCannotExecute;
+  if (!options.expect.any()) return Execute(argv);
+  return RunExpecting(fs::path(command).filename(), options.expect,
+                      [&] { return Execute(argv); });
 }
 
 }  // namespace rxe_user_cli

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "tools/rxe_user_cli/expecting_run.h"
+
 namespace rxe_user_cli {
 
 // The exit statuses of env(1), nohup(1) and shells.
@@ -22,11 +24,13 @@ struct RunOptions {
   std::string capture;   // capture packets here (SetCapture); empty: no
   std::string trace;     // record here (SetTrace); empty: no
   bool payload = false;  // record whole packets
+  ExpectOptions expect;  // what is expected of it
 };
 
 // Replaces this process by the command, with our libraries before the system's.
-// Returns only on failure, after one line on stderr: the exit status. `argv` is
-// not empty and ends with a null pointer.
+// Returns only on failure, after one line on stderr: the exit status. If
+// something is expected of the command, it runs as a child (RunExpecting).
+// `argv` is not empty and ends with a null pointer.
 int Run(char** argv, const RunOptions& options);
 
 // A value for LD_LIBRARY_PATH or PATH: `folder`, then the old value.

@@ -52,6 +52,7 @@ ibv_context* Open(ibv_device* device,
     rxe_user::WarnOnce(std::string(allowed.message()));
     return Fail(rxe_user::ErrnoOf(allowed));
   }
+  if (const int error = rxe_user::TallyError(); error != 0) return Fail(error);
   auto context = std::make_unique<Context>();
   // The C part must start as zeros; `new` leaves it uninitialized.
   std::memset(static_cast<verbs_context*>(context.get()), 0,

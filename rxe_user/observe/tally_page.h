@@ -1,0 +1,82 @@
+// What a process has done, counted in a file that outlives it: for
+// `rxe-user run --expect`. The library maps the file and counts in it, so the
+// counts are complete at any moment, also when the process is killed. Only the
+// counters of `rxe-user stat` are added later: when a device is closed, and by
+// exit(3).
+#ifndef RXE_USER_OBSERVE_TALLY_PAGE_H_
+#define RXE_USER_OBSERVE_TALLY_PAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "transport/base/counters.h"
+#include "transport/base/rare_event.h"
+
+namespace rxe_user {
+
+// The first thing of its kind, or the slowest one.
+struct TallyItem {
+  uint64_t is_set = 0;
+  int64_t time = 0;  // ns since 1970
+  uint64_t wr_id = 0;
+  uint32_t qpn = 0;
+  uint32_t psn = 0;
+  uint8_t has_wr_id = 0;
+  uint8_t has_psn = 0;
+  uint8_t reserved[6] = {};
+};
+
+enum class TallyQueue : uint8_t { kSend = 0, kReceive = 1 };
+inline constexpr size_t kTallyQueues = 2;
+// IBV_WC_..., and room for others: the last one stands for all above it.
+inline constexpr size_t kTallyStatuses = 32;
+inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
+inline constexpr size_t kTallyMostCounters = 256;
+
+// The contents of the file. Integers of this machine; zero before the first.
+struct TallyPage {
+  static constexpr uint64_t kMagic = 0x796c6c6174455852;  // "RXEtally"
+  static constexpr uint32_t kVersion = 1;
+
+  uint64_t magic = 0;
+  uint32_t version = 0;
+  uint32_t pid = 0;
+  int64_t begin = 0;      // ns since 1970
+  char program[64] = {};  // ends with a zero byte
+
+  // Completions that came to be, by TallyQueue and status.
+  uint64_t completions[kTallyQueues][kTallyStatuses] = {};
+  TallyItem first_completion[kTallyQueues][kTallyStatuses] = {};
+  // The longest time from a post to its completion, ns.
+  int64_t slowest_ns[kTallyQueues] = {};
+  TallyItem slowest[kTallyQueues] = {};
+  // Completions of requests that were posted unseen (mlx5dv).
+  uint64_t untimed[kTallyQueues] = {};
+
+  uint64_t events[kTallyEvents] = {};  // by transport::RareEventKind
+  TallyItem first_event[kTallyEvents] = {};
+  uint64_t repeated = 0;  // request packets that were sent again
+  TallyItem first_repeated = {};
+  // Received packets, by transport::Disposition.
+  uint64_t dropped[transport::kDropKinds] = {};
+  TallyItem first_dropped[transport::kDropKinds] = {};
+
+  // Counters of devices, in the order of CountersOf(DeviceReport).
+  uint64_t devices_opened = 0;
+  uint64_t devices_counted = 0;  // of these, whose counters are added
+  uint64_t counter_names = 0;    // TallyCounterNames()
+  uint64_t counters[kTallyMostCounters] = {};
+};
+
+// A hash of the names of the counters, in their order.
+uint64_t TallyCounterNames();
+
+// What the file has. `*why` says why there is nothing: it is of another version
+// or cannot be read.
+std::optional<TallyPage> ReadTally(const std::string& path, std::string* why);
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBSERVE_TALLY_PAGE_H_

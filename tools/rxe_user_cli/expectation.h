@@ -1,0 +1,115 @@
+// Expectations of `rxe-user run --expect`: conditions over what the program did
+// with our device. docs/ci.md describes the language.
+//
+//   condition  = and-part { "or" and-part }
+//   and-part   = part { "and" part }
+//   part       = "not" part | "(" condition ")" | comparison | every
+//   comparison = value ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
+//   value      = NUMBER | COUNTER | completions "(" ( STATUS | "*" ) ")"
+//   every      = "every" completions "within" DURATION "of" "post"
+//   completions = "wc" | "send_wc" | "recv_wc"
+#ifndef TOOLS_RXE_USER_CLI_EXPECTATION_H_
+#define TOOLS_RXE_USER_CLI_EXPECTATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rxe_user_cli {
+
+// The work queues that completions are of.
+enum class WorkQueues : uint8_t { kAll, kSend, kReceive };
+
+struct Quantity {
+  enum class Kind : uint8_t { kNumber, kCounter, kCompletions };
+  static constexpr int kAnyStatus = -1;
+
+  Kind kind = Kind::kNumber;
+  uint64_t number = 0;
+  size_t counter = 0;  // index in ExpectedCounters()
+  WorkQueues queues = WorkQueues::kAll;
+  int status = kAnyStatus;  // IBV_WC_...
+  std::string text;         // as it was written, without blanks
+
+  // The same quantity; `text` may differ, as aliases do.
+  bool IsSame(const Quantity& other) const {
+    return kind == other.kind && number == other.number &&
+           counter == other.counter && queues == other.queues &&
+           status == other.status;
+  }
+};
+
+enum class Relation : uint8_t {
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessOrEqual,
+  kGreater,
+  kGreaterOrEqual,
+};
+// What is true whenever `relation` is not.
+Relation Opposite(Relation relation);
+bool Holds(uint64_t left, Relation relation, uint64_t right);
+
+struct Condition {
+  enum class Kind : uint8_t { kAnd, kOr, kNot, kCompare, kEvery };
+
+  Kind kind = Kind::kCompare;
+  size_t begin = 0;  // in the text, bytes
+  size_t end = 0;
+  std::vector<Condition> parts;  // kAnd, kOr: two or more; kNot: one
+  // --- kCompare. One side at least is no number.
+  Quantity left;
+  Relation relation = Relation::kEqual;
+  Quantity right;
+  // --- kEvery.
+  WorkQueues queues = WorkQueues::kAll;
+  int64_t within = 0;  // ns, above 0
+};
+
+struct Expectation {
+  std::string text;  // without blanks around it
+  Condition condition;
+};
+
+struct ExpectationError {
+  size_t column = 0;  // character of the text, from 1
+  std::string message;
+};
+
+// Texts longer than this, and deeper parentheses, are refused.
+inline constexpr size_t kLongestExpectation = 4096;
+inline constexpr size_t kDeepestExpectation = 64;
+
+// Absent, with `*error`, if the text is no condition, or if one of its parts is
+// always true or always false. The latter is found for all comparisons, and for
+// parts of not too many values (see expectation_check.cc).
+std::optional<Expectation> ParseExpectation(std::string_view text,
+                                            ExpectationError* error);
+// "column 3: ...", in printable characters.
+std::string TextOf(const ExpectationError& error);
+
+// The counters of a device as `rxe-user stat` names them, in its order.
+const std::vector<std::string_view>& ExpectedCounters();
+
+struct CounterAlias {
+  std::string_view alias;
+  std::string_view name;
+};
+// Short names of counters.
+const std::vector<CounterAlias>& CounterAliases();
+
+// A part that does not depend on what happens.
+struct ConstantPart {
+  const Condition* part = nullptr;
+  bool value = false;
+};
+// The first such part of `condition`; none if there is none.
+std::optional<ConstantPart> FindConstantPart(const Condition& condition);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_EXPECTATION_H_

@@ -1,0 +1,45 @@
+// `rxe-user run` with --expect, --tap or --junit.
+#ifndef TOOLS_RXE_USER_CLI_EXPECTING_RUN_H_
+#define TOOLS_RXE_USER_CLI_EXPECTING_RUN_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/rxe_user_cli/expectation.h"
+
+namespace rxe_user_cli {
+
+// The exit status of a program that ended well, but not as expected.
+inline constexpr int kExitNotAsExpected = 99;
+
+struct ExpectOptions {
+  std::vector<Expectation> expectations;
+  bool tap = false;      // print TAP on stderr
+  std::string tap_file;  // write TAP there; empty: no
+  std::string junit;     // write JUnit's XML there; empty: no
+  std::string command;   // as it was started, for a shell
+
+  bool any() const {
+    return !expectations.empty() || tap || !tap_file.empty() || !junit.empty();
+  }
+};
+
+// Adds the expectation `text`, or those of the file, one a line; empty lines
+// and those that begin with # are skipped. False, with one line in `*why`, if
+// one is wrong.
+bool AddExpectation(const std::string& text, ExpectOptions* options,
+                    std::string* why);
+bool AddExpectationFile(const std::string& file, ExpectOptions* options,
+                        std::string* why);
+
+// Runs the program by `execute` (see Supervise) and judges what it did. Returns
+// the program's exit status (ExitStatusOf), or kExitNotAsExpected if that is 0
+// and an expectation is not met; kExitOurFailure, after one line on stderr, if
+// it cannot be run so.
+int RunExpecting(const std::string& program, const ExpectOptions& options,
+                 const std::function<int()>& execute);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_EXPECTING_RUN_H_
