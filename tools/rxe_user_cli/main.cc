@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rxe_user/faults/fault_settings.h"
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
 #include "tools/rxe_user_cli/explain.h"
@@ -47,8 +48,8 @@ int PrintOut(const std::string& text) {
 constexpr char kRunHelp[] =
     "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
     "[--payload]]\n"
-    "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
-    "[ARGS...]\n"
+    "                    [--faults FILE|RULES [--faults-seed N]] [--sockets]\n"
+    "                    [--mlx5] [--no-view] [--] COMMAND [ARGS...]\n"
     "\n"
     "Runs an unmodified RDMA program on our device: puts our libraries first\n"
     "in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit\n"
@@ -77,6 +78,19 @@ constexpr char kRunHelp[] =
     "requests,\n"
     "completions, calls, states, timers, NAKs. Files as with --capture.\n"
     "\n"
+    "--faults FILE or --faults 'RULES': drops, delays, duplicates, reorders,\n"
+    "corrupts or marks packets on command. A rule is ACTION [rx|tx] "
+    "[MATCH...]\n"
+    "[WHEN...], one a line or separated by semicolons:\n"
+    "  drop tx op=data qp=@1 psn=+5 iter=1    delay 2ms~500us rx p=1%\n"
+    "  duplicate rx nth=3|7-9                 reorder 3 tx every=100\n"
+    "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
+    "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
+    "p=\n"
+    "and ~ (default: 1). A rule that never fired is reported at the end of "
+    "the\n"
+    "program, unless it says maybe.\n"
+    "\n"
     "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
     "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
     "1024, and addresses that RDMA cannot reach, stay TCP.\n"
@@ -102,9 +116,29 @@ bool IsFileOption(const char* name, char*** argv, std::string* file) {
   return true;
 }
 
+// Checks the rules of --faults, and puts their text into the options: the
+// programs need no file then. Returns the exit status, 0 if all is well.
+int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
+  std::vector<transport::faults::Rule> rules;
+  uint64_t seed = 0;
+  auto wrong = rxe_user::LoadFaultRules(value, &rules);
+  if (!wrong && !options->faults_seed.empty()) {
+    wrong = rxe_user::ParseFaultSeed(options->faults_seed, &seed);
+  }
+  if (wrong) {
+    std::fprintf(stderr, "rxe-user run: --faults: %s\n", wrong->c_str());
+    return kExitWrongUse;
+  }
+  for (const transport::faults::Rule& rule : rules) {
+    options->faults += rule.text + "\n";
+  }
+  return 0;
+}
+
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
   rxe_user_cli::RunOptions options;
+  std::string faults;
   for (; argv[0] != nullptr; ++argv) {
     if (std::strcmp(argv[0], "--no-view") == 0) {
       options.view = false;
@@ -121,12 +155,23 @@ int RunCommand(char** argv) {
         return WrongUse("run: --capture needs a file");
     } else if (IsFileOption("--trace", &argv, &options.trace)) {
       if (options.trace.empty()) return WrongUse("run: --trace needs a file");
+    } else if (IsFileOption("--faults-seed", &argv, &options.faults_seed)) {
+      if (options.faults_seed.empty()) {
+        return WrongUse("run: --faults-seed needs a number");
+      }
+    } else if (IsFileOption("--faults", &argv, &faults)) {
+      if (faults.empty()) {
+        return WrongUse("run: --faults needs a file or rules");
+      }
     } else {
       break;
     }
   }
   if (options.payload && options.trace.empty()) {
     return WrongUse("run: --payload needs --trace");
+  }
+  if (!options.faults_seed.empty() && faults.empty()) {
+    return WrongUse("run: --faults-seed needs --faults");
   }
   if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
     ++argv;
@@ -136,6 +181,9 @@ int RunCommand(char** argv) {
     return WrongUse("run: unknown option " + option, "run");
   }
   if (argv[0] == nullptr) return WrongUse("run: no command given", "run");
+  if (!faults.empty()) {
+    if (const int status = ReadFaults(faults, &options)) return status;
+  }
   return rxe_user_cli::Run(argv, options);
 }
 
