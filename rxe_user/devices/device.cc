@@ -28,6 +28,7 @@
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device_list.h"
 #include "rxe_user/devices/netdev.h"
+#include "rxe_user/faults/fault_settings.h"
 
 namespace rxe_user {
 namespace {
@@ -388,6 +389,12 @@ struct KnownNames {
 }  // namespace
 
 absl::StatusOr<Devices> ListDevices() {
+  // A program that is to be tested with faults must not run without them.
+  FaultSettings faults;
+  if (const auto wrong = ReadFaultSettings(&faults)) {
+    WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
+    return Devices();
+  }
   std::vector<std::string> problems;
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();

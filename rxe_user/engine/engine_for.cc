@@ -8,6 +8,8 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/engine/engine_registry.h"
+#include "rxe_user/faults/fault_port.h"
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
 #include "rxe_user/ports/udp_port.h"
 
@@ -28,12 +30,20 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
   return addresses;
 }
 
+// With a port for faults in front of it, if there are rules.
+absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
+  absl::StatusOr<std::unique_ptr<Port>> port = UdpPort::Create();
+  ProcessFaults* const faults = ProcessFaults::Find();
+  if (!port.ok() || faults == nullptr) return port;
+  return FaultPort::Create(*std::move(port), faults);
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device> device) {
   return FindOrMakeEngine(std::move(device),
-                          {Slot::Acquire, UdpPort::Create, LaneCount(),
-                           AddressesOf, ProcessObserver, ProcessTally});
+                          {Slot::Acquire, CreatePort, LaneCount(), AddressesOf,
+                           ProcessObserver, ProcessTally});
 }
 
 }  // namespace rxe_user

@@ -134,7 +134,7 @@ absl::Status EngineLane::StartHelper() { return helper_->Start(); }
 void EngineLane::Open(transport::PacketObserver* observer) {
   {
     const Lane::Guard guard(lane_);
-    lane_.endpoint().Observe(observer);
+    lane_.endpoint().Observe(port_->Watch(observer, &lane_.recorder()));
     lane_.endpoint().WatchTranslations(&translations_, NatMode());
   }
   lane_.Open(std::move(port_), slot_.get(), helper_.get(), HelperSpin());

@@ -82,6 +82,9 @@ DeviceReport EngineImpl::Report() {
   report.name = device_->name;
   report.netdev = device_->netdev;
   report.now = Lane::Now();
+  if (const ProcessFaults* const faults = ProcessFaults::Current()) {
+    report.fault_rules = faults->Status();
+  }
   for (EngineLane& lane : lanes_) {
     if (lane.slot() != nullptr) report.lanes.push_back(lane.Report());
   }

@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/nat_routes.h"
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
 #include "rxe_user/observe/explainer.h"
@@ -126,6 +127,9 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
                            ? nullptr
                            : &context().engine().dc_connections(lane_index_),
         .access_key = config.dct_access_key};
+    if (ProcessFaults* const faults = ProcessFaults::Current()) {
+      faults->OnCreated(qpn);
+    }
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
                                           config.max_tso_header, raw, dc);
     if (transport::TraitsOf(type_).target == SendTarget::kFrame) {
@@ -287,6 +291,9 @@ void QueuePair::Record(const transport::RareEvent& event) {
   lane_.recorder().Add(event);
   if (Tracer* const tracer = CurrentTracer()) {
     tracer->OnRareEvent(event, type_, &transport_->attributes());
+  }
+  if (ProcessFaults* const faults = ProcessFaults::Current()) {
+    faults->OnRareEvent(event, type_, transport_->attributes());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rxe_user/engine/lane_counters.h"
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/recorder.h"
 #include "rxe_user/ports/port_counters.h"
 #include "transport/base/counters.h"
@@ -35,6 +36,7 @@ struct DeviceReport {
   std::string netdev;       // "eth0"
   transport::Time now = 0;  // Lane::Now()
   std::vector<LaneReport> lanes;
+  std::vector<FaultRuleStatus> fault_rules;  // of the process
 };
 
 // A counter and its value.

@@ -1,6 +1,7 @@
 #include "rxe_user/observe/explain.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -47,7 +48,50 @@ std::string StateStep(uint64_t value) {
       transport::NameOf(static_cast<transport::QpState>(value & 0xff)));
 }
 
-std::string EventText(const ReportRecord& event) {
+// The rules for faults of a process, by number.
+using Rules = std::map<uint64_t, std::string>;
+
+Rules RulesOf(const Witness& process) {
+  Rules rules;
+  for (const ReportRecord& record : process.records) {
+    if (record.kind != "fault_rule") continue;
+    std::string text = record.Word("text");
+    std::replace(text.begin(), text.end(), kRuleBlank, ' ');
+    rules[record.Number("number")] = text;
+  }
+  return rules;
+}
+
+// "rule 1 (drop rx op=ack)".
+std::string RuleName(uint64_t number, const Rules& rules) {
+  const auto rule = rules.find(number);
+  return absl::StrCat("rule ", number,
+                      rule != rules.end() ? " (" + rule->second + ")" : "");
+}
+
+// Lines for the rules that hit packets of the queue pair. `whose`: "this queue
+// pair", or the peer's. Returns whether there are any.
+bool ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
+                   std::string* out) {
+  std::map<uint64_t, uint64_t> hits;
+  for (const ReportRecord& record : process.records) {
+    if (record.kind == "event" && record.Number("qpn") == qpn &&
+        record.Word("kind") == "fault") {
+      hits[record.Number("value")] += record.Number("count");
+    }
+  }
+  if (hits.empty()) return false;
+  const Rules rules = RulesOf(process);
+  for (const auto& [number, count] : hits) {
+    Line("on command",
+         absl::StrCat(RuleName(number, rules), " for faults hit ", count,
+                      count == 1 ? " packet of " : " packets of ", View(whose)),
+         out);
+  }
+  return true;
+}
+
+std::string EventText(const ReportRecord& event, const Rules& rules) {
   const std::string kind = event.Word("kind");
   const uint64_t value = event.Number("value");
   if (kind == "state") {
@@ -64,6 +108,9 @@ std::string EventText(const ReportRecord& event) {
   std::replace(text.begin(), text.end(), '_', ' ');
   for (const transport::RareEventText& known : transport::kRareEvents) {
     if (known.name == kind) text = known.help;
+  }
+  if (kind == "fault") {
+    absl::StrAppend(&text, ", by ", RuleName(value, rules));
   }
   if (kind == "rnr_nak_received" || kind == "rnr_nak_sent") {
     absl::StrAppendFormat(
@@ -83,7 +130,7 @@ std::string EventText(const ReportRecord& event) {
 }
 
 std::string Chain(const std::vector<const ReportRecord*>& events,
-                  uint64_t now) {
+                  const Rules& rules, uint64_t now) {
   std::string text;
   for (size_t i = 0; i < events.size(); ++i) {
     if (events.size() > kShownEvents && i == kShownEvents / 2) {
@@ -95,7 +142,7 @@ std::string Chain(const std::vector<const ReportRecord*>& events,
         &text, "    %9.3f s  %s\n",
         -static_cast<double>(Since(now, events[i]->Number("time_ns"))) /
             kSecond,
-        EventText(*events[i]));
+        EventText(*events[i], rules));
   }
   return text;
 }
@@ -183,6 +230,34 @@ void ExplainWaiting(const ReportRecord& qp, uint64_t now, bool* long_silence,
   }
 }
 
+constexpr std::string_view kByCommand = "the faults on command";
+
+// Whether packets that are lost can be the cause.
+bool IsSilence(Reason reason) {
+  return reason == Reason::kNeverAnswered || reason == Reason::kPeerSilent ||
+         reason == Reason::kNoProgress || reason == Reason::kGapRepeated;
+}
+
+void ExplainRetries(const ReportRecord& qp, std::string* out) {
+  uint64_t packets = 0;
+  for (const auto& [name, value] : qp.counters) {
+    if (name == "retrans_pkts") packets = value;
+  }
+  const uint64_t timeout = qp.Number("timeout") & 31;
+  Line("gave up",
+       absl::StrCat(
+           "after ", packets,
+           packets == 1 ? " retransmission" : " retransmissions",
+           timeout == 0
+               ? "; timeout 0 sets no limit"
+               : absl::StrFormat(
+                     "; timeout %d is %.1f ms without an acknowledgement, and "
+                     "retry_cnt allows %d of them in a row",
+                     timeout, 4096e-6 * static_cast<double>(1ull << timeout),
+                     qp.Number("retry_cnt") + 1)),
+       out);
+}
+
 }  // namespace
 
 Witness WitnessOf(pid_t pid, std::string_view report) {
@@ -263,11 +338,23 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
          &text);
     Line("first cause", reason->what, &text);
   }
+  bool hit = ExplainFaults(own, qpn, "this queue pair", &text);
+  if (qp != nullptr && qp->Number("peer_qpn") != 0) {
+    for (const Witness& other : others) {
+      hit |= ExplainFaults(other, qp->Number("peer_qpn"),
+                           absl::StrCat("the peer, by its process ", other.pid),
+                           &text);
+    }
+  }
+  const bool by_command = hit && failed && IsSilence(reason->reason);
   if (finding.has_value()) {
     Line("the peer", finding->what, &text);
-    Line("whose side", NameOf(finding->side), &text);
+    Line("whose side", by_command ? kByCommand : NameOf(finding->side), &text);
   } else if (failed) {
-    Line("whose side", NameOf(reason->side), &text);
+    Line("whose side", by_command ? kByCommand : NameOf(reason->side), &text);
+  }
+  if (failed && qp != nullptr && IsSilence(reason->reason)) {
+    ExplainRetries(*qp, &text);
   }
   text += waiting;
   if (qp != nullptr) {
@@ -278,9 +365,15 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
   }
   if (!events.empty()) {
     Line("chain", lost > 0 ? "(older events are lost)" : "", &text);
-    text += Chain(events, now);
+    text += Chain(events, RulesOf(own), now);
   }
-  if (finding.has_value() && !finding->advice.empty()) {
+  if (by_command) {
+    Line("what to do",
+         "Nothing is wrong beside the faults that were asked for: let the rule "
+         "hit fewer packets (nth=, times=, for=), or raise timeout and "
+         "retry_cnt.",
+         &text);
+  } else if (finding.has_value() && !finding->advice.empty()) {
     Line("what to do", finding->advice, &text);
   } else if (failed) {
     Line("what to do", reason->advice, &text);

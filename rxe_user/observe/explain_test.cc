@@ -40,7 +40,8 @@ transport::QpReport Qp(uint32_t qpn, uint32_t peer) {
 
 // A process with one queue pair of slot 5 or 6.
 Witness Process(pid_t pid, const transport::QpReport& qp,
-                std::vector<RecordedEvent> events = {}) {
+                std::vector<RecordedEvent> events = {},
+                std::vector<FaultRuleStatus> rules = {}) {
   LaneReport lane;
   lane.slot = SlotOf(qp.qpn);
   lane.queue_pairs = {qp};
@@ -50,6 +51,7 @@ Witness Process(pid_t pid, const transport::QpReport& qp,
   device.netdev = "lo";
   device.now = 10 * transport::kSecond;
   device.lanes = {lane};
+  device.fault_rules = std::move(rules);
   return WitnessOf(pid, ReportText(device));
 }
 
@@ -114,6 +116,48 @@ TEST(Explain, TellsFourSilencesApart) {
   stopped.silent = stopped.stopped = true;
   EXPECT_TRUE(Has(explain({stopped}), "process 300 is stopped"));
   EXPECT_TRUE(Has(explain({}), "the peer has ended, or the number is wrong"));
+}
+
+// Packets are lost because somebody asked for it.
+TEST(Explain, NamesTheRulesForFaultsOfBothEnds) {
+  transport::QpReport failed = Failed(Reason::kPeerSilent);
+  failed.unacked_psn = 7;
+  failed.timeout = 14;
+  failed.retry_cnt = 7;
+  failed.counters.retransmitted = 8;
+  RecordedEvent fault;
+  fault.event = {.time = 8 * transport::kSecond,
+                 .qpn = 0x50001,
+                 .kind = RareEventKind::kFault,
+                 .value = 2};
+  fault.last = fault.event.time;
+  fault.count = 9;
+  const std::vector<FaultRuleStatus> rules = {
+      {.number = 1, .text = "ce tx"},
+      {.number = 2, .text = "drop rx op=ack nth=1- p=1%"}};
+  transport::QpReport peer = Qp(0x60001, 0x50001);
+  peer.expected_psn = 8;
+  const std::string own = ExplainQueuePair(Process(100, failed, {fault}, rules),
+                                           0x50001, {Process(200, peer)});
+  EXPECT_TRUE(Has(own,
+                  "rule 2 (drop rx op=ack nth=1- p=1%) for faults hit 9 "
+                  "packets of this queue pair"))
+      << own;
+  EXPECT_TRUE(Has(own, "It has executed what this side waits for")) << own;
+  EXPECT_TRUE(Has(own, "whose side    the faults on command")) << own;
+  EXPECT_TRUE(Has(own,
+                  "after 8 retransmissions; timeout 14 is 67.1 ms without an "
+                  "acknowledgement, and retry_cnt allows 8 of them in a row"))
+      << own;
+  fault.event.qpn = 0x60001;
+  fault.count = 1;
+  const std::string theirs = ExplainQueuePair(
+      Process(100, failed), 0x50001, {Process(200, peer, {fault}, rules)});
+  EXPECT_TRUE(Has(theirs, "hit 1 packet of the peer, by its process 200"))
+      << theirs;
+  const std::string none =
+      ExplainQueuePair(Process(100, failed), 0x50001, {Process(200, peer)});
+  EXPECT_FALSE(Has(none, "fault")) << none;
 }
 
 TEST(Explain, AnotherHostIsNotGuessedAt) {

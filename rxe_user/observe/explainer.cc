@@ -33,6 +33,9 @@ std::string Explain(const Failure& failure) {
   DeviceReport device;
   device.now = failure.now;
   device.lanes = {std::move(lane)};
+  if (const ProcessFaults* const faults = ProcessFaults::Current()) {
+    device.fault_rules = faults->Status();
+  }
   const Witness own = WitnessOf(::getpid(), ReportText(device));
   // This process too: both ends may be in it.
   auto others = AskWitnesses(0);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "rxe_user/base/qpn.h"
 #include "wire/address.h"
+#include "wire/psn.h"
 
 namespace rxe_user {
 namespace {
@@ -148,9 +149,16 @@ PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
       own.Word("waits_for") == "rnr_timer") {
     return {name + " has no receive posted", Side::kPeer, ""};
   }
+  const bool has_executed =
+      wire::PsnDiff(static_cast<uint32_t>(peer.Number("expected_psn")),
+                    static_cast<uint32_t>(own.Number("unacked_psn"))) > 0;
   return {absl::StrCat(name, " is alive and ready (", state,
-                       "), so packets are lost on the way, of either "
-                       "direction; this side has sent ",
+                       has_executed
+                           ? "). It has executed what this side waits for, so "
+                             "its answers are lost on the way; this side has "
+                             "sent "
+                           : "), so packets are lost on the way, of either "
+                             "direction; this side has sent ",
                        own.Number("send_psn") - own.Number("unacked_psn"),
                        " packets that it does not acknowledge, and it expects "
                        "PSN ",

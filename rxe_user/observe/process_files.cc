@@ -11,6 +11,7 @@
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
+#include "rxe_user/faults/process_faults.h"
 
 namespace rxe_user {
 namespace {
@@ -148,7 +149,14 @@ __attribute__((destructor)) void FlushFiles() {
   if (Capture* const capture = capture_at_exit) {
     capture->file().Flush(kExitPatience);
   }
-  if (Tracer* const tracer = current_tracer) tracer->Flush(kExitPatience);
+  Tracer* const tracer = current_tracer;
+  if (tracer == nullptr) return;
+  if (const ProcessFaults* const faults = ProcessFaults::Current()) {
+    for (const FaultRuleStatus& rule : faults->Status()) {
+      tracer->OnFaultRule(rule);
+    }
+  }
+  tracer->Flush(kExitPatience);
 }
 
 }  // namespace

@@ -105,6 +105,20 @@ void WriteRefusals(Writer* out) {
   }
 }
 
+void WriteFaultRules(const std::vector<FaultRuleStatus>& rules, Writer* out) {
+  for (const FaultRuleStatus& rule : rules) {
+    std::string text = rule.text;
+    std::replace(text.begin(), text.end(), ' ', kRuleBlank);
+    out->Begin("fault_rule");
+    out->Number("number", rule.number);
+    out->Word("text", text);
+    out->Number("matched", rule.matched);
+    out->Number("fired", rule.fired);
+    out->Number("maybe", rule.maybe ? 1 : 0);
+    out->End();
+  }
+}
+
 // `prefix`: "send_cq_" or "recv_cq_".
 void WriteCq(const std::string& prefix, const transport::CqReport& cq,
              Writer* out) {
@@ -269,6 +283,7 @@ std::string ReportText(const DeviceReport& device) {
   out.Number("now_ns", static_cast<uint64_t>(device.now));
   out.End(CountersOf(device));
   WriteRefusals(&out);
+  WriteFaultRules(device.fault_rules, &out);
   for (size_t i = 0; i < device.lanes.size(); ++i) {
     out.Begin("lane");
     out.Number("index", i);

@@ -5,6 +5,7 @@
 //   process pid=12 instance=7 command="ib_write_bw"
 //   device name="rxeu0" ... | sent_pkts=5 ...   counters follow the bar
 //   refusal call="ibv_modify_qp" errno=22 ...  of the process
+//   fault_rule number=1 fired=3 ...            likewise
 //   lane index=0 | ...                       of the device above
 //   queue_pair lane=0 qpn=65553 ... | ...
 //   event lane=0 qpn=65553 kind="ack_timeout" ...  the flight recorder's
@@ -34,6 +35,8 @@ namespace rxe_user {
 inline constexpr int kReportVersion = 2;
 // Stands for a blank in the word `check` of a refusal.
 inline constexpr char kBlank = '~';
+// Stands for a blank in the word `text` of a fault rule.
+inline constexpr char kRuleBlank = '`';
 // The longest text that is read from another process, in bytes.
 inline constexpr size_t kMaxReportText = 32 << 20;
 

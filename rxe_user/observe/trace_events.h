@@ -52,6 +52,7 @@ enum class EventType : uint16_t {
   kFault = 17,
   kMissed = 18,
   kIncident = 19,
+  kFaultRule = 20,
 };
 
 // Begins every event.
@@ -284,6 +285,7 @@ enum class FaultAction : uint8_t {
   kDelay = 2,
   kCorrupt = 3,
   kMark = 4,
+  kReorder = 5,
 };
 
 struct FaultEvent {
@@ -293,6 +295,18 @@ struct FaultEvent {
   uint32_t rule = 0;
   uint8_t action = 0;  // FaultAction
   uint8_t reserved[3] = {};
+  char text[96] = {};
+};
+
+struct FaultRuleEvent {
+  static constexpr EventType kType = EventType::kFaultRule;
+  EventHeader header;
+  uint64_t fired = 0;
+  uint64_t matched = 0;
+  uint32_t rule = 0;
+  uint8_t maybe = 0;
+  uint8_t reserved[3] = {};
+  char text[96] = {};
 };
 
 struct MissedEvent {

@@ -210,6 +210,8 @@ TraceQueues::Id TraceQueues::OnDecision(const RareEvent& event) {
       Forget(event.qpn);
       queue_pairs_.erase(event.qpn);
       break;
+    case RareEventKind::kFault:
+      break;
   }
   return ids;
 }

@@ -63,8 +63,9 @@ constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {1, "armed, solicited only"},
                                         {2, "event"},
                                         {3, "acknowledged"}};
-constexpr ValueName kFaults[] = {
-    {0, "drop"}, {1, "duplicate"}, {2, "delay"}, {3, "corrupt"}, {4, "mark"}};
+constexpr ValueName kFaults[] = {{0, "drop"},  {1, "duplicate"},
+                                 {2, "delay"}, {3, "corrupt"},
+                                 {4, "mark"},  {5, "reorder"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},
@@ -274,6 +275,16 @@ constexpr EventField kFaultFields[] = {
     FIELD(FaultEvent, rule, kNumber, "number of the rule, from 1"),
     FIELD(FaultEvent, action, kName, "", kFaults),
     FIELD(FaultEvent, reserved, kReserved, ""),
+    FIELD(FaultEvent, text, kText, "the rule"),
+};
+constexpr EventField kFaultRuleFields[] = {
+    FIELD(FaultRuleEvent, fired, kNumber, "packets that it hit"),
+    FIELD(FaultRuleEvent, matched, kNumber,
+          "packets that it is for, hit or not"),
+    FIELD(FaultRuleEvent, rule, kNumber, "number of the rule, from 1"),
+    FIELD(FaultRuleEvent, maybe, kNumber, "1: it may never fire"),
+    FIELD(FaultRuleEvent, reserved, kReserved, ""),
+    FIELD(FaultRuleEvent, text, kText, "the rule"),
 };
 constexpr EventField kMissedFields[] = {
     FIELD(MissedEvent, events, kNumber, "since the last such event"),
@@ -389,6 +400,10 @@ constexpr EventDescription kEvents[] = {
         "A rare decision of a queue pair: a NAK was sent or received, retries "
         "were used up, it was destroyed. Its cause is the packet or timer.",
         kIncidentFields),
+    Describe<FaultRuleEvent>(
+        "fault_rule",
+        "A rule for faults, at the end of the program: how often it fired.",
+        kFaultRuleFields),
 };
 
 constexpr bool NumbersAreIndices() {

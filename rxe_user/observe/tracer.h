@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/buffered_file.h"
 #include "rxe_user/observe/tally.h"
 #include "rxe_user/observe/trace_blocks.h"
@@ -74,6 +75,8 @@ class Tracer final : public transport::PacketObserver {
   void OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id);
   void OnEmptyPoll(uint64_t cq);
   void OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled);
+  // A rule for faults, at the end of the program.
+  void OnFaultRule(const FaultRuleStatus& rule);
   // A call that began at `begin` (Now()) has returned.
   void OnCall(std::string_view function, std::string_view arguments,
               int64_t begin, int64_t result, int error);

@@ -20,9 +20,12 @@
 #include "transport/base/burst.h"
 #include "transport/base/types.h"
 #include "transport/endpoint/datagram.h"
+#include "transport/endpoint/packet_observer.h"
 #include "wire/address.h"
 
 namespace rxe_user {
+
+class Recorder;
 
 class Port : public transport::BurstSink {
  public:
@@ -83,6 +86,14 @@ class Port : public transport::BurstSink {
   virtual bool blocked() const = 0;
 
   virtual const PortCounters& counters() const = 0;
+
+  // Before the lane is used: `observer` is to see the packets; null: nobody.
+  // Returns the observer that the endpoint is to have. `recorder`, of the lane,
+  // is told what the port does to packets on purpose. Both outlive the port.
+  virtual transport::PacketObserver* Watch(transport::PacketObserver* observer,
+                                           Recorder* /*recorder*/) {
+    return observer;
+  }
 
   // In the child of fork: closes all descriptors without changing the kernel
   // objects behind them, which are the parent's. No lock needed. Only the

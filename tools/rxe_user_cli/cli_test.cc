@@ -182,6 +182,40 @@ TEST_F(CliTest, RunSaysWhereToRecord) {
             "not a recording\n");
 }
 
+// The programs get the rules themselves: they need no file.
+TEST_F(CliTest, RunChecksRulesAndPassesThemOn) {
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "run");
+    for (const char* word :
+         {"sh", "-c", "echo \"$RXE_USER_FAULTS|$RXE_USER_FAULTS_SEED\""}) {
+      arguments.push_back(word);
+    }
+    return Execute(arguments, [&] { EXPECT_EQ(chdir(root_.c_str()), 0); });
+  };
+  EXPECT_EQ(run({"--faults", "drop rx nth=2; ce  tx"}).out,
+            "drop rx nth=2\nce  tx|\n");
+  std::ofstream(root_ / "my.rules") << "# why\ndrop rx nth=2 # this\n";
+  EXPECT_EQ(run({"--faults=my.rules", "--faults-seed", "7"}).out,
+            "drop rx nth=2|7\n");
+  std::ofstream(root_ / "my.rules") << "drop rx\ndrop nth=x\n";
+  for (const auto& [arguments, said] :
+       {std::pair<std::vector<std::string>, std::string>{
+            {"--faults", "drop rx nth=x"},
+            "rxe-user run: --faults: line 1, column 13: 'x': nth= needs "},
+        {{"--faults", "my.rules"},
+         "rxe-user run: --faults: my.rules: line 2, column 10: 'x': nth= "},
+        {{"--faults", "none.rules"},
+         "rxe-user run: --faults: none.rules: No such file or directory"},
+        {{"--faults", "drop", "--faults-seed", "x"},
+         "rxe-user run: --faults: the seed 'x' is no number"}}) {
+    const Result r = run(arguments);
+    EXPECT_EQ(r.exit_status, 2);
+    EXPECT_EQ(r.out, "");
+    EXPECT_TRUE(r.err.starts_with(said)) << r.err;
+    EXPECT_TRUE(OneLine(r.err)) << r.err;
+  }
+}
+
 TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"frobnicate"},
@@ -206,6 +240,10 @@ TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
         {"run", "--trace"},
         {"run", "--trace="},
         {"run", "--payload", "true"},
+        {"run", "--faults"},
+        {"run", "--faults=", "true"},
+        {"run", "--faults", "drop"},
+        {"run", "--faults-seed", "7", "true"},
         {"run", "-x", "true"}}) {
     const Result r = Execute(arguments);
     EXPECT_EQ(r.exit_status, 2) << testing::PrintToString(arguments);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "tools/trace/escape.h"
 #include "tools/trace/recording.h"
 #include "transport/base/rare_event.h"
+#include "transport/faults/rule.h"
 #include "transport/qp/qp_type.h"
 #include "wire/aeth.h"
 #include "wire/psn.h"
@@ -53,6 +55,10 @@ struct QueuePair {
   bool has_failed_psn = false;
   bool destroyed = false;
   bool has_incident = false;  // beside states
+  std::vector<events::BegunEvent> begun;
+  std::vector<std::pair<int64_t, events::FaultEvent>> faults;
+  size_t failed = 0;  // work requests
+  size_t done = 0;
 
   bool is_worth_a_word() const {
     return failed_at != trace::kNoTime || has_incident ||
@@ -117,6 +123,9 @@ class File {
       }
     }
     device.lanes.push_back(std::move(lane));
+    for (const auto& [number, rule] : rules_) {
+      device.fault_rules.push_back({.number = number, .text = rule});
+    }
     const auto& about = timeline_.recordings[file_]->about;
     Witness witness =
         rxe_user::WitnessOf(about ? static_cast<pid_t>(about->pid) : 0,
@@ -124,6 +133,40 @@ class File {
     witness.command = about ? TextOf(about->program) : "";
     witness.ended_ago = ended_ago_;
     return witness;
+  }
+
+  // What faults hit, how many packets went again, and what became of the work
+  // requests, as lines. Empty without faults.
+  std::string Outcome(uint32_t qpn, const QueuePair& qp) const {
+    if (qp.faults.empty()) return "";
+    std::string text;
+    for (size_t i = 0; i < qp.faults.size(); ++i) {
+      if (i == kShownFaults) {
+        absl::StrAppendFormat(&text, "    ... %d more\n",
+                              qp.faults.size() - kShownFaults);
+        break;
+      }
+      const auto& [time, fault] = qp.faults[i];
+      absl::StrAppendFormat(
+          &text, "  fault         %.6f s before the end, rule %d (%s): %s %s\n",
+          static_cast<double>(now_ - time) / 1e9, fault.rule,
+          TextOf(fault.text), PacketName(qpn, qp, fault.header.cause),
+          transport::faults::PastOf(
+              static_cast<transport::faults::Action>(fault.action)));
+    }
+    size_t again = 0;
+    for (const trace::Arrow& arrow : timeline_.arrows) {
+      again += arrow.sent_file == file_ && arrow.local_qpn == qpn &&
+               arrow.repeat != 0 && arrow.packet().info().is_request;
+    }
+    absl::StrAppendFormat(
+        &text, "  outcome       %d request packets were sent again; %s\n",
+        again,
+        qp.failed == 0
+            ? absl::StrFormat("no completion failed (%d succeeded)", qp.done)
+            : absl::StrFormat("%d of %d completions failed", qp.failed,
+                              qp.failed + qp.done));
+    return text;
   }
 
   // Calls that were refused, as lines.
@@ -139,6 +182,29 @@ class File {
   }
 
  private:
+  static constexpr size_t kShownFaults = 8;
+
+  // "RC_RDMA_WRITE_MIDDLE, PSN 2005, of wr_id 0x3".
+  std::string PacketName(uint32_t qpn, const QueuePair& qp,
+                         uint64_t event) const {
+    const trace::Packet* const packet = Find(event);
+    if (packet == nullptr) {
+      return absl::StrFormat("a packet of queue pair 0x%06x", qpn);
+    }
+    const std::string name =
+        absl::StrFormat("%s, PSN %d", packet->info().name, packet->psn);
+    // Its own requests, and the answers to them.
+    const bool is_sent = packet->direction == wire::pcapng::Direction::kSent;
+    if (is_sent != packet->info().is_request) return name + ",";
+    for (auto begun = qp.begun.rbegin(); begun != qp.begun.rend(); ++begun) {
+      if (wire::PsnDiff(packet->psn, begun->first_psn) >= 0 &&
+          wire::PsnDiff(packet->psn, begun->last_psn) <= 0) {
+        return absl::StrFormat("%s, of wr_id 0x%x,", name, begun->wr_id);
+      }
+    }
+    return name + ",";
+  }
+
   static QpReport Complete(const QueuePair& qp) {
     QpReport report = qp.report;
     report.send_queued = static_cast<uint32_t>(qp.sends.size());
@@ -184,6 +250,10 @@ class File {
       if (call->error != 0) refused_.push_back(*call);
       return;
     }
+    if (const auto rule = event.As<events::FaultRuleEvent>()) {
+      rules_[rule->rule] = TextOf(rule->text);
+      return;
+    }
     if (const auto post = event.As<events::PostedEvent>()) {
       if (post->error == 0) OnPosted(*post);
       return;
@@ -194,6 +264,7 @@ class File {
     if (const auto state = event.As<events::QpStateEvent>()) {
       OnState(*state, time, &qp);
     } else if (const auto begun = event.As<events::BegunEvent>()) {
+      qp.begun.push_back(*begun);
       const auto sent = qp.sends.find(begun->header.cause);
       if (sent == qp.sends.end()) return;
       sent->second.begun = true;
@@ -201,6 +272,7 @@ class File {
       sent->second.begin = time;
     } else if (const auto done = event.As<events::CompletedEvent>()) {
       OnCompleted(*done, &qp);
+      ++(done->status != 0 ? qp.failed : qp.done);
       qp.sends.erase(done->posted);
       qp.receives.erase(done->posted);
       if (done->status == 0) qp.rnr_until = 0;
@@ -216,9 +288,29 @@ class File {
       }
     } else if (const auto again = event.As<events::RetransmissionEvent>()) {
       Note(&qp, time, RareEventKind::kRetransmission, again->first_psn, 0, 0);
+    } else if (const auto fault = event.As<events::FaultEvent>()) {
+      rules_[fault->rule] = TextOf(fault->text);
+      qp.faults.emplace_back(time, *fault);
+      Note(&qp, time, RareEventKind::kFault, PsnOf(fault->header.cause), 0,
+           fault->rule);
     } else if (const auto incident = event.As<events::IncidentEvent>()) {
       OnIncident(*incident, time, &qp);
     }
+  }
+
+  // The packet that an event is about; null: it is not in the file.
+  const trace::Packet* Find(uint64_t event) const {
+    if (packets_.empty()) {
+      for (const trace::Packet& packet : timeline_.recordings[file_]->packets) {
+        if (packet.event != 0) packets_[packet.event] = &packet;
+      }
+    }
+    const auto found = packets_.find(event);
+    return found != packets_.end() ? found->second : nullptr;
+  }
+  uint32_t PsnOf(uint64_t event) const {
+    const trace::Packet* const packet = Find(event);
+    return packet != nullptr ? packet->psn : 0;
   }
 
   void OnPosted(const events::PostedEvent& post) {
@@ -331,9 +423,11 @@ class File {
 
   void OnSent(const trace::Arrow& arrow) {
     const trace::Packet& packet = *arrow.sent;
-    if (!packet.info().is_request || arrow.repeat != 0) return;
     const auto qp = queue_pairs_.find(arrow.local_qpn);
-    if (qp != queue_pairs_.end()) {
+    if (!packet.info().is_request || qp == queue_pairs_.end()) return;
+    if (arrow.repeat != 0) {
+      ++qp->second.report.counters.retransmitted;
+    } else {
       qp->second.report.send_psn = wire::PsnAdd(packet.psn, 1);
     }
   }
@@ -345,6 +439,8 @@ class File {
   bool has_shared_ = false;
   QueuePairs queue_pairs_;
   std::vector<events::CallEvent> refused_;
+  std::map<uint32_t, std::string> rules_;  // for faults, by number
+  mutable std::unordered_map<uint64_t, const trace::Packet*> packets_;
 };
 
 // The ends of the peer at the moment of the failure, or at the end.
@@ -372,6 +468,7 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
       if (!qp.is_worth_a_word()) continue;
       text += rxe_user::ExplainQueuePair(witness, qpn, Others(timeline, qp),
                                          rxe_user::Asked::kRecordings);
+      text += own.Outcome(qpn, qp);
     }
   }
   return text;

@@ -79,6 +79,14 @@ class Host {
     events::AppendEvent(done, &bytes_);
   }
 
+  void Fault(int64_t ms, uint32_t qpn, uint32_t rule, const char* text) {
+    events::FaultEvent fault;
+    fault.header = Header(ms, qpn);
+    fault.rule = rule;
+    events::SetText(text, fault.text);
+    events::AppendEvent(fault, &bytes_);
+  }
+
   std::string Write() const {
     const std::string path = testing::TempDir() + "/" + program_ + ".pcapng";
     std::FILE* const file = std::fopen(path.c_str(), "wb");
@@ -141,6 +149,21 @@ TEST_F(ExplainFilesTest, SaysNothingOfWhatWentWell) {
   Connect();
   client_.Complete(3, kQpn, client_.Post(2, kQpn, 1));
   EXPECT_EQ(Explain({client_.Write(), server_.Write()}), "");
+}
+
+TEST_F(ExplainFilesTest, NamesFaultsAndWhatBecameOfTheRequests) {
+  Connect();
+  const uint64_t posted = client_.Post(2, kQpn, 1);
+  client_.Fault(3, kQpn, 2, "drop tx op=data nth=3");
+  client_.Complete(5, kQpn, posted);
+  const std::string text = Explain({client_.Write(), server_.Write()});
+  EXPECT_THAT(text, HasSubstr("rule 2 (drop tx op=data nth=3) for faults hit 1 "
+                              "packet of this queue pair"));
+  EXPECT_THAT(text, HasSubstr("0.002000 s before the end, rule 2 (drop tx "
+                              "op=data nth=3): a packet of queue pair 0x011011 "
+                              "was dropped"));
+  EXPECT_THAT(text, HasSubstr("0 request packets were sent again; no "
+                              "completion failed (1 succeeded)"));
 }
 
 TEST_F(ExplainFilesTest, NamesWhatIsOutstanding) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rxe_user/faults/fault_settings.h"
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
 #include "tools/rxe_user_cli/expectation_report.h"
@@ -49,6 +50,7 @@ int PrintOut(const std::string& text) {
 constexpr char kRunHelp[] =
     "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
     "[--payload]]\n"
+    "                    [--faults FILE|RULES [--faults-seed N]]\n"
     "                    [--expect CONDITION]... [--expect-file FILE]...\n"
     "                    [--tap[=FILE]] [--junit FILE]\n"
     "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
@@ -80,6 +82,19 @@ constexpr char kRunHelp[] =
     "Wireshark: packets (their first 96 bytes; --payload: all), work "
     "requests,\n"
     "completions, calls, states, timers, NAKs. Files as with --capture.\n"
+    "\n"
+    "--faults FILE or --faults 'RULES': drops, delays, duplicates, reorders,\n"
+    "corrupts or marks packets on command. A rule is ACTION [rx|tx] "
+    "[MATCH...]\n"
+    "[WHEN...], one a line or separated by semicolons:\n"
+    "  drop tx op=data qp=@1 psn=+5 iter=1    delay 2ms~500us rx p=1%\n"
+    "  duplicate rx nth=3|7-9                 reorder 3 tx every=100\n"
+    "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
+    "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
+    "p=\n"
+    "and ~ (default: 1). A rule that never fired is reported at the end of "
+    "the\n"
+    "program, unless it says maybe.\n"
     "\n"
     "--expect CONDITION: the run fails unless the condition is true when "
     "COMMAND\n"
@@ -134,6 +149,25 @@ std::string CommandLine(char** argv) {
   return rxe_user_cli::QuoteForShell(words);
 }
 
+// Checks the rules of --faults, and puts their text into the options: the
+// programs need no file then. Returns the exit status, 0 if all is well.
+int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
+  std::vector<transport::faults::Rule> rules;
+  uint64_t seed = 0;
+  auto wrong = rxe_user::LoadFaultRules(value, &rules);
+  if (!wrong && !options->faults_seed.empty()) {
+    wrong = rxe_user::ParseFaultSeed(options->faults_seed, &seed);
+  }
+  if (wrong) {
+    std::fprintf(stderr, "rxe-user run: --faults: %s\n", wrong->c_str());
+    return kExitWrongUse;
+  }
+  for (const transport::faults::Rule& rule : rules) {
+    options->faults += rule.text + "\n";
+  }
+  return 0;
+}
+
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
   using rxe_user_cli::AddExpectation;
@@ -142,6 +176,7 @@ int RunCommand(char** argv) {
   options.expect.command = CommandLine(argv - 2);
   std::string value;
   std::string why;
+  std::string faults;
   for (; argv[0] != nullptr; ++argv) {
     if (std::strcmp(argv[0], "--no-view") == 0) {
       options.view = false;
@@ -158,6 +193,14 @@ int RunCommand(char** argv) {
         return WrongUse("run: --capture needs a file");
     } else if (IsFileOption("--trace", &argv, &options.trace)) {
       if (options.trace.empty()) return WrongUse("run: --trace needs a file");
+    } else if (IsFileOption("--faults-seed", &argv, &options.faults_seed)) {
+      if (options.faults_seed.empty()) {
+        return WrongUse("run: --faults-seed needs a number");
+      }
+    } else if (IsFileOption("--faults", &argv, &faults)) {
+      if (faults.empty()) {
+        return WrongUse("run: --faults needs a file or rules");
+      }
     } else if (IsFileOption("--expect", &argv, &value)) {
       if (value.empty()) return WrongUse("run: --expect needs a condition");
       const bool good =
@@ -186,6 +229,9 @@ int RunCommand(char** argv) {
   if (options.payload && options.trace.empty()) {
     return WrongUse("run: --payload needs --trace");
   }
+  if (!options.faults_seed.empty() && faults.empty()) {
+    return WrongUse("run: --faults-seed needs --faults");
+  }
   if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
     ++argv;
   } else if (argv[0] != nullptr && argv[0][0] == '-') {
@@ -194,6 +240,9 @@ int RunCommand(char** argv) {
     return WrongUse("run: unknown option " + option, "run");
   }
   if (argv[0] == nullptr) return WrongUse("run: no command given", "run");
+  if (!faults.empty()) {
+    if (const int status = ReadFaults(faults, &options)) return status;
+  }
   return rxe_user_cli::Run(argv, options);
 }
 

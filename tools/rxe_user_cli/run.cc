@@ -281,6 +281,13 @@ int Run(char** argv, const RunOptions& options) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }
+  if ((!options.faults.empty() &&
+       setenv("RXE_USER_FAULTS", options.faults.c_str(), 1) != 0) ||
+      (!options.faults_seed.empty() &&
+       setenv("RXE_USER_FAULTS_SEED", options.faults_seed.c_str(), 1) != 0)) {
+    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
+    return kExitOurFailure;
+  }
   // A program of musl would load our libraries and fail.
   const bool ready = IsOfMusl(file) ? CleanEnvironment(folder)
                                     : SetUpEnvironment(folder, options);

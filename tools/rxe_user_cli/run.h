@@ -18,13 +18,15 @@ inline constexpr int kExitNotFound = 127;
 struct RunOptions {
   // Show our devices in /sys, /dev (tools/view) and rdma(8) (rdma.h).
   bool view = true;
-  bool sockets = false;  // carry TCP over RDMA (librspreload.so)
-  bool mlx5 = false;     // every device looks like mlx5 (docs/mlx5dv.md)
-  bool explain = false;  // explain failures (RXE_USER_EXPLAIN)
-  std::string capture;   // capture packets here (SetCapture); empty: no
-  std::string trace;     // record here (SetTrace); empty: no
-  bool payload = false;  // record whole packets
-  ExpectOptions expect;  // what is expected of it
+  bool sockets = false;     // carry TCP over RDMA (librspreload.so)
+  bool mlx5 = false;        // every device looks like mlx5 (docs/mlx5dv.md)
+  bool explain = false;     // explain failures (RXE_USER_EXPLAIN)
+  std::string capture;      // capture packets here (SetCapture); empty: no
+  std::string trace;        // record here (SetTrace); empty: no
+  bool payload = false;     // record whole packets
+  std::string faults;       // rules for faults (RXE_USER_FAULTS); empty: none
+  std::string faults_seed;  // RXE_USER_FAULTS_SEED; empty: the default
+  ExpectOptions expect;     // what is expected of it
 };
 
 // Replaces this process by the command, with our libraries before the system's.

@@ -519,7 +519,11 @@ std::string EventText(const Event& event) {
     case EventType::kOverflow:
       return v["packets"] + " packets dropped: the receive buffer was full";
     case EventType::kFault:
-      return "injected fault: " + v["action"] + " (rule " + v["rule"] + ")";
+      return "fault on command: " + v["action"] + ", rule " + v["rule"] + " (" +
+             v["text"] + ")";
+    case EventType::kFaultRule:
+      return "fault rule " + v["rule"] + " (" + v["text"] + ") fired " +
+             v["fired"] + " times";
     case EventType::kMissed:
       return v["events"] + " events and " + v["packets"] +
              " packets are missing here";

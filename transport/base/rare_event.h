@@ -30,6 +30,7 @@ enum class RareEventKind : uint8_t {
   kRnrNakSent,
   kRnrNakReceived,
   kDestroyed,
+  kFault,
 };
 
 struct RareEvent {
@@ -82,6 +83,8 @@ inline constexpr RareEventText kRareEvents[] = {
      &QpCounters::rnr_naks_received},
     {RareEventKind::kDestroyed, "destroyed", "the queue pair was destroyed",
      "its state", nullptr},
+    {RareEventKind::kFault, "fault", "a fault on command hit a packet",
+     "the number of the rule", nullptr},
 };
 constexpr bool InOrder() {
   for (size_t i = 0; i < std::size(kRareEvents); ++i) {
@@ -91,7 +94,7 @@ constexpr bool InOrder() {
 }
 static_assert(InOrder() &&
               std::size(kRareEvents) ==
-                  static_cast<size_t>(RareEventKind::kDestroyed) + 1);
+                  static_cast<size_t>(RareEventKind::kFault) + 1);
 
 constexpr const RareEventText& TextOf(RareEventKind kind) {
   return kRareEvents[static_cast<size_t>(kind)];

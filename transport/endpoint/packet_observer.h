@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "transport/base/counters.h"
 #include "transport/base/types.h"
@@ -13,6 +14,15 @@
 namespace transport {
 
 enum class Direction : uint8_t { kReceived, kTransmitted };
+
+// A fault on command (transport/faults) that hit a packet.
+struct ObservedFault {
+  uint32_t rule = 0;   // its number, from 1
+  uint8_t action = 0;  // transport::faults::Action
+  bool dropped = false;
+  Time delay = 0;
+  std::string_view text;  // of the rule; lives as long as the process
+};
 
 struct ObservedPacket {
   Direction direction = Direction::kReceived;
@@ -30,6 +40,8 @@ struct ObservedPacket {
   // The outcome. kDelivered for a transmitted packet, which the port may still
   // drop.
   Disposition disposition = Disposition::kDelivered;
+  // Null: none. A packet that a fault dropped was not processed, or not sent.
+  const ObservedFault* fault = nullptr;
 };
 
 class PacketObserver {

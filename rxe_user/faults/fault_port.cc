@@ -1,0 +1,499 @@
+#include "rxe_user/faults/fault_port.h"
+
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
+#include "rxe_user/observe/recorder.h"
+#include "transport/base/rare_event.h"
+#include "wire/bytes.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Burst;
+using transport::Direction;
+using transport::Flow;
+using transport::GroBatch;
+using transport::kNever;
+using transport::ObservedFault;
+using transport::ObservedPacket;
+using transport::Time;
+using transport::faults::Action;
+using transport::faults::Fate;
+
+constexpr uint8_t kCongestionExperienced = 3;  // ECN field
+constexpr size_t kBurstBytes = 65536;
+// Every kernel with segmentation takes as many.
+constexpr int kBurstSegments = 64;
+
+Time MonotonicNow() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+ObservedFault FaultOf(const Fate& fate) {
+  return {.rule = fate.rule->number,
+          .action = static_cast<uint8_t>(fate.rule->action),
+          .dropped = fate.rule->action == Action::kDrop,
+          .delay = fate.delay,
+          .text = fate.rule->text};
+}
+
+std::span<uint8_t> Bytes(std::vector<uint8_t>& bytes) { return bytes; }
+
+// Applies kCorrupt. The ICRC was right for the IP identification 0, if it was
+// right at all.
+void Corrupt(const Fate& fate, const wire::IcrcFlow& flow,
+             std::vector<uint8_t>* bytes) {
+  assert(fate.place.offset < bytes->size());
+  (*bytes)[fate.place.offset] ^= fate.place.mask;
+  if (fate.rule->corruption.resealed) flow.Store(*bytes, 0);
+}
+
+wire::IcrcFlow IcrcOf(const GroBatch& batch) {
+  return wire::IcrcFlow(batch.source, batch.destination, batch.source_port,
+                        wire::kRoceUdpPort);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
+    std::unique_ptr<Port> inner, ProcessFaults* faults) {
+  return Create(std::move(inner), faults, &MonotonicNow);
+}
+
+absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
+    std::unique_ptr<Port> inner, ProcessFaults* faults, Clock clock) {
+  auto port = std::unique_ptr<FaultPort>(
+      new FaultPort(std::move(inner), faults, clock));
+  if (faults->holds_packets()) {
+    port->timer_ = UniqueFd(MoveHigh(
+        ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
+    if (!port->timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
+  }
+  return port;
+}
+
+FaultPort::FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults,
+                     Clock clock)
+    : inner_(std::move(inner)),
+      faults_(*faults),
+      clock_(clock),
+      receives_(faults->concerns_received()),
+      transmits_(faults->concerns_transmitted()) {
+  if (transmits_) buffer_.resize(kBurstBytes);
+}
+
+size_t FaultPort::CloseUnusedSenders(const ForEachUsed& for_each_used) {
+  return inner_->CloseUnusedSenders([&](const auto& visit) {
+    for_each_used(visit);
+    const auto use = [&](const Alone& packet) {
+      if (packet.flow) visit(packet.flow->av);
+    };
+    for (const auto& [due, packet] : delayed_) use(packet);
+    for (const Alone& packet : behind_) use(packet);
+    for (const Alone& packet : pending_) use(packet);
+  });
+}
+
+std::vector<int> FaultPort::ReceiveDescriptors() const {
+  std::vector<int> descriptors = inner_->ReceiveDescriptors();
+  if (timer_.valid()) descriptors.push_back(timer_.get());
+  return descriptors;
+}
+
+void FaultPort::AbandonInChild() {
+  timer_.Reset();
+  inner_->AbandonInChild();
+}
+
+transport::PacketObserver* FaultPort::Watch(transport::PacketObserver* observer,
+                                            Recorder* recorder) {
+  observer_ = inner_->Watch(observer, recorder);
+  recorder_ = recorder;
+  return this;
+}
+
+void FaultPort::OnPacket(const ObservedPacket& packet) {
+  if (packet.direction == Direction::kTransmitted && transmits_) {
+    // Shown when it leaves.
+    sent_ = packet;
+    sent_.bytes = {};
+    return;
+  }
+  if (observer_ == nullptr) return;
+  if (packet.direction == Direction::kReceived) {
+    if (const auto hit = hit_.find(packet.bytes.data()); hit != hit_.end()) {
+      ObservedPacket shown = packet;
+      shown.fault = &hit->second;
+      return observer_->OnPacket(shown);
+    }
+  }
+  observer_->OnPacket(packet);
+}
+
+Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
+                       std::span<const uint8_t> bytes,
+                       const wire::IpAddress& peer, wire::PacketView* packet,
+                       Time now) {
+  // What is no packet goes its way: the endpoint drops it.
+  if (wire::PacketView::Parse(bytes, packet) != wire::ParseError::kOk) {
+    return {};
+  }
+  if (!transmitted) qpn = packet->bth().dest_qpn;
+  const Fate fate = faults_.Decide(
+      {.transmitted = transmitted, .qpn = qpn, .packet = packet, .peer = peer},
+      now);
+  if (fate.rule != nullptr) Note(fate, qpn, packet->bth().psn, now);
+  return fate;
+}
+
+void FaultPort::Note(const Fate& fate, uint32_t qpn, uint32_t psn, Time now) {
+  if (recorder_ == nullptr) return;
+  recorder_->Add({.time = now,
+                  .qpn = qpn,
+                  .kind = transport::RareEventKind::kFault,
+                  .value = static_cast<uint16_t>(fate.rule->number),
+                  .psn = psn});
+}
+
+// --- Receive.
+
+std::span<const GroBatch> FaultPort::Receive(bool thorough) {
+  out_.clear();
+  copies_.clear();
+  hit_.clear();
+  const bool held = holds_some();
+  if (!receives_ && !held) return inner_->Receive(thorough);
+  const Time now = clock_();
+  if (held) ReleaseDue(now);
+  for (const GroBatch& batch : inner_->Receive(thorough)) {
+    if (receives_) {
+      Filter(batch, now);
+    } else {
+      out_.push_back(batch);
+    }
+  }
+  SetTimer();
+  if (held && transmits_) inner_->Flush();
+  return out_;
+}
+
+void FaultPort::Filter(const GroBatch& batch, Time now) {
+  fates_.clear();
+  packets_.clear();
+  bool untouched = behind_.empty();
+  const auto segment = [&](size_t index) {
+    const size_t at = index * batch.segment_size;
+    return batch.bytes.subspan(
+        at, std::min(batch.segment_size, batch.bytes.size() - at));
+  };
+  size_t count = 0;
+  do {  // runs once for an empty datagram too
+    packets_.emplace_back();
+    fates_.push_back(
+        Decide(false, 0, segment(count), batch.source, &packets_.back(), now));
+    untouched &= fates_.back().rule == nullptr;
+    ++count;
+  } while (count * batch.segment_size < batch.bytes.size());
+  if (untouched) {
+    out_.push_back(batch);
+    return;
+  }
+  const wire::IcrcFlow icrc = IcrcOf(batch);
+  Run run;
+  for (size_t i = 0; i < count; ++i) {
+    const std::span<const uint8_t> bytes = segment(i);
+    const Fate& fate = fates_[i];
+    const auto index = static_cast<uint16_t>(i);
+    // The packet with the ICRC of its new place. One whose ICRC does not fit
+    // its old place keeps it: other devices count IP identifications, and the
+    // endpoint finds out.
+    const auto seal = [&](std::span<uint8_t> packet, uint16_t place) {
+      if (place != index && icrc.Verify(packet, index)) {
+        icrc.Store(packet, place);
+      }
+    };
+    if (fate.rule == nullptr || fate.rule->action == Action::kDuplicate) {
+      const size_t at = run.bytes.size();
+      run.bytes.insert(run.bytes.end(), bytes.begin(), bytes.end());
+      seal(Bytes(run.bytes).subspan(at), run.packets++);
+    }
+    const wire::PacketView& packet = packets_[i];
+    if (fate.rule != nullptr) {
+      EndRun(batch, &run);
+      const ObservedFault fault = FaultOf(fate);
+      Alone alone;
+      alone.bytes.assign(bytes.begin(), bytes.end());
+      seal(alone.bytes, 0);
+      alone.qpn = packet.bth().dest_qpn;
+      alone.arrival = batch;
+      alone.fault = fault;
+      switch (fate.rule->action) {
+        case Action::kDrop:
+          ShowDropped(batch, bytes, fault, now);
+          continue;
+        case Action::kDelay:
+        case Action::kReorder:
+          Hold(std::move(alone), fate, now);
+          continue;
+        case Action::kCorrupt:
+          Corrupt(fate, icrc, &alone.bytes);
+          break;
+        case Action::kMark:
+          alone.arrival.traffic_class |= kCongestionExperienced;
+          break;
+        case Action::kDuplicate:
+          break;
+      }
+      Deliver(std::move(alone));
+    }
+    if (!behind_.empty()) {
+      EndRun(batch, &run);
+      Overtake(false, packet.bth().dest_qpn);
+    }
+  }
+  EndRun(batch, &run);
+}
+
+void FaultPort::EndRun(const GroBatch& batch, Run* run) {
+  if (run->packets == 0) return;
+  copies_.push_back(std::move(run->bytes));
+  GroBatch part = batch;
+  part.bytes = copies_.back();
+  out_.push_back(part);
+  *run = Run();
+}
+
+void FaultPort::Deliver(Alone packet) {
+  copies_.push_back(std::move(packet.bytes));
+  hit_[copies_.back().data()] = packet.fault;
+  packet.arrival.bytes = copies_.back();
+  packet.arrival.segment_size = std::max<size_t>(copies_.back().size(), 1);
+  out_.push_back(packet.arrival);
+}
+
+void FaultPort::ShowDropped(const GroBatch& batch,
+                            std::span<const uint8_t> bytes,
+                            const ObservedFault& fault, Time now) {
+  if (observer_ == nullptr) return;
+  observer_->OnPacket({.direction = Direction::kReceived,
+                       .time = now,
+                       .bytes = bytes,
+                       .source = batch.source,
+                       .destination = batch.destination,
+                       .source_port = batch.source_port,
+                       .traffic_class = batch.traffic_class,
+                       .hop_limit = batch.hop_limit,
+                       .fault = &fault});
+}
+
+// --- Transmit.
+
+Burst* FaultPort::Begin(const Flow& flow) {
+  if (!transmits_) return inner_->Begin(flow);
+  if (!pending_.empty() || inner_->Begin(flow) == nullptr) return nullptr;
+  burst_.emplace(std::span<uint8_t>(buffer_), kBurstSegments);
+  burst_->Begin(&flow);
+  return &*burst_;
+}
+
+void FaultPort::Queue() {
+  if (!transmits_) return inner_->Queue();
+  inner_burst_ = nullptr;
+  const Time now = clock_();
+  const Flow& flow = *burst_->flow();
+  std::span<const uint8_t> rest = burst_->bytes();
+  while (!rest.empty()) {
+    const std::span<const uint8_t> bytes =
+        rest.first(std::min(rest.size(), burst_->segment_size()));
+    rest = rest.subspan(bytes.size());
+    wire::PacketView packet;
+    const Fate fate =
+        Decide(true, sent_.qpn, bytes, flow.av.destination, &packet, now);
+    if (fate.rule == nullptr) {
+      SendPlain(bytes);
+    } else {
+      EndInnerBurst();
+      const ObservedFault fault = FaultOf(fate);
+      Alone alone;
+      alone.bytes.assign(bytes.begin(), bytes.end());
+      flow.icrc.Store(alone.bytes, 0);
+      alone.qpn = sent_.qpn;
+      alone.flow = flow;
+      if (fate.rule->action == Action::kCorrupt) {
+        Corrupt(fate, flow.icrc, &alone.bytes);
+      } else if (fate.rule->action == Action::kMark) {
+        alone.flow->av.traffic_class |= kCongestionExperienced;
+      }
+      ShowSent(alone.bytes, 0, alone.flow->av.traffic_class, &fault);
+      if (fate.rule->action == Action::kDrop) continue;
+      if (fate.rule->action == Action::kDelay ||
+          fate.rule->action == Action::kReorder) {
+        Hold(std::move(alone), fate, now);
+        continue;
+      }
+      if (fate.rule->action == Action::kDuplicate) SendAlone(alone);
+      SendAlone(std::move(alone));
+    }
+    if (!behind_.empty()) {
+      EndInnerBurst();
+      Overtake(true, sent_.qpn);
+    }
+  }
+  EndInnerBurst();
+  SetTimer();
+}
+
+void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
+  for (int attempt = 0; pending_.empty() && attempt < 2; ++attempt) {
+    if (inner_burst_ == nullptr) inner_burst_ = inner_->Begin(*burst_->flow());
+    if (inner_burst_ == nullptr) break;
+    if (uint8_t* const out = inner_burst_->Reserve(bytes.size())) {
+      const auto index = static_cast<uint16_t>(inner_burst_->segments());
+      std::memcpy(out, bytes.data(), bytes.size() - wire::kIcrcSize);
+      inner_burst_->Commit();
+      return ShowSent({out, bytes.size()}, index, sent_.traffic_class, nullptr);
+    }
+    EndInnerBurst();
+  }
+  Alone alone;
+  alone.bytes.assign(bytes.begin(), bytes.end());
+  alone.flow = *burst_->flow();
+  alone.flow->icrc.Store(alone.bytes, 0);
+  ShowSent(alone.bytes, 0, sent_.traffic_class, nullptr);
+  pending_.push_back(std::move(alone));
+}
+
+void FaultPort::EndInnerBurst() {
+  if (inner_burst_ != nullptr && !inner_burst_->empty()) inner_->Queue();
+  inner_burst_ = nullptr;
+}
+
+void FaultPort::SendAlone(Alone packet) {
+  if (pending_.empty() && TrySendAlone(packet)) return;
+  pending_.push_back(std::move(packet));
+}
+
+// Its ICRC stays as it is, right or wrong.
+bool FaultPort::TrySendAlone(const Alone& packet) {
+  Burst* const burst = inner_->Begin(*packet.flow);
+  if (burst == nullptr) return false;
+  uint8_t* const out = burst->Reserve(packet.bytes.size());
+  assert(out != nullptr);
+  std::memcpy(out, packet.bytes.data(), packet.bytes.size());
+  burst->Commit(wire::LoadLe32(packet.bytes.data() + packet.bytes.size() -
+                               wire::kIcrcSize));
+  inner_->Queue();
+  return true;
+}
+
+void FaultPort::SendPending() {
+  while (!pending_.empty() && TrySendAlone(pending_.front())) {
+    pending_.pop_front();
+  }
+}
+
+void FaultPort::Flush() {
+  inner_->Flush();
+  if (pending_.empty()) return;
+  SendPending();
+  inner_->Flush();
+}
+
+void FaultPort::ShowSent(std::span<const uint8_t> bytes, uint16_t index,
+                         uint8_t traffic_class, const ObservedFault* fault) {
+  if (observer_ == nullptr) return;
+  ObservedPacket shown = sent_;
+  shown.bytes = bytes;
+  shown.segment_index = index;
+  shown.traffic_class = traffic_class;
+  shown.fault = fault;
+  observer_->OnPacket(shown);
+}
+
+// --- Held packets.
+
+void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
+  const size_t bytes = packet.bytes.size();
+  if (delayed_.size() + behind_.size() >= kMostHeld ||
+      bytes > kMostHeldBytes - held_bytes_) {
+    faults_.CountNoRoom(*fate.rule);
+    return;
+  }
+  if (fate.rule->action == Action::kReorder) {
+    packet.behind = fate.rule->behind;
+    packet.latest = now + kReorderWait;
+    behind_.push_back(std::move(packet));
+  } else {
+    delayed_.emplace(now + fate.delay, std::move(packet));
+  }
+  held_bytes_ += bytes;
+}
+
+void FaultPort::Leave(Alone packet) {
+  held_bytes_ -= packet.bytes.size();
+  if (packet.is_transmitted()) {
+    SendAlone(std::move(packet));
+  } else {
+    Deliver(std::move(packet));
+  }
+}
+
+void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
+  for (auto at = behind_.begin(); at != behind_.end();) {
+    if (at->is_transmitted() != transmitted || at->qpn != qpn ||
+        --at->behind > 0) {
+      ++at;
+      continue;
+    }
+    Alone packet = std::move(*at);
+    at = behind_.erase(at);
+    Leave(std::move(packet));
+  }
+}
+
+void FaultPort::ReleaseDue(Time now) {
+  while (!delayed_.empty() && delayed_.begin()->first <= now) {
+    Alone packet = std::move(delayed_.begin()->second);
+    delayed_.erase(delayed_.begin());
+    Leave(std::move(packet));
+  }
+  for (auto at = behind_.begin(); at != behind_.end();) {
+    if (at->latest > now) {
+      ++at;
+      continue;
+    }
+    Alone packet = std::move(*at);
+    at = behind_.erase(at);
+    Leave(std::move(packet));
+  }
+}
+
+void FaultPort::SetTimer() {
+  Time next = delayed_.empty() ? kNever : delayed_.begin()->first;
+  for (const Alone& packet : behind_) next = std::min(next, packet.latest);
+  if (next == timer_at_ || !timer_.valid()) return;
+  timer_at_ = next;
+  itimerspec when{};
+  if (next != kNever) {
+    when.it_value.tv_sec = next / transport::kSecond;
+    when.it_value.tv_nsec = next % transport::kSecond;
+  }
+  // It cannot fail: the descriptor and the times are valid. Setting it also
+  // makes it unreadable.
+  (void)::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,487 @@
+#include "rxe_user/faults/fault_port.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rxe_user/observe/recorder.h"
+#include "transport/faults/rule_parser.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Burst;
+using transport::Flow;
+using transport::GroBatch;
+using transport::kMillisecond;
+using transport::ObservedPacket;
+using transport::Time;
+using wire::MakeOpcode;
+using wire::Operation;
+using wire::Transport;
+
+constexpr uint32_t kQpn = 0x51;
+constexpr size_t kPayload = 64;
+
+// CLOCK_MONOTONIC at which the timer never expires by itself, unless a test
+// moves it: the clock of the port under test.
+Time now = 0;
+Time TestClock() { return now; }
+
+struct Sent {
+  std::vector<uint8_t> bytes;
+  uint16_t index = 0;  // in its burst: its IP identification
+  uint8_t traffic_class = 0;
+
+  uint32_t psn() const { return wire::LoadBe24(bytes.data() + 9); }
+};
+
+// Keeps what is sent, and delivers what tests give it.
+class FakePort final : public Port {
+ public:
+  absl::Status AddReceiver(const LocalAddress&, int) override { return {}; }
+  bool HasReceiver(const wire::IpAddress&) const override { return false; }
+  void RemoveReceiver(const wire::IpAddress&) override {}
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
+    return 0xc000;
+  }
+  absl::Status OpenSourcePort(const LocalAddress&, uint16_t) override {
+    return {};
+  }
+  size_t CloseUnusedSenders(const ForEachUsed&) override { return 0; }
+  std::vector<int> ReceiveDescriptors() const override { return {}; }
+  std::span<const GroBatch> Receive(bool) override {
+    received = std::exchange(arriving, {});
+    return received;
+  }
+  bool more() const override { return false; }
+  uint64_t TakeOverflow() override { return 0; }
+  Burst* Begin(const Flow& flow) override {
+    if (is_blocked) return nullptr;
+    burst = Burst(buffer, max_segments);
+    burst.Begin(&flow);
+    return &burst;
+  }
+  void Queue() override {
+    ++bursts;
+    const std::span<const uint8_t> bytes = burst.bytes();
+    uint16_t index = 0;
+    for (size_t at = 0; at < bytes.size(); at += burst.segment_size()) {
+      const auto part =
+          bytes.subspan(at, std::min(burst.segment_size(), bytes.size() - at));
+      sent.push_back({{part.begin(), part.end()},
+                      index++,
+                      burst.flow()->av.traffic_class});
+    }
+  }
+  void Flush() override {}
+  bool blocked() const override { return is_blocked; }
+  const PortCounters& counters() const override { return counters_; }
+  void AbandonInChild() override {}
+
+  std::vector<GroBatch> arriving;
+  std::vector<GroBatch> received;
+  std::vector<Sent> sent;
+  bool is_blocked = false;
+  int max_segments = 64;
+  int bursts = 0;
+  std::vector<uint8_t> buffer = std::vector<uint8_t>(65536);
+  Burst burst{buffer, 64};
+
+ private:
+  PortCounters counters_;
+};
+
+class Observer final : public transport::PacketObserver {
+ public:
+  struct Shown {
+    std::vector<uint8_t> bytes;
+    uint32_t rule = 0;
+    bool dropped = false;
+  };
+  void OnPacket(const ObservedPacket& packet) override {
+    shown.push_back({{packet.bytes.begin(), packet.bytes.end()},
+                     packet.fault != nullptr ? packet.fault->rule : 0,
+                     packet.fault != nullptr && packet.fault->dropped});
+  }
+  std::vector<Shown> shown;
+};
+
+using Psns = std::vector<uint32_t>;
+
+class FaultPortTest : public testing::Test {
+ protected:
+  FaultPortTest() : flow_(Av()) { now = 100 * transport::kSecond; }
+
+  static transport::AddressVector Av() {
+    transport::AddressVector av;
+    av.source = *wire::IpAddress::Parse("192.0.2.1");
+    av.destination = *wire::IpAddress::Parse("192.0.2.2");
+    av.source_port = 0xc123;
+    av.traffic_class = 2;
+    return av;
+  }
+
+  void Open(const std::string& rules) {
+    FaultSettings settings;
+    const auto error = transport::faults::ParseRules(rules, &settings.rules);
+    ASSERT_FALSE(error.has_value()) << error->ToString();
+    faults_ = std::make_unique<ProcessFaults>(std::move(settings), now);
+    faults_->OnCreated(kQpn);
+    auto inner = std::make_unique<FakePort>();
+    inner_ = inner.get();
+    port_ = *FaultPort::Create(std::move(inner), faults_.get(), &TestClock);
+    endpoint_observer_ = port_->Watch(&observer_, &recorder_);
+  }
+
+  static std::vector<uint8_t> Packet(uint32_t psn, size_t payload = kPayload) {
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kWriteMiddle);
+    headers.bth.dest_qpn = kQpn;
+    headers.bth.psn = psn;
+    std::vector<uint8_t> bytes(wire::kBthSize + payload + wire::kIcrcSize);
+    wire::EmitHeaders(headers, bytes.data());
+    return bytes;
+  }
+
+  // --- Receive.
+
+  // Packets first, first + 1, ... arrive as one GRO batch, whose last packet
+  // has `last` bytes of payload.
+  void Arrive(uint32_t first, uint32_t count, size_t last = kPayload) {
+    arrived_.clear();
+    for (uint32_t i = 0; i < count; ++i) {
+      std::vector<uint8_t> packet =
+          Packet(first + i, i + 1 == count ? last : kPayload);
+      flow_.icrc.Store(packet, static_cast<uint16_t>(i));
+      arrived_.insert(arrived_.end(), packet.begin(), packet.end());
+    }
+    GroBatch batch;
+    batch.bytes = arrived_;
+    batch.segment_size = wire::kBthSize + kPayload + wire::kIcrcSize;
+    batch.source = flow_.av.source;
+    batch.destination = flow_.av.destination;
+    batch.source_port = flow_.av.source_port;
+    batch.traffic_class = flow_.av.traffic_class;
+    inner_->arriving = {batch};
+  }
+  // Receives; as the endpoint does, shows each packet.
+  std::vector<Sent> Receive() {
+    std::vector<Sent> packets;
+    for (const GroBatch& batch : port_->Receive(true)) {
+      uint16_t index = 0;
+      for (size_t at = 0; at < batch.bytes.size(); at += batch.segment_size) {
+        const auto part = batch.bytes.subspan(
+            at, std::min(batch.segment_size, batch.bytes.size() - at));
+        packets.push_back(
+            {{part.begin(), part.end()}, index++, batch.traffic_class});
+        ObservedPacket shown;
+        shown.bytes = part;
+        endpoint_observer_->OnPacket(shown);
+      }
+    }
+    return packets;
+  }
+
+  // --- Transmit.
+
+  void Send(uint32_t first, uint32_t count, size_t last = kPayload) {
+    Burst* const burst = port_->Begin(flow_);
+    ASSERT_NE(burst, nullptr);
+    for (uint32_t i = 0; i < count; ++i) {
+      const std::vector<uint8_t> packet =
+          Packet(first + i, i + 1 == count ? last : kPayload);
+      uint8_t* const out = burst->Reserve(packet.size());
+      ASSERT_NE(out, nullptr);
+      std::copy(packet.begin(), packet.end(), out);
+      burst->Commit();
+    }
+    ObservedPacket shown;
+    shown.direction = transport::Direction::kTransmitted;
+    shown.qpn = kQpn;
+    endpoint_observer_->OnPacket(shown);
+    port_->Queue();
+  }
+  std::vector<Sent> TakeSent() { return std::exchange(inner_->sent, {}); }
+
+  static Psns PsnsOf(const std::vector<Sent>& packets) {
+    Psns psns;
+    for (const Sent& packet : packets) psns.push_back(packet.psn());
+    return psns;
+  }
+  bool IsGood(const Sent& packet) const {
+    return flow_.icrc.Verify(packet.bytes, packet.index);
+  }
+  void ExpectGood(const std::vector<Sent>& packets) const {
+    for (const Sent& packet : packets) {
+      EXPECT_TRUE(IsGood(packet)) << packet.psn() << " at " << packet.index;
+    }
+  }
+  // What observers have seen: packets that rule 1 hit.
+  Psns Hit() const {
+    Psns psns;
+    for (const Observer::Shown& shown : observer_.shown) {
+      if (shown.rule != 0) psns.push_back(wire::LoadBe24(&shown.bytes[9]));
+    }
+    return psns;
+  }
+  bool TimerIsReadable() const {
+    pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
+    return ::poll(&fd, 1, 0) == 1;
+  }
+
+  const Flow flow_;
+  std::unique_ptr<ProcessFaults> faults_;
+  FakePort* inner_ = nullptr;
+  Observer observer_;
+  Recorder recorder_;
+  std::unique_ptr<Port> port_;
+  transport::PacketObserver* endpoint_observer_ = nullptr;
+  std::vector<uint8_t> arrived_;
+};
+
+// --- Receive.
+
+TEST_F(FaultPortTest, AnUntouchedBatchIsPassedOnAsItIs) {
+  Open("drop rx nth=5");
+  Arrive(10, 3);
+  const auto batches = port_->Receive(true);
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_EQ(batches[0].bytes.data(), arrived_.data());
+  EXPECT_EQ(batches[0].bytes.size(), arrived_.size());
+}
+
+TEST_F(FaultPortTest, RulesForOneDirectionLeaveTheOtherAlone) {
+  Open("drop tx");
+  Arrive(10, 3);
+  EXPECT_EQ(port_->Receive(true).data(), inner_->received.data());
+  Open("drop rx");
+  EXPECT_EQ(port_->Begin(flow_), &inner_->burst);
+}
+
+TEST_F(FaultPortTest, DropsExactlyOneReceivedPacket) {
+  for (uint32_t n = 1; n <= 4; ++n) {
+    observer_.shown.clear();
+    Open("drop rx nth=" + std::to_string(n));
+    Arrive(10, 4, 8);
+    const std::vector<Sent> got = Receive();
+    Psns expected = {10, 11, 12, 13};
+    expected.erase(expected.begin() + (n - 1));
+    EXPECT_EQ(PsnsOf(got), expected);
+    ExpectGood(got);
+    EXPECT_EQ(Hit(), Psns{9 + n});
+    EXPECT_EQ(observer_.shown.size(), 4u);
+  }
+  EXPECT_EQ(recorder_.Events().back().event.kind,
+            transport::RareEventKind::kFault);
+  EXPECT_EQ(recorder_.Events().back().event.psn, 13u);
+  EXPECT_EQ(recorder_.Events().back().event.qpn, kQpn);
+}
+
+TEST_F(FaultPortTest, DuplicatesAndMarksAReceivedPacket) {
+  Open("duplicate rx nth=2; ce rx nth=2");
+  Arrive(10, 3);
+  const std::vector<Sent> got = Receive();
+  EXPECT_EQ(PsnsOf(got), (Psns{10, 11, 11, 12}));
+  ExpectGood(got);
+  // Rule 2 did not count the packet of rule 1.
+  EXPECT_EQ(got[0].traffic_class, 2);
+  EXPECT_EQ(got[2].traffic_class, 2);
+  EXPECT_EQ(got[3].traffic_class, 3);
+  EXPECT_EQ(Hit(), (Psns{11, 12}));
+}
+
+TEST_F(FaultPortTest, CorruptsOneBitOfAReceivedPacket) {
+  Open("corrupt payload rx nth=2");
+  Arrive(10, 3);
+  const std::vector<Sent> got = Receive();
+  ASSERT_EQ(got.size(), 3u);
+  EXPECT_TRUE(IsGood(got[0]));
+  EXPECT_FALSE(IsGood(got[1]));
+  EXPECT_TRUE(IsGood(got[2]));
+  EXPECT_EQ(got[1].bytes[wire::kBthSize], 1);
+  Open("corrupt byte=20 resealed rx nth=2");
+  Arrive(10, 3);
+  const std::vector<Sent> resealed = Receive();
+  ExpectGood(resealed);
+  EXPECT_EQ(resealed[1].bytes[20], 1);
+}
+
+TEST_F(FaultPortTest, DelaysAReceivedPacket) {
+  Open("delay 5ms rx nth=2");
+  Arrive(10, 3);
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
+  now += 5 * kMillisecond - 1;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 1;
+  const std::vector<Sent> late = Receive();
+  EXPECT_EQ(PsnsOf(late), Psns{11});
+  ExpectGood(late);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  EXPECT_EQ(Hit(), Psns{11});
+}
+
+TEST_F(FaultPortTest, TheTimerIsReadableWhenAPacketIsDue) {
+  Open("delay 1ns rx nth=1; delay 3600s rx nth=1");
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  now = t.tv_sec * transport::kSecond + t.tv_nsec - transport::kSecond;
+  EXPECT_FALSE(TimerIsReadable());
+  Arrive(10, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  EXPECT_TRUE(TimerIsReadable());
+  now += 1;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{10});
+  EXPECT_FALSE(TimerIsReadable());
+}
+
+TEST_F(FaultPortTest, ReordersAReceivedPacket) {
+  Open("reorder 2 rx nth=2");
+  Arrive(10, 5);
+  const std::vector<Sent> got = Receive();
+  EXPECT_EQ(PsnsOf(got), (Psns{10, 12, 13, 11, 14}));
+  ExpectGood(got);
+  // Without packets that overtake it, it leaves by time.
+  Open("reorder 2 rx nth=2");
+  Arrive(10, 3);
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
+  now += FaultPort::kReorderWait;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{11});
+}
+
+TEST_F(FaultPortTest, WhatIsNoPacketIsPassedOn) {
+  Open("drop rx");
+  const std::vector<uint8_t> garbage = {1, 2, 3};
+  GroBatch batch;
+  batch.bytes = garbage;
+  batch.segment_size = 100;
+  GroBatch empty;
+  empty.segment_size = 1;
+  inner_->arriving = {batch, empty};
+  EXPECT_EQ(port_->Receive(true).size(), 2u);
+}
+
+// --- Transmit.
+
+TEST_F(FaultPortTest, ABurstWithoutAHitLeavesAsOne) {
+  Open("drop tx nth=9");
+  Send(10, 4, 8);
+  EXPECT_EQ(inner_->bursts, 1);
+  const std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12, 13}));
+  ExpectGood(sent);
+  ASSERT_EQ(observer_.shown.size(), 4u);
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(observer_.shown[i].bytes, sent[i].bytes);
+}
+
+TEST_F(FaultPortTest, DropsExactlyOneSentPacket) {
+  for (uint32_t n = 1; n <= 4; ++n) {
+    observer_.shown.clear();
+    Open("drop tx nth=" + std::to_string(n));
+    Send(10, 4, 8);
+    Psns expected = {10, 11, 12, 13};
+    expected.erase(expected.begin() + (n - 1));
+    const std::vector<Sent> sent = TakeSent();
+    EXPECT_EQ(PsnsOf(sent), expected);
+    ExpectGood(sent);
+    EXPECT_EQ(Hit(), Psns{9 + n});
+    EXPECT_EQ(observer_.shown.size(), 4u);
+  }
+}
+
+TEST_F(FaultPortTest, SegmentsThatTheInnerPortCannotTakeAreSentOneByOne) {
+  Open("drop tx nth=2");
+  inner_->max_segments = 1;
+  Send(10, 4);
+  const std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 12, 13}));
+  ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, DuplicatesCorruptsAndMarksASentPacket) {
+  Open("duplicate tx nth=2");
+  Send(10, 3);
+  std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 11, 12}));
+  ExpectGood(sent);
+  EXPECT_EQ(sent[1].bytes, sent[2].bytes);
+  Open("corrupt psn tx nth=2");
+  Send(10, 3);
+  sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11 ^ 1, 12}));
+  EXPECT_FALSE(IsGood(sent[1]));
+  EXPECT_TRUE(IsGood(sent[0]) && IsGood(sent[2]));
+  Open("corrupt psn resealed tx nth=2");
+  Send(10, 3);
+  sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11 ^ 1, 12}));
+  ExpectGood(sent);
+  Open("ce tx nth=2");
+  Send(10, 3);
+  sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12}));
+  ExpectGood(sent);
+  EXPECT_EQ(sent[0].traffic_class, 2);
+  EXPECT_EQ(sent[1].traffic_class, 3);
+  EXPECT_EQ(sent[2].traffic_class, 2);
+}
+
+TEST_F(FaultPortTest, DelaysAndReordersASentPacket) {
+  Open("delay 5ms tx nth=2");
+  Send(10, 3);
+  EXPECT_EQ(PsnsOf(TakeSent()), (Psns{10, 12}));
+  now += 5 * kMillisecond;
+  (void)Receive();
+  std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), Psns{11});
+  ExpectGood(sent);
+  Open("reorder 3 tx nth=2");
+  Send(10, 3);
+  Send(13, 3);
+  sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 12, 13, 14, 11, 15}));
+  ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, NothingIsLostWhileSendsAreBlocked) {
+  Open("ce tx nth=2");
+  Burst* const burst = port_->Begin(flow_);
+  for (uint32_t psn = 10; psn < 13; ++psn) {
+    const std::vector<uint8_t> packet = Packet(psn);
+    std::copy(packet.begin(), packet.end(), burst->Reserve(packet.size()));
+    burst->Commit();
+  }
+  inner_->is_blocked = true;
+  port_->Queue();
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  inner_->is_blocked = false;
+  EXPECT_TRUE(port_->blocked());
+  EXPECT_EQ(port_->Begin(flow_), nullptr);
+  port_->Flush();
+  EXPECT_FALSE(port_->blocked());
+  const std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12}));
+  ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, DropsWhatItHasNoRoomFor) {
+  Open("delay 1s rx");
+  for (size_t sent = 0; sent < FaultPort::kMostHeld; sent += 64) {
+    Arrive(static_cast<uint32_t>(sent), 64);
+    EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  }
+  Arrive(1 << 20, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += transport::kSecond;
+  EXPECT_EQ(Receive().size(), FaultPort::kMostHeld);
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,93 @@
+#include "rxe_user/faults/fault_settings.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "rxe_user/base/environment.h"
+#include "rxe_user/base/unique_fd.h"
+#include "transport/faults/rule_parser.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::faults::kMaxRuleText;
+
+// Reads a regular file, or a pipe, to its end. False with errno.
+bool ReadFile(const std::string& name, std::string* out) {
+  // Does not wait for the writer of a pipe.
+  const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return false;
+  char part[4096];
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), part, sizeof(part));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    if (n == 0) return true;
+    out->append(part, static_cast<size_t>(n));
+    if (out->size() > kMaxRuleText) {
+      errno = EFBIG;
+      return false;
+    }
+  }
+}
+
+}  // namespace
+
+bool IsRuleFile(std::string_view value) {
+  if (transport::faults::LooksLikeRules(value)) return false;
+  struct stat s {};
+  if (::stat(std::string(value).c_str(), &s) == 0) return true;
+  // A name seldom has a blank; a misspelled rule has.
+  return value.find_first_of(" \t\n;") == std::string_view::npos;
+}
+
+std::optional<std::string> LoadFaultRules(
+    std::string_view value, std::vector<transport::faults::Rule>* out) {
+  if (!IsRuleFile(value)) {
+    const auto error = transport::faults::ParseRules(value, out);
+    if (!error) return std::nullopt;
+    return error->ToString();
+  }
+  const std::string name(value);
+  std::string text;
+  if (!ReadFile(name, &text)) {
+    return name + ": " + std::strerror(errno) +
+           (errno == ENOENT ? "; it is neither a file nor a rule such as "
+                              "'drop tx op=data nth=3'"
+                            : "");
+  }
+  const auto error = transport::faults::ParseRules(text, out);
+  if (!error) return std::nullopt;
+  return name + ": " + error->ToString();
+}
+
+std::optional<std::string> ParseFaultSeed(std::string_view text,
+                                          uint64_t* seed) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, *seed);
+  if (!text.empty() && error == std::errc() && at == end) return std::nullopt;
+  return "the seed '" + std::string(text) +
+         "' is no number from 0 to 18446744073709551615";
+}
+
+std::optional<std::string> ReadFaultSettings(FaultSettings* out) {
+  const char* const value = Environment("RXE_USER_FAULTS");
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  if (const char* const seed = Environment("RXE_USER_FAULTS_SEED");
+      seed != nullptr && *seed != '\0') {
+    if (auto wrong = ParseFaultSeed(seed, &out->seed)) {
+      return "RXE_USER_FAULTS_SEED: " + *wrong;
+    }
+  }
+  if (auto wrong = LoadFaultRules(value, &out->rules)) {
+    return "RXE_USER_FAULTS: " + *wrong;
+  }
+  return std::nullopt;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,87 @@
+#include "rxe_user/faults/fault_settings.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace rxe_user {
+namespace {
+
+class FaultSettingsTest : public testing::Test {
+ protected:
+  FaultSettingsTest() {
+    unsetenv("RXE_USER_FAULTS");
+    unsetenv("RXE_USER_FAULTS_SEED");
+  }
+  ~FaultSettingsTest() override {
+    unsetenv("RXE_USER_FAULTS");
+    unsetenv("RXE_USER_FAULTS_SEED");
+    if (!file_.empty()) unlink(file_.c_str());
+  }
+  // A file with `text`.
+  std::string File(const std::string& text) {
+    char name[] = "/tmp/rxe_user_rules_XXXXXX";
+    const int fd = mkstemp(name);
+    EXPECT_EQ(write(fd, text.data(), text.size()),
+              static_cast<ssize_t>(text.size()));
+    close(fd);
+    file_ = name;
+    return file_;
+  }
+  std::string WrongWith(const std::string& value) {
+    FaultSettings settings;
+    setenv("RXE_USER_FAULTS", value.c_str(), 1);
+    const auto wrong = ReadFaultSettings(&settings);
+    EXPECT_EQ(settings.rules.empty(), wrong.has_value());
+    return wrong.value_or("");
+  }
+
+  std::string file_;
+};
+
+TEST_F(FaultSettingsTest, NoVariableMeansNoRules) {
+  FaultSettings settings;
+  EXPECT_EQ(ReadFaultSettings(&settings), std::nullopt);
+  EXPECT_TRUE(settings.rules.empty());
+}
+
+TEST_F(FaultSettingsTest, RulesOrAFile) {
+  setenv("RXE_USER_FAULTS_SEED", "77", 1);
+  FaultSettings settings;
+  setenv("RXE_USER_FAULTS", "drop rx; ce tx", 1);
+  EXPECT_EQ(ReadFaultSettings(&settings), std::nullopt);
+  EXPECT_EQ(settings.rules.size(), 2u);
+  EXPECT_EQ(settings.seed, 77u);
+  settings = {};
+  setenv("RXE_USER_FAULTS", File("# two\ndrop rx\nce tx\n").c_str(), 1);
+  EXPECT_EQ(ReadFaultSettings(&settings), std::nullopt);
+  EXPECT_EQ(settings.rules.size(), 2u);
+}
+
+TEST_F(FaultSettingsTest, OneLineSaysWhatIsWrong) {
+  EXPECT_EQ(WrongWith("dorp rx nth=1").substr(0, 55),
+            "RXE_USER_FAULTS: line 1, column 1: 'dorp' is no action;");
+  EXPECT_EQ(WrongWith("/nonexistent/rules"),
+            "RXE_USER_FAULTS: /nonexistent/rules: No such file or directory; "
+            "it is neither a file nor a rule such as 'drop tx op=data nth=3'");
+  const std::string file = File("drop rx\nce tx nth=0\n");
+  EXPECT_EQ(WrongWith(file),
+            "RXE_USER_FAULTS: " + file +
+                ": line 2, column 11: '0': nth= needs numbers and ranges from "
+                "1 on: nth=3, nth=3|7-9, nth=5-");
+  EXPECT_EQ(WrongWith(File(std::string(100'000, '#'))),
+            "RXE_USER_FAULTS: " + file_ + ": File too large");
+  EXPECT_NE(WrongWith("/tmp"), "");
+  EXPECT_NE(WrongWith("# nothing"), "");
+  setenv("RXE_USER_FAULTS_SEED", "seven", 1);
+  EXPECT_EQ(WrongWith("drop rx"),
+            "RXE_USER_FAULTS_SEED: the seed 'seven' is no number from 0 to "
+            "18446744073709551615");
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,168 @@
+#include "rxe_user/faults/process_faults.h"
+
+#include <time.h>
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/warn_once.h"
+#include "transport/qp/qp_type.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::RareEventKind;
+using transport::Time;
+using transport::faults::Action;
+using transport::faults::Rule;
+
+std::atomic<ProcessFaults*> current_faults = nullptr;
+
+// As Lane::Now().
+Time Now() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+class Holder final : private ForkGuard {
+ public:
+  // Never destroyed: other threads may use engines during exit.
+  static Holder& Get() {
+    static Holder* const holder = new Holder;
+    return *holder;
+  }
+
+  ProcessFaults* Find() {
+    const std::lock_guard lock(mutex_);
+    if (!started_) {
+      started_ = true;
+      FaultSettings settings;
+      if (!ReadFaultSettings(&settings) && !settings.rules.empty()) {
+        current_faults = new ProcessFaults(std::move(settings), Now());
+      }
+    }
+    return current_faults;
+  }
+
+ private:
+  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+
+  void BeforeFork() override {
+    mutex_.lock();
+    if (ProcessFaults* const faults = current_faults) faults->LockForFork();
+  }
+  void AfterForkInParent() override {
+    if (ProcessFaults* const faults = current_faults) faults->UnlockAfterFork();
+    mutex_.unlock();
+  }
+  // The parent's ports still refer to it, so it is not freed.
+  void AfterForkInChild() override {
+    if (ProcessFaults* const faults = current_faults) faults->UnlockAfterFork();
+    current_faults = nullptr;
+    started_ = false;
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
+  bool started_ = false;
+};
+
+__attribute__((destructor)) void WarnOfFaultsAtExit() {
+  if (const ProcessFaults* const faults = current_faults) faults->WarnAtExit();
+}
+
+}  // namespace
+
+ProcessFaults* ProcessFaults::Find() { return Holder::Get().Find(); }
+
+ProcessFaults* ProcessFaults::Current() {
+  return current_faults.load(std::memory_order_acquire);
+}
+
+ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
+    : injector_(std::move(settings.rules), settings.seed, start),
+      no_room_(injector_.rules().size()) {
+  for (const Rule& rule : injector_.rules()) {
+    holds_packets_ |=
+        rule.action == Action::kDelay || rule.action == Action::kReorder;
+  }
+}
+
+transport::faults::Fate ProcessFaults::Decide(
+    const transport::faults::PacketFacts& facts, Time now) {
+  const std::lock_guard lock(mutex_);
+  return injector_.Decide(facts, now);
+}
+
+void ProcessFaults::CountNoRoom(const Rule& rule) {
+  const std::lock_guard lock(mutex_);
+  ++no_room_[rule.number - 1];
+}
+
+void ProcessFaults::OnCreated(uint32_t qpn) {
+  const std::lock_guard lock(mutex_);
+  try {
+    injector_.OnCreated(qpn);
+  } catch (const std::bad_alloc&) {
+    // Rules that name it do not find it.
+  }
+}
+
+void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
+                                transport::QpType type,
+                                const transport::QpAttributes& attributes) {
+  if (event.kind == RareEventKind::kDestroyed) {
+    const std::lock_guard lock(mutex_);
+    injector_.OnDestroyed(event.qpn);
+    return;
+  }
+  // A datagram may come from anybody, so it has no first PSN to receive.
+  if (event.kind != RareEventKind::kState) return;
+  const auto from = static_cast<transport::QpState>(event.value >> 8);
+  const auto to = static_cast<transport::QpState>(event.value & 0xff);
+  const std::lock_guard lock(mutex_);
+  if (to == transport::QpState::kRtr && type != transport::QpType::kUd) {
+    injector_.OnReceivePsn(event.qpn, attributes.rq_psn);
+  } else if (from == transport::QpState::kRtr &&
+             to == transport::QpState::kRts) {
+    injector_.OnSendPsn(event.qpn, attributes.sq_psn);
+  }
+}
+
+std::vector<FaultRuleStatus> ProcessFaults::Status() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<FaultRuleStatus> status;
+  for (size_t i = 0; i < injector_.rules().size(); ++i) {
+    const Rule& rule = injector_.rules()[i];
+    status.push_back({.number = rule.number,
+                      .text = rule.text,
+                      .matched = injector_.counts()[i].matched,
+                      .fired = injector_.counts()[i].fired,
+                      .maybe = rule.maybe});
+  }
+  return status;
+}
+
+void ProcessFaults::WarnAtExit() const {
+  for (const FaultRuleStatus& rule : Status()) {
+    const std::string name =
+        "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
+    if (rule.fired == 0 && !rule.maybe) {
+      Warn(name + " never fired: " +
+           (rule.matched == 0
+                ? "no packet matched it"
+                : std::to_string(rule.matched) + " packets matched it, but it "
+                                                 "was for others of these") +
+           "; a rule that says 'maybe' may do that");
+    }
+    if (const uint64_t lost = no_room_[rule.number - 1]; lost != 0) {
+      Warn(name + " dropped " + std::to_string(lost) +
+           " packets: there was no room to hold them");
+    }
+  }
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,221 @@
+"""Stock programs under fault rules: exactly the packets that a rule names are
+hit, the programs recover, and the recordings and explanations name the rule."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import places
+from places import Failure, How
+
+PORT = 18515
+MESSAGES = 5
+BYTES = 16384  # 16 packets of 1,024 bytes
+
+# Of the client, which writes, and of the server, which answers. Each rule hits
+# one packet, whose opcode begins as given.
+WRITER_RULES = [
+    ("drop tx op=data qp=@1 psn=+5 iter=1", "RC_RDMA_WRITE_MIDDLE", 5),
+    ("duplicate tx op=data nth=17", "RC_RDMA_WRITE_FIRST", 16),
+    ("corrupt payload tx op=data nth=3", "RC_RDMA_WRITE_MIDDLE", 2),
+    ("delay 2ms tx op=data nth=7", "RC_RDMA_WRITE_MIDDLE", 6),
+    ("reorder 2 tx op=data nth=7", "RC_RDMA_WRITE_MIDDLE", 6),
+    ("ce tx op=data nth=4", "RC_RDMA_WRITE_MIDDLE", 3),
+    ("drop rx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+    ("duplicate rx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+    ("corrupt icrc rx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+]
+RECEIVER_RULES = [
+    ("drop rx op=data qp=@1 psn=+5 iter=1", "RC_RDMA_WRITE_MIDDLE", 5),
+    ("duplicate rx op=RC_RDMA_WRITE_LAST nth=2", "RC_RDMA_WRITE_LAST", 31),
+    ("corrupt psn rx op=data nth=3", "RC_RDMA_WRITE_MIDDLE", None),
+    ("delay 2ms rx op=data nth=7", "RC_RDMA_WRITE_MIDDLE", None),
+    ("reorder 2 rx op=data nth=7", "RC_RDMA_WRITE_MIDDLE", None),
+    ("ce rx op=data nth=4", "RC_RDMA_WRITE_MIDDLE", None),
+    ("drop tx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+    ("corrupt msn tx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+]
+
+
+def tool(runner, side, *argv):
+    done = subprocess.run(side.prefix() + [runner.rxe_user, *argv],
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise Failure(f"rxe-user {' '.join(argv)}: {done.stderr}")
+    return done.stdout
+
+
+def lines(runner, side, *files):
+    return [json.loads(line) for line in
+            tool(runner, side, "trace", "--json", *files).splitlines()]
+
+
+def write_bw(runner, place, how, folder, server_rules, client_rules):
+    """Runs ib_write_bw with recordings server.pcapng and client.pcapng in
+    `folder`. Both must succeed. Returns their output."""
+    ds, gs = runner.device_and_gid(place.server, how.family)
+    dc, gc = runner.device_and_gid(place.client, how.family)
+
+    def argv(device, gid):
+        return ["ib_write_bw", "-d", device, "-x", str(gid), "-F", "-m", "1024",
+                "-s", str(BYTES), "-n", str(MESSAGES), "-p", str(PORT)]
+
+    def options(end, rules):
+        out = ["--trace", os.path.join(folder, end + ".pcapng")]
+        return out + (["--faults", rules] if rules else [])
+
+    server = runner.start(place.server, how, argv(ds, gs),
+                          options("server", server_rules))
+    client = None
+    try:
+        places.await_listen(server, PORT)
+        client = runner.start(place.client, how,
+                              argv(dc, gc) + [place.server.ipv4],
+                              options("client", client_rules))
+        text = places.finish(client, "the client")
+        return places.finish(server, "the server") + text
+    finally:
+        for process in (server, client):
+            if process:
+                places.end(process)
+
+
+def in_folder(function):
+    """A check with a folder for recordings."""
+    def run(runner, place, how):
+        folder = tempfile.mkdtemp(prefix="rxe_user_faults-")
+        os.chmod(folder, 0o777)
+        try:
+            function(runner, place, how, folder)
+        finally:
+            shutil.rmtree(folder)
+    return run
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def one_packet(end, rule, opcode, psn):
+    """A check: the rule at this end hits one packet, and nothing fails."""
+    def check(runner, place, how, folder):
+        output = write_bw(runner, place, how, folder,
+                          rule if end == "server" else None,
+                          rule if end == "client" else None)
+        expect("never fired" not in output, output)
+        other = "client" if end == "server" else "server"
+        path = os.path.join(folder, end + ".pcapng")
+        events = [e for e in lines(runner, place.server, path)
+                  if e["type"] == "event"]
+        faults = [e for e in events if e["name"] == "fault"]
+        expect(len(faults) == 1, f"{len(faults)} faults: {faults}")
+        fault = faults[0]
+        expect(fault["rule"] == 1 and fault["text"] == rule, str(fault))
+        rules = [e for e in events if e["name"] == "fault_rule"]
+        expect(len(rules) == 1 and rules[0]["fired"] == 1, str(rules))
+        failed = [e for e in events if e["name"] == "completed" and
+                  e["status"] not in ("SUCCESS", "WR_FLUSH_ERR")]
+        expect(not failed, str(failed))
+        elsewhere = [e for e in lines(runner, place.server, os.path.join(
+            folder, other + ".pcapng")) if e.get("name") == "fault"]
+        expect(not elsewhere, str(elsewhere))
+        text = tool(runner, place.server, "explain", path)
+        expect(f"rule 1 ({rule})" in text, text)
+        expect(opcode in text, text)
+        expect("no completion failed" in text, text)
+        if psn is None:
+            return
+        first = [e for e in events if e["name"] == "qp_state" and
+                 e["to"] == ("RTS" if end == "client" else "RTR")]
+        base = first[0]["send_psn" if end == "client" else "receive_psn"]
+        expect(f"PSN {(base + psn) % (1 << 24)}," in text,
+               f"not PSN {base} + {psn}:\n{text}")
+    return in_folder(check)
+
+
+@in_folder
+def named_by_both_ends(runner, place, how, folder):
+    """The explanation of a lost packet names rule, packet, wr_id, the NAK and
+    how many packets went again."""
+    rule = WRITER_RULES[0][0]
+    write_bw(runner, place, how, folder, None, rule)
+    text = tool(runner, place.server, "explain",
+                *(os.path.join(folder, end + ".pcapng")
+                  for end in ("client", "server")))
+    for part in (f"rule 1 ({rule}): RC_RDMA_WRITE_MIDDLE, PSN ", ", of wr_id ",
+                 "was dropped", "sequence_nak_received", "sequence_nak_sent",
+                 "request packets were sent again; no completion failed"):
+        expect(part in text, f"no '{part}' in:\n{text}")
+
+
+def lost_acknowledgements(runner, place, how):
+    """All answers are lost: the program fails as it would with a dead peer, and
+    the explanation names the rule."""
+    device, gid = runner.device_and_gid(place.server, how.family)
+    argv = ["ibv_rc_pingpong", "-d", device, "-g", str(gid), "-p", str(PORT)]
+    rule = "drop rx op=ack nth=1-"
+    server = runner.start(place.server, how, argv)
+    client = None
+    try:
+        places.await_listen(server, PORT)
+        client = runner.start(place.client, how, argv + [place.server.ipv4],
+                              ["--faults", rule, "--explain"])
+        text, _ = client.communicate(timeout=places.LIMIT)
+        expect(client.returncode == 1, f"exit {client.returncode}:\n{text}")
+        for part in ("transport retry counter exceeded", f"rule 1 ({rule})",
+                     "whose side    the faults on command",
+                     "It has executed what this side waits for",
+                     "retransmission", "retry_cnt allows", "timeout 14 is"):
+            expect(part in text, f"no '{part}' in:\n{text}")
+    finally:
+        for process in (server, client):
+            if process:
+                places.end(process)
+
+
+@in_folder
+def rules_that_are_wrong(runner, place, how, folder):
+    """Wrong rules: one line, and no program starts; from the variable, no
+    device."""
+    marker = os.path.join(folder, "ran")
+    process = runner.start(place.client, how, ["touch", marker],
+                           ["--faults", "drop rx op=dat"])
+    text, _ = process.communicate(timeout=places.LIMIT)
+    expect(process.returncode == 2, f"exit {process.returncode}: {text}")
+    expect(text.startswith("rxe-user run: --faults: line 1, column 12: 'dat'")
+           and text.count("\n") == 1, text)
+    expect(not os.path.exists(marker), "the program ran")
+    process = runner.start(place.client, how, [
+        "env", "RXE_USER_FAULTS=drop rx op=dat", "ibv_devinfo"])
+    text, _ = process.communicate(timeout=places.LIMIT)
+    expect(process.returncode != 0 and "No IB devices found" in text, text)
+    expect(text.count("RXE_USER_FAULTS: line 1, column 12: 'dat'") == 1, text)
+
+
+@in_folder
+def a_rule_that_never_fires(runner, place, how, folder):
+    """It is reported at the end of the program, unless it says maybe."""
+    output = write_bw(runner, place, how, folder, None,
+                      "drop tx op=RC_FETCH_ADD; drop tx op=ack nth=1000 maybe")
+    expect(output.count("never fired") == 1, output)
+    expect("rxe_user: fault rule 1 (drop tx op=RC_FETCH_ADD) never fired: no "
+           "packet matched it" in output, output)
+
+
+def checks():
+    """(text, function of runner, place and how)."""
+    out = []
+    for end, rules in (("client", WRITER_RULES), ("server", RECEIVER_RULES)):
+        for rule, opcode, psn in rules:
+            out.append((f"faults: {end}: {rule}",
+                        one_packet(end, rule, opcode, psn)))
+    for function, text in (
+            (named_by_both_ends, "an explanation of both ends"),
+            (lost_acknowledgements, "all acknowledgements are lost"),
+            (rules_that_are_wrong, "rules that are wrong"),
+            (a_rule_that_never_fires, "a rule that never fires")):
+        out.append((f"faults: {text}", function))
+    return out

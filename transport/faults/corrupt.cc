@@ -1,0 +1,102 @@
+#include "transport/faults/corrupt.h"
+
+#include <iterator>
+
+#include "wire/opcode.h"
+
+namespace transport::faults {
+namespace {
+
+using wire::PacketView;
+
+// The offset of the last byte of a field in an extended header that begins at
+// `header`; absent if the packet does not have that header.
+std::optional<size_t> In(uint8_t header, size_t last) {
+  if (header == 0) return std::nullopt;
+  return header + last;
+}
+
+struct Field {
+  std::string_view name;
+  std::optional<size_t> (*offset)(const PacketView&);
+  uint8_t mask = 1;
+};
+
+// Multi-byte fields are big-endian: the lowest bit is in the last byte.
+constexpr Field kFields[] = {
+    {"opcode", [](const PacketView&) { return std::optional<size_t>(0); }},
+    {"pkey", [](const PacketView&) { return std::optional<size_t>(3); }},
+    {"qp", [](const PacketView&) { return std::optional<size_t>(7); }},
+    {"ackreq",
+     [](const PacketView&) {
+       return std::optional<size_t>(wire::kBthAckReqOffset);
+     },
+     wire::kAckReqBit},
+    {"psn", [](const PacketView&) { return std::optional<size_t>(11); }},
+    {"va",
+     [](const PacketView& p) {
+       const auto in_reth = In(p.info().reth_offset, 7);
+       return in_reth ? in_reth : In(p.info().atomiceth_offset, 7);
+     }},
+    {"rkey",
+     [](const PacketView& p) {
+       const auto in_reth = In(p.info().reth_offset, 11);
+       return in_reth ? in_reth : In(p.info().atomiceth_offset, 11);
+     }},
+    {"length",
+     [](const PacketView& p) { return In(p.info().reth_offset, 15); }},
+    {"msn", [](const PacketView& p) { return In(p.info().aeth_offset, 3); }},
+    {"qkey", [](const PacketView& p) { return In(p.info().deth_offset, 3); }},
+    {"imm", [](const PacketView& p) { return In(p.info().immdt_offset, 3); }},
+    {"payload",
+     [](const PacketView& p) {
+       return p.payload().empty()
+                  ? std::nullopt
+                  : std::optional<size_t>(p.info().header_length);
+     }},
+    {"icrc",
+     [](const PacketView& p) {
+       return std::optional<size_t>(p.udp_payload().size() - wire::kIcrcSize);
+     }},
+};
+
+}  // namespace
+
+std::optional<size_t> FindField(std::string_view name) {
+  for (size_t i = 0; i < std::size(kFields); ++i) {
+    if (kFields[i].name == name) return i;
+  }
+  return std::nullopt;
+}
+
+std::string FieldNames() {
+  std::string names;
+  for (const Field& field : kFields) {
+    if (!names.empty()) names += ", ";
+    names += field.name;
+  }
+  return names;
+}
+
+std::string_view FieldName(const Corruption& corruption) {
+  return corruption.field < std::size(kFields) ? kFields[corruption.field].name
+                                               : std::string_view();
+}
+
+std::optional<Place> PlaceOf(const Corruption& corruption,
+                             const wire::PacketView& packet) {
+  const size_t size = packet.udp_payload().size();
+  Place place;
+  if (corruption.field == Corruption::kByte) {
+    place.offset = corruption.byte;
+  } else {
+    const Field& field = kFields[corruption.field];
+    const std::optional<size_t> offset = field.offset(packet);
+    if (!offset) return std::nullopt;
+    place = {.offset = *offset, .mask = field.mask};
+  }
+  if (place.offset >= size) return std::nullopt;
+  return place;
+}
+
+}  // namespace transport::faults

@@ -1,0 +1,164 @@
+#include "transport/faults/injector.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "wire/opcode.h"
+#include "wire/psn.h"
+
+namespace transport::faults {
+namespace {
+
+// The finalizer of SplitMix64: every bit of the input changes every bit of the
+// output with a probability of one half.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// In [0, 1).
+double Fraction(uint64_t random) {
+  return static_cast<double>(random >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
+    : rules_(std::move(rules)),
+      seed_(seed),
+      start_(start),
+      counts_(rules_.size()) {
+  for (const Rule& rule : rules_) {
+    received_ |= rule.received;
+    transmitted_ |= rule.transmitted;
+    counts_iterations_ |=
+        rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
+  }
+}
+
+void Injector::OnCreated(uint32_t qpn) {
+  ++created_;
+  QueuePair qp;
+  qp.ordinal = created_;
+  queue_pairs_[qpn] = std::move(qp);
+}
+
+void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp == queue_pairs_.end()) return;
+  qp->second.receive_psn = psn;
+  qp->second.knows_receive_psn = true;
+  qp->second.sent = {};
+  qp->second.received = {};
+}
+
+void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.send_psn = psn;
+}
+
+void Injector::OnDestroyed(uint32_t qpn) { queue_pairs_.erase(qpn); }
+
+uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
+  if (entries_.empty()) entries_.resize(kRemembered);
+  const uint32_t key = static_cast<uint32_t>(opcode) << 24 | psn;
+  Entry& entry = entries_[psn % kRemembered];
+  if (entry.count == 0 || entry.key != key) entry = {.key = key};
+  return ++entry.count;
+}
+
+uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
+  const uint32_t psn = facts.packet->bth().psn;
+  if (qp == nullptr) return psn;
+  const bool is_response = facts.packet->info().is_response;
+  // A response has the PSN of its request.
+  if (facts.transmitted != is_response) {
+    return wire::PsnAdd(psn, -static_cast<int64_t>(qp->send_psn));
+  }
+  // A datagram may come from anybody.
+  if (!qp->knows_receive_psn) {
+    qp->receive_psn = psn;
+    qp->knows_receive_psn = true;
+  }
+  return wire::PsnAdd(psn, -static_cast<int64_t>(qp->receive_psn));
+}
+
+bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
+                       const QueuePair* qp, uint32_t relative,
+                       uint32_t iteration, Fate* fate) const {
+  if (!(facts.transmitted ? rule.transmitted : rule.received)) return false;
+  const wire::PacketView& packet = *facts.packet;
+  if (!rule.opcodes[packet.opcode()]) return false;
+  if (rule.qpn && *rule.qpn != facts.qpn) return false;
+  if (rule.ordinal && (qp == nullptr || *rule.ordinal != qp->ordinal)) {
+    return false;
+  }
+  if (rule.peer && *rule.peer != facts.peer) return false;
+  if (rule.psn &&
+      *rule.psn != (rule.psn_is_relative ? relative : packet.bth().psn)) {
+    return false;
+  }
+  if (rule.iteration && *rule.iteration != iteration) return false;
+  if (rule.longer_than && packet.payload().size() <= *rule.longer_than) {
+    return false;
+  }
+  if (rule.action == Action::kCorrupt) {
+    const std::optional<Place> place = PlaceOf(rule.corruption, packet);
+    if (!place) return false;
+    fate->place = *place;
+  }
+  return true;
+}
+
+bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
+  if (!rule.nth.empty() &&
+      std::none_of(rule.nth.begin(), rule.nth.end(), [&](const Range& range) {
+        return range.first <= match && match <= range.last;
+      })) {
+    return false;
+  }
+  if (match % rule.every != 0) return false;
+  if (rule.chance < 1 && Fraction(chance) >= rule.chance) return false;
+  return counts_[rule.number - 1].fired < rule.times;
+}
+
+Fate Injector::Decide(const PacketFacts& facts, Time now) {
+  const auto found = queue_pairs_.find(facts.qpn);
+  QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
+  const uint32_t relative = RelativePsn(facts, qp);
+  uint32_t iteration = 1;
+  if (counts_iterations_ && qp != nullptr) {
+    try {
+      iteration = (facts.transmitted ? qp->sent : qp->received)
+                      .Count(facts.packet->opcode(), facts.packet->bth().psn);
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+  }
+  const Time age = now - start_;
+  for (const Rule& rule : rules_) {
+    Fate fate;
+    if (!Matches(rule, facts, qp, relative, iteration, &fate)) continue;
+    if (age < rule.after || age - rule.after >= rule.during) continue;
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    uint64_t random = Mix(seed_ ^ Mix(rule.number));
+    random = Mix(random ^
+                 (uint64_t{facts.transmitted} << 63 |
+                  uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 | relative));
+    random = Mix(random ^ iteration);
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    fate.rule = &rule;
+    fate.delay =
+        rule.delay + static_cast<Time>(Fraction(Mix(random)) *
+                                       static_cast<double>(rule.jitter));
+    return fate;
+  }
+  return {};
+}
+
+}  // namespace transport::faults

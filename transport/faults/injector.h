@@ -1,0 +1,114 @@
+// Decides the fate of packets by rules. The fate by chance of a packet is a
+// pure function of seed, rule, direction, ordinal of its queue pair, PSN
+// relative to the first one, and iteration: it does not depend on timing,
+// threads or other queue pairs. nth=, every= and times= are counted for each
+// rule.
+//
+// No I/O, clocks or locks: one thread at a time.
+#ifndef TRANSPORT_FAULTS_INJECTOR_H_
+#define TRANSPORT_FAULTS_INJECTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/base/types.h"
+#include "transport/faults/corrupt.h"
+#include "transport/faults/rule.h"
+#include "wire/address.h"
+#include "wire/packet.h"
+
+namespace transport::faults {
+
+// A packet that is about to be received or sent.
+struct PacketFacts {
+  bool transmitted = false;
+  uint32_t qpn = 0;  // the local queue pair
+  const wire::PacketView* packet = nullptr;
+  wire::IpAddress peer;
+};
+
+struct Fate {
+  const Rule* rule = nullptr;  // null: nothing happens to it
+  Time delay = 0;              // kDelay
+  Place place;                 // kCorrupt
+};
+
+// A rule, and how often it met and hit packets.
+struct RuleCount {
+  uint64_t matched = 0;  // packets that it is for, within its time
+  uint64_t fired = 0;
+};
+
+class Injector {
+ public:
+  // `start`: the time from which `after=` counts.
+  Injector(std::vector<Rule> rules, uint64_t seed, Time start);
+
+  // --- Queue pairs. Those that were never created have the ordinal 0, and PSNs
+  // that count from 0.
+  void OnCreated(uint32_t qpn);
+  // The first PSN that the peer sends (RTR); forgets what was sent before.
+  void OnReceivePsn(uint32_t qpn, uint32_t psn);
+  // The first PSN that it sends (RTS).
+  void OnSendPsn(uint32_t qpn, uint32_t psn);
+  void OnDestroyed(uint32_t qpn);
+
+  // The first rule that fires decides; later rules do not count the packet.
+  // Call once for each packet, in their order. If there is no memory, nothing
+  // happens to the packet.
+  Fate Decide(const PacketFacts& facts, Time now);
+
+  std::span<const Rule> rules() const { return rules_; }
+  // In the order of the rules.
+  std::span<const RuleCount> counts() const { return counts_; }
+  bool concerns_received() const { return received_; }
+  bool concerns_transmitted() const { return transmitted_; }
+
+ private:
+  // How often each packet of one direction has come. Remembers the last
+  // kRemembered PSNs.
+  class Iterations {
+   public:
+    uint32_t Count(uint8_t opcode, uint32_t psn);
+
+   private:
+    static constexpr size_t kRemembered = 4096;
+    struct Entry {
+      uint32_t key = 0;  // opcode and PSN
+      uint32_t count = 0;
+    };
+    std::vector<Entry> entries_;  // allocated by the first call
+  };
+  struct QueuePair {
+    uint32_t ordinal = 0;
+    uint32_t send_psn = 0;
+    uint32_t receive_psn = 0;
+    bool knows_receive_psn = false;  // else that of the first packet
+    Iterations sent;
+    Iterations received;
+  };
+
+  // The PSN counted from the first one.
+  static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
+  bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
+               uint32_t relative, uint32_t iteration, Fate* fate) const;
+  bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
+
+  const std::vector<Rule> rules_;
+  const uint64_t seed_;
+  const Time start_;
+  bool received_ = false;
+  bool transmitted_ = false;
+  bool counts_iterations_ = false;
+  std::vector<RuleCount> counts_;
+  uint32_t created_ = 0;
+  std::unordered_map<uint32_t, QueuePair> queue_pairs_;
+};
+
+}  // namespace transport::faults
+
+#endif  // TRANSPORT_FAULTS_INJECTOR_H_

@@ -1,0 +1,81 @@
+// A fault rule: what happens to which packets, and when
+// (docs/faults-on-command.md). Plain data.
+#ifndef TRANSPORT_FAULTS_RULE_H_
+#define TRANSPORT_FAULTS_RULE_H_
+
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/base/types.h"
+#include "wire/address.h"
+
+namespace transport::faults {
+
+// The values are those of recordings (FaultAction).
+enum class Action : uint8_t {
+  kDrop = 0,
+  kDuplicate = 1,
+  kDelay = 2,
+  kCorrupt = 3,
+  kMark = 4,  // ECN: congestion experienced
+  kReorder = 5,
+};
+// "drop" and so on: the word of the rule language.
+const char* NameOf(Action action);
+// "was dropped" and so on.
+const char* PastOf(Action action);
+
+// From `first` to `last`, both included.
+struct Range {
+  uint64_t first = 1;
+  uint64_t last = UINT64_MAX;
+};
+
+// What kCorrupt changes: one bit.
+struct Corruption {
+  // Index in the list of fields (corrupt.h); kByte: `byte` instead.
+  static constexpr size_t kByte = SIZE_MAX;
+  size_t field = kByte;
+  size_t byte = 0;        // from the first byte of BTH on
+  bool resealed = false;  // with a good ICRC over the changed packet
+};
+
+struct Rule {
+  uint32_t number = 0;  // its place among the rules, from 1
+  std::string text;     // as written, without blanks around it
+  Action action = Action::kDrop;
+  Time delay = 0;         // kDelay
+  Time jitter = 0;        // kDelay: up to this much more
+  uint32_t behind = 0;    // kReorder: packets that overtake it
+  Corruption corruption;  // kCorrupt
+
+  // --- Which packets.
+  bool received = true;
+  bool transmitted = true;
+  std::bitset<256> opcodes = std::bitset<256>().set();
+  std::optional<uint32_t> qpn;      // of the local queue pair
+  std::optional<uint32_t> ordinal;  // the K-th queue pair that was created
+  std::optional<wire::IpAddress> peer;
+  std::optional<uint32_t> psn;
+  bool psn_is_relative = false;  // counted from the first PSN
+  std::optional<uint32_t> iteration;
+  std::optional<uint64_t> longer_than;  // bytes of payload
+
+  // --- When: of the packets above, counted from 1.
+  std::vector<Range> nth;  // empty: all
+  uint64_t every = 1;
+  double chance = 1;
+  uint64_t times = UINT64_MAX;
+  Time after = 0;        // since the rules became valid
+  Time during = kNever;  // counted from `after`
+  // May never fire.
+  bool maybe = false;
+};
+
+}  // namespace transport::faults
+
+#endif  // TRANSPORT_FAULTS_RULE_H_

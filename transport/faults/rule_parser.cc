@@ -1,0 +1,499 @@
+#include "transport/faults/rule_parser.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "transport/faults/corrupt.h"
+#include "wire/headers.h"
+#include "wire/opcode.h"
+#include "wire/psn.h"
+
+namespace transport::faults {
+namespace {
+
+using wire::OpcodeInfo;
+using wire::Operation;
+
+constexpr Time kMostDelay = 3600 * kSecond;
+constexpr uint32_t kMostBehind = 1024;
+
+struct ActionText {
+  Action action;
+  std::string_view word;
+  const char* past;
+};
+constexpr ActionText kActions[] = {
+    {Action::kDrop, "drop", "was dropped"},
+    {Action::kDuplicate, "duplicate", "was duplicated"},
+    {Action::kDelay, "delay", "was delayed"},
+    {Action::kCorrupt, "corrupt", "was corrupted"},
+    {Action::kMark, "ce", "was marked (congestion experienced)"},
+    {Action::kReorder, "reorder", "was put behind later packets"},
+};
+constexpr std::string_view kActionNames =
+    "drop, duplicate, delay T, reorder N, corrupt FIELD, ce";
+constexpr std::string_view kOptionNames =
+    "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
+    "after=, for=, maybe";
+constexpr std::string_view kTimeForms = "a time such as 50us, 2ms or 1.5s";
+
+// --- Groups of opcodes.
+
+bool IsData(const OpcodeInfo& info) {
+  return info.carries_payload && (info.is_request || info.is_response);
+}
+bool IsAck(uint8_t opcode) {
+  const Operation operation = wire::OperationOf(opcode);
+  return opcode != wire::kOpcodeCnp &&
+         (operation == Operation::kAcknowledge ||
+          operation == Operation::kAtomicAcknowledge);
+}
+
+// Adds the opcodes that `name` stands for. False if it stands for none.
+bool AddOpcodes(std::string_view name, std::bitset<256>* out) {
+  bool found = false;
+  for (size_t i = 0; i < 256; ++i) {
+    const auto opcode = static_cast<uint8_t>(i);
+    const OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
+    if (!info.known) continue;
+    const bool is_in = name == "data"       ? IsData(info)
+                       : name == "ack"      ? IsAck(opcode)
+                       : name == "request"  ? info.is_request
+                       : name == "response" ? info.is_response
+                                            : name == info.name;
+    if (!is_in) continue;
+    out->set(i);
+    found = true;
+  }
+  return found;
+}
+
+// --- Values. Each parses the whole of `text`.
+
+bool ParseNumber(std::string_view text, uint64_t* out) {
+  int base = 10;
+  if (text.starts_with("0x") || text.starts_with("0X")) {
+    base = 16;
+    text.remove_prefix(2);
+  }
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, *out, base);
+  return !text.empty() && error == std::errc() && at == end;
+}
+
+// A finite decimal number, not negative.
+bool ParseDecimal(std::string_view text, double* out) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, *out);
+  return !text.empty() && error == std::errc() && at == end &&
+         std::isfinite(*out) && *out >= 0 && text.front() != '-';
+}
+
+bool ParseTime(std::string_view text, Time* out) {
+  static constexpr std::pair<std::string_view, Time> kUnits[] = {
+      {"ns", 1}, {"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}};
+  for (const auto& [unit, size] : kUnits) {
+    if (!text.ends_with(unit)) continue;
+    double number;
+    if (!ParseDecimal(text.substr(0, text.size() - unit.size()), &number)) {
+      continue;
+    }
+    number *= static_cast<double>(size);
+    if (number > static_cast<double>(kMostDelay)) return false;
+    *out = static_cast<Time>(std::llround(number));
+    return true;
+  }
+  return false;
+}
+
+bool ParseRange(std::string_view text, Range* out) {
+  const size_t dash = text.find('-');
+  if (!ParseNumber(text.substr(0, dash), &out->first) || out->first == 0) {
+    return false;
+  }
+  out->last = out->first;
+  if (dash == std::string_view::npos) return true;
+  const std::string_view last = text.substr(dash + 1);
+  if (last.empty()) {
+    out->last = UINT64_MAX;
+    return true;
+  }
+  return ParseNumber(last, &out->last) && out->last >= out->first;
+}
+
+bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+const ActionText* FindAction(std::string_view word) {
+  for (const ActionText& each : kActions) {
+    if (each.word == word) return &each;
+  }
+  return nullptr;
+}
+
+// --- The parser.
+
+struct Word {
+  std::string_view text;
+  int column = 0;
+};
+
+class RuleParser {
+ public:
+  RuleParser(int line, std::vector<Word> words, int end_column)
+      : line_(line), words_(std::move(words)), end_column_(end_column) {}
+
+  std::optional<RuleError> Parse(Rule* rule) {
+    const ActionText* const action = FindAction(words_[0].text);
+    if (action == nullptr) {
+      return Error(words_[0], Quoted(words_[0].text) +
+                                  " is no action; the actions are " +
+                                  std::string(kActionNames));
+    }
+    rule->action = action->action;
+    next_ = 1;
+    if (auto error = ParseArgument(rule)) return error;
+    while (next_ < words_.size()) {
+      if (auto error = ParseOption(words_[next_++], rule)) return error;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static std::string Quoted(std::string_view text) {
+    std::string quoted = "'";
+    for (const char c : text) quoted += c >= ' ' && c < 0x7f ? c : '?';
+    return quoted + "'";
+  }
+  RuleError Error(const Word& word, std::string what) const {
+    return {line_, word.column, std::move(what)};
+  }
+  // The next word; at the end, an empty one.
+  Word Next() {
+    return next_ < words_.size() ? words_[next_++] : Word{{}, end_column_};
+  }
+
+  // What follows the action.
+  std::optional<RuleError> ParseArgument(Rule* rule) {
+    switch (rule->action) {
+      case Action::kDelay:
+        return ParseDelay(rule);
+      case Action::kReorder: {
+        const Word word = Next();
+        uint64_t number;
+        if (!ParseNumber(word.text, &number) || number == 0 ||
+            number > kMostBehind) {
+          return Error(word,
+                       "reorder needs the number of packets that overtake, "
+                       "from 1 to " +
+                           std::to_string(kMostBehind) + ": reorder 3");
+        }
+        rule->behind = static_cast<uint32_t>(number);
+        return std::nullopt;
+      }
+      case Action::kCorrupt:
+        return ParseCorrupt(rule);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  std::optional<RuleError> ParseDelay(Rule* rule) {
+    const Word word = Next();
+    const size_t tilde = word.text.find('~');
+    if (!ParseTime(word.text.substr(0, tilde), &rule->delay) ||
+        (tilde != std::string_view::npos &&
+         !ParseTime(word.text.substr(tilde + 1), &rule->jitter))) {
+      return Error(word, "delay needs " + std::string(kTimeForms) +
+                             " (an hour at most), or a time and up to how "
+                             "much more: delay 2ms~500us");
+    }
+    return std::nullopt;
+  }
+
+  std::optional<RuleError> ParseCorrupt(Rule* rule) {
+    const Word word = Next();
+    Corruption& corruption = rule->corruption;
+    uint64_t byte;
+    if (word.text.starts_with("byte=") &&
+        ParseNumber(word.text.substr(5), &byte) && byte < 65536) {
+      corruption.byte = static_cast<size_t>(byte);
+    } else if (const auto field = FindField(word.text)) {
+      corruption.field = *field;
+    } else {
+      return Error(word,
+                   "corrupt needs byte=N, counted from the first byte "
+                   "of BTH, or one of: " +
+                       FieldNames());
+    }
+    if (next_ < words_.size() && words_[next_].text == "resealed") {
+      if (FieldName(corruption) == "icrc") {
+        return Error(words_[next_],
+                     "an ICRC that is corrupted cannot be right: corrupt icrc, "
+                     "without 'resealed'");
+      }
+      corruption.resealed = true;
+      ++next_;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<RuleError> ParseOption(const Word& word, Rule* rule) {
+    if (word.text == "rx" || word.text == "tx") {
+      if (!Once("rx or tx")) {
+        return Error(word,
+                     "a rule is for rx, for tx, or without either word "
+                     "for both");
+      }
+      rule->received = word.text == "rx";
+      rule->transmitted = word.text == "tx";
+      return std::nullopt;
+    }
+    if (word.text == "maybe") {
+      rule->maybe = true;
+      return std::nullopt;
+    }
+    const size_t sign = word.text.find_first_of("=>");
+    const std::string_view name =
+        word.text.substr(0, sign == std::string_view::npos ? sign : sign + 1);
+    if (sign == std::string_view::npos || !IsOption(name)) {
+      return Error(word, Quoted(word.text) +
+                             " is no part of a rule; after the action come " +
+                             std::string(kOptionNames));
+    }
+    if (!Once(name)) {
+      return Error(word, std::string(name) +
+                             " is given twice; one rule has "
+                             "it once");
+    }
+    std::string right;
+    if (ParseValue(name, word.text.substr(sign + 1), rule, &right)) {
+      return std::nullopt;
+    }
+    return Error({{}, word.column + static_cast<int>(name.size())},
+                 Quoted(word.text.substr(sign + 1)) + ": " + std::string(name) +
+                     " needs " + right);
+  }
+
+  static bool IsOption(std::string_view name) {
+    static constexpr std::string_view kNames[] = {
+        "op=",  "qp=",    "peer=", "psn=",   "iter=",  "bytes>",
+        "nth=", "every=", "p=",    "times=", "after=", "for="};
+    return std::ranges::find(kNames, name) != std::end(kNames);
+  }
+
+  bool Once(std::string_view name) {
+    if (std::ranges::find(seen_, name) != seen_.end()) return false;
+    seen_.push_back(name);
+    return true;
+  }
+
+  // `*right`: what would be right, if it returns false.
+  static bool ParseValue(std::string_view name, std::string_view text,
+                         Rule* rule, std::string* right) {
+    uint64_t number;
+    if (name == "op=") {
+      *right =
+          "data, ack, request, response or opcodes as rxe-user decode prints "
+          "them, separated by |: op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY";
+      return ParseOpcodes(text, rule);
+    }
+    if (name == "qp=") {
+      *right =
+          "a number (qp=0x12 or qp=18), or @K for the K-th queue pair "
+          "that the process creates: qp=@1";
+      const bool is_ordinal = text.starts_with("@");
+      if (is_ordinal) text.remove_prefix(1);
+      if (!ParseNumber(text, &number) || number > wire::kQpnMask ||
+          (is_ordinal && number == 0)) {
+        return false;
+      }
+      (is_ordinal ? rule->ordinal : rule->qpn) = static_cast<uint32_t>(number);
+      return true;
+    }
+    if (name == "peer=") {
+      *right = "an address: peer=192.0.2.1 or peer=2001:db8::1";
+      rule->peer = wire::IpAddress::Parse(std::string(text));
+      return rule->peer.has_value();
+    }
+    if (name == "psn=") {
+      *right =
+          "a PSN up to 16777215, or +N counted from the first one, which "
+          "is +0";
+      rule->psn_is_relative = text.starts_with("+");
+      if (rule->psn_is_relative) text.remove_prefix(1);
+      if (!ParseNumber(text, &number) || number > wire::kPsnMask) return false;
+      rule->psn = static_cast<uint32_t>(number);
+      return true;
+    }
+    if (name == "iter=") {
+      *right = "a number from 1 on; iter=1 is the first transmission";
+      if (!ParseNumber(text, &number) || number == 0 || number > UINT32_MAX) {
+        return false;
+      }
+      rule->iteration = static_cast<uint32_t>(number);
+      return true;
+    }
+    if (name == "bytes>") {
+      *right = "a number of bytes of payload: bytes>1000";
+      if (!ParseNumber(text, &number)) return false;
+      rule->longer_than = number;
+      return true;
+    }
+    if (name == "nth=") {
+      *right = "numbers and ranges from 1 on: nth=3, nth=3|7-9, nth=5-";
+      return ParseRanges(text, rule);
+    }
+    if (name == "every=") {
+      *right = "a number from 1 on: every=10 is the 10th, 20th, ...";
+      return ParseNumber(text, &rule->every) && rule->every != 0;
+    }
+    if (name == "p=") {
+      *right = "a chance above 0 and up to 1, or in percent: p=0.01 or p=1%";
+      const bool percent = text.ends_with("%");
+      if (percent) text.remove_suffix(1);
+      if (!ParseDecimal(text, &rule->chance)) return false;
+      if (percent) rule->chance /= 100;
+      return rule->chance > 0 && rule->chance <= 1;
+    }
+    if (name == "times=") {
+      *right = "a number from 1 on: times=1 fires once";
+      return ParseNumber(text, &rule->times) && rule->times != 0;
+    }
+    *right = std::string(kTimeForms);
+    if (name == "after=") return ParseTime(text, &rule->after);
+    return ParseTime(text, &rule->during) && rule->during != 0;
+  }
+
+  static bool ParseOpcodes(std::string_view text, Rule* rule) {
+    rule->opcodes.reset();
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find('|', at), text.size());
+      if (!AddOpcodes(text.substr(at, end - at), &rule->opcodes)) return false;
+      at = end + 1;
+    }
+    return true;
+  }
+
+  static bool ParseRanges(std::string_view text, Rule* rule) {
+    for (size_t at = 0; at <= text.size();) {
+      const size_t end = std::min(text.find('|', at), text.size());
+      Range range;
+      if (!ParseRange(text.substr(at, end - at), &range)) return false;
+      rule->nth.push_back(range);
+      at = end + 1;
+    }
+    return true;
+  }
+
+  const int line_;
+  const std::vector<Word> words_;
+  const int end_column_;
+  size_t next_ = 0;
+  std::vector<std::string_view> seen_;
+};
+
+// The words of one rule, which ends before `end`.
+std::vector<Word> WordsOf(std::string_view line, size_t begin, size_t end) {
+  std::vector<Word> words;
+  for (size_t at = begin; at < end;) {
+    if (IsBlank(line[at])) {
+      ++at;
+      continue;
+    }
+    size_t stop = at;
+    while (stop < end && !IsBlank(line[stop])) ++stop;
+    words.push_back({line.substr(at, stop - at), static_cast<int>(at) + 1});
+    at = stop;
+  }
+  return words;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsBlank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+}  // namespace
+
+const char* NameOf(Action action) {
+  for (const ActionText& each : kActions) {
+    if (each.action == action) return each.word.data();
+  }
+  return "";
+}
+
+const char* PastOf(Action action) {
+  for (const ActionText& each : kActions) {
+    if (each.action == action) return each.past;
+  }
+  return "";
+}
+
+std::string RuleError::ToString() const {
+  return "line " + std::to_string(line) + ", column " + std::to_string(column) +
+         ": " + what;
+}
+
+std::optional<RuleError> ParseRules(std::string_view text,
+                                    std::vector<Rule>* out) {
+  if (text.size() > kMaxRuleText) {
+    return RuleError{1, 1,
+                     "the rules are longer than " +
+                         std::to_string(kMaxRuleText) + " bytes; use fewer"};
+  }
+  std::vector<Rule> rules;
+  int number = 0;
+  for (size_t from = 0; from <= text.size();) {
+    const size_t stop = std::min(text.find('\n', from), text.size());
+    std::string_view line = text.substr(from, stop - from);
+    from = stop + 1;
+    ++number;
+    line = line.substr(0, line.find('#'));
+    for (size_t at = 0; at <= line.size();) {
+      const size_t end = std::min(line.find(';', at), line.size());
+      std::vector<Word> words = WordsOf(line, at, end);
+      const std::string_view whole = Trimmed(line.substr(at, end - at));
+      at = end + 1;
+      if (words.empty()) continue;
+      if (rules.size() == kMaxRules) {
+        return RuleError{number, words[0].column,
+                         "there are more than " + std::to_string(kMaxRules) +
+                             " rules; use fewer"};
+      }
+      Rule rule;
+      RuleParser parser(number, std::move(words), static_cast<int>(end) + 1);
+      if (auto error = parser.Parse(&rule)) return error;
+      rule.text = whole;
+      rules.push_back(std::move(rule));
+    }
+  }
+  if (rules.empty()) {
+    return RuleError{1, 1,
+                     "there is no rule; one is, for instance, drop tx op=data "
+                     "nth=3"};
+  }
+  for (Rule& rule : rules) {
+    rule.number = static_cast<uint32_t>(out->size() + 1);
+    out->push_back(std::move(rule));
+  }
+  return std::nullopt;
+}
+
+bool LooksLikeRules(std::string_view text) {
+  size_t begin = 0;
+  while (begin < text.size() &&
+         (IsBlank(text[begin]) || text[begin] == '\n' || text[begin] == ';')) {
+    ++begin;
+  }
+  if (begin == text.size()) return true;
+  if (text[begin] == '#') return true;
+  const size_t end =
+      std::min(text.find_first_of(" \t\r\n;#", begin), text.size());
+  return FindAction(text.substr(begin, end - begin)) != nullptr;
+}
+
+}  // namespace transport::faults
