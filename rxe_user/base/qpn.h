@@ -19,6 +19,9 @@ constexpr uint16_t SlotOf(uint32_t qpn) {
   return static_cast<uint16_t>(qpn >> 12);
 }
 constexpr uint16_t NumberOf(uint32_t qpn) { return qpn & 0xfff; }
+// The flow label of packets to `qpn` that all queue pairs of a lane share which
+// send to its slot. Not 0.
+constexpr uint32_t FlowLabelOfSlot(uint32_t qpn) { return SlotOf(qpn) + 1u; }
 
 }  // namespace rxe_user
 

@@ -10,7 +10,7 @@
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/settings.h"
-#include "rxe_user/engine/engine.h"
+#include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/ports/udp_socket.h"
 
 namespace rxe_user {
@@ -200,11 +200,17 @@ void EngineLane::ReleaseNumber(uint32_t number) {
   if (!abandoned_) ReleaseQpn(number);
 }
 
-// The responses of a connection leave by one of the lane's own sockets. Its
-// port is that of the initiator by chance only.
-std::optional<uint16_t> EngineLane::SourcePort(const wire::IpAddress& local,
-                                               uint16_t wanted) {
-  const auto port = SourcePort(OnInterface(local, ifindex_), uint32_t{wanted});
+// By one of the lane's own sockets: its port is that of the initiator by chance
+// only.
+std::optional<uint16_t> EngineLane::SourcePort(
+    const transport::AddressVector& target,
+    const transport::Received& connect) {
+  const uint32_t label = target.flow_label != 0
+                             ? target.flow_label & 0xfffff
+                             : FlowLabelOfSlot(connect.packet->dceth().src_qpn);
+  const auto port =
+      SourcePort(OnInterface(connect.datagram->destination, ifindex_),
+                 SourcePortOf(label));
   return port.ok() ? std::optional<uint16_t>(*port) : std::nullopt;
 }
 

@@ -105,8 +105,9 @@ class EngineLane final : private transport::DcLane {
   // --- DcLane. Lane locked.
   std::optional<uint32_t> AllocateNumber() override;
   void ReleaseNumber(uint32_t number) override;
-  std::optional<uint16_t> SourcePort(const wire::IpAddress& local,
-                                     uint16_t wanted) override;
+  std::optional<uint16_t> SourcePort(
+      const transport::AddressVector& target,
+      const transport::Received& connect) override;
   uint32_t Random() override;
 
   TranslationLog translations_;

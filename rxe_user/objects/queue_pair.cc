@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/nat_routes.h"
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/objects/limits.h"
@@ -244,7 +245,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   }
   Lane::Guard guard(lane_);
   if (to_peer) {
-    if (const int error = context().ResolvePort(qpn_, remote, &attributes.av)) {
+    if (const int error = ResolvePort(remote, &attributes.av)) {
       return error;
     }
   }
@@ -440,15 +441,23 @@ transport::Time QueuePair::Posting::Now() {
   return *now_;
 }
 
+int QueuePair::ResolvePort(uint32_t remote_qpn, transport::AddressVector* av) {
+  transport::AddressVector labeled = *av;
+  if (transport::TraitsOf(type_).one_lane && av->flow_label == 0) {
+    labeled.flow_label = FlowLabelOfSlot(remote_qpn);
+  }
+  const int error = context().ResolvePort(qpn_, remote_qpn, &labeled);
+  av->source_port = labeled.source_port;
+  return error;
+}
+
 int QueuePair::ChoosePort(uint32_t remote_qpn, transport::AddressVector* av) {
   Particulars::ChosenPort& last = particulars_->chosen_port;
   Engine& engine = context().engine();
   if (last.port == 0 || last.remote_qpn != remote_qpn ||
       last.flow_label != av->flow_label || last.source != av->source ||
       last.epoch != engine.SourcePortEpoch(qpn_)) {
-    if (const int error = context().ResolvePort(qpn_, remote_qpn, av)) {
-      return error;
-    }
+    if (const int error = ResolvePort(remote_qpn, av)) return error;
     last = {av->source, av->flow_label, remote_qpn, av->source_port,
             engine.SourcePortEpoch(qpn_)};
   }

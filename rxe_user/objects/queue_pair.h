@@ -219,6 +219,10 @@ class QueuePair final : public transport::EventSink {
   void AttachToCqs();
   // The lane's lock is held.
   void ForgetCompletions();
+  // Sets the UDP source port of packets to `remote_qpn`. Queue pairs of kinds
+  // that are in one lane share it, so that their ACKs and requests share
+  // bursts. Lane locked. 0 or errno.
+  int ResolvePort(uint32_t remote_qpn, transport::AddressVector* av);
   // Completes the address of a datagram to `remote_qpn`. 0 or errno.
   int ChoosePort(uint32_t remote_qpn, transport::AddressVector* av);
 

@@ -145,6 +145,7 @@ Interests DcConnection::TakeServiceInterests(Time now) {
 
 Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
                                         Burst* burst) {
+  if (turn.acks_only) TransmitAnswers(now, burst);
   if (answer_due_) {
     if (uint8_t* const out = burst->Reserve(wire::kDcAnswerPacketSize)) {
       wire::EmitDcAnswer({.dest_qpn = initiator(), .psn = connect_psn_}, dceth_,

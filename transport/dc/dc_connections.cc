@@ -71,8 +71,8 @@ void DcConnections::Open(DctQueuePair& target, const Received& connect,
   if (!number && EvictLast(now)) number = lane_.AllocateNumber();
   if (!number) return target.CountUnaccepted();
   absl::Cleanup release = [&] { lane_.ReleaseNumber(*number); };
-  const std::optional<uint16_t> port = lane_.SourcePort(
-      connect.datagram->destination, connect.datagram->source_port);
+  const std::optional<uint16_t> port =
+      lane_.SourcePort(target.attributes().av, connect);
   if (!port) return target.CountUnaccepted();
   auto made = std::make_unique<DcConnection>(
       endpoint_, target.ConnectionConfig(), *number, *this);

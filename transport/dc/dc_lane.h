@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "transport/base/types.h"
+#include "transport/endpoint/datagram.h"
 
 namespace transport {
 
@@ -17,10 +18,12 @@ class DcLane {
   // reach this lane. Empty: there is none.
   virtual std::optional<uint32_t> AllocateNumber() = 0;
   virtual void ReleaseNumber(uint32_t number) = 0;
-  // The UDP source port of a connection's responses from `local`: `wanted`,
-  // which the peer sends from, if possible. Empty: there is none.
-  virtual std::optional<uint16_t> SourcePort(const wire::IpAddress& local,
-                                             uint16_t wanted) = 0;
+  // The UDP source port of the responses of the connection that `connect`
+  // opens, from the address that it was sent to. `target`: of the DCT.
+  // Initiators of this lane that send to the lane of `connect` should have the
+  // same port: their requests and ACKs then share bursts. Empty: there is none.
+  virtual std::optional<uint16_t> SourcePort(const AddressVector& target,
+                                             const Received& connect) = 0;
   // Not to be guessed.
   virtual uint32_t Random() = 0;
 };

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/dc/dci_queue_pair.h"
+#include "transport/endpoint/packet_observer.h"
 #include "transport/testing/bring_up.h"
 #include "transport/testing/dc_hosts.h"
 #include "wire/aeth.h"
@@ -22,6 +24,19 @@ namespace {
 constexpr uint32_t kDci = 0x11;
 constexpr uint32_t kDct = 0x22;
 constexpr uint32_t kOtherDct = 0x23;
+
+// The packets of an endpoint, in order.
+struct PacketLog final : PacketObserver {
+  void OnPacket(const ObservedPacket& packet) override {
+    wire::PacketView view;
+    ASSERT_EQ(wire::PacketView::Parse(packet.bytes, &view),
+              wire::ParseError::kOk);
+    names.emplace_back(view.info().name);
+    qpns.push_back(packet.qpn);
+  }
+  std::vector<std::string> names;
+  std::vector<uint32_t> qpns;
+};
 
 class DcTest : public ::testing::Test {
  protected:
@@ -139,6 +154,81 @@ TEST_F(DcTest, TheFirstMessageConnects) {
   EXPECT_EQ(net.Exchange(), "DC_SEND_ONLY DC_ACKNOWLEDGE");
   EXPECT_EQ(counters().dc_connects, 1u);
   EXPECT_EQ(to.connections.size(), 1u);
+}
+
+// Each host has an initiator and a target. Requests and the ACK of what the
+// peer sent before leave in one burst, and arrive as a ping-pong program
+// expects: its own completion first.
+TEST_F(DcTest, TheAckLeavesWithTheAnswer) {
+  from.next_number = 0x101;  // with its initiator's in one slot
+  const auto back = to.MakeDci(kDci, net.now);
+  const auto front = from.MakeDct(kDct, net.now);
+  AddressVector av = to.AddressOf(from);
+  const auto answer = [&](uint64_t wr_id, uint16_t port) {
+    from.PostReceive(wr_id, 0x80000);
+    Sge sge = {to.region->va, 64, to.region->lkey};
+    av.source_port = port;
+    SendRequest request = Request(SendOpcode::kSend, wr_id, 64);
+    request.sges = {&sge, 1};
+    request.ah = &av;
+    return back->PostSend(request, net.now);
+  };
+  ASSERT_EQ(Send(1), 0);
+  net.Exchange();
+  ASSERT_EQ(answer(2, 0xc005), 0);
+  net.Exchange();
+  Take(from.send_cq);
+  Take(from.recv_cq);
+
+  ASSERT_EQ(Send(3), 0);
+  for (const DcDatagram& ping : net.Transmit(from)) net.Deliver(ping);
+  ASSERT_EQ(answer(4, 0xc005), 0);
+  // From here on by hand: net.Transmit does not say what is one burst.
+  std::vector<uint8_t> buffer(65507);
+  OneBurst sink(buffer, 64);
+  PacketLog log;
+  std::map<uint32_t, uint64_t> before;
+  for (const uint32_t qpn : to.endpoint.QueuePairNumbers()) {
+    before[qpn] = to.endpoint.Find(qpn)->Report().counters.tx_packets;
+  }
+  to.endpoint.Observe(&log);
+  Burst* const burst = to.endpoint.PollTransmit(net.now, &sink);
+  to.endpoint.Observe(nullptr);
+  ASSERT_NE(burst, nullptr);
+  ASSERT_EQ(burst->segments(), 2);
+  EXPECT_FALSE(to.endpoint.HasTransmit());
+  ASSERT_EQ(log.qpns.size(), 2u);
+  EXPECT_EQ(log.qpns[0], kDci);
+  EXPECT_EQ(log.qpns[1], to.next_number - 1) << "the connection's";
+  for (const uint32_t qpn : log.qpns) {
+    EXPECT_EQ(to.endpoint.Find(qpn)->Report().counters.tx_packets,
+              before[qpn] + 1);
+  }
+  GroBatch batch;
+  batch.bytes = burst->bytes();
+  batch.segment_size = burst->segment_size();
+  batch.source = to.address;
+  batch.destination = from.address;
+  batch.source_port = 0xc005;
+  batch.hop_limit = 64;
+  log = {};
+  from.endpoint.Observe(&log);
+  from.endpoint.OnGroBatch(batch, net.now, nullptr);
+  from.endpoint.Observe(nullptr);
+  EXPECT_EQ(log.names,
+            (std::vector<std::string>{"DC_ACKNOWLEDGE", "DC_SEND_ONLY"}));
+  EXPECT_EQ(Take(from.send_cq), "3 0");
+  EXPECT_EQ(Take(from.recv_cq), "4 0");
+  net.Exchange();
+
+  // Another port is another flow: the ACK leaves alone, and first.
+  ASSERT_EQ(Send(5), 0);
+  for (const DcDatagram& ping : net.Transmit(from)) net.Deliver(ping);
+  ASSERT_EQ(answer(6, 0xc006), 0);
+  Burst* const alone = to.endpoint.PollTransmit(net.now, &sink);
+  ASSERT_NE(alone, nullptr);
+  EXPECT_EQ(alone->segments(), 1);
+  EXPECT_EQ(alone->flow()->av.source_port, 0xc005);
 }
 
 TEST_F(DcTest, EveryOperation) {

@@ -21,9 +21,12 @@ namespace {
 // notified.
 constexpr Time kRecentlyReceived = kMillisecond;
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
-// First byte of an ACK's BTH.
-constexpr uint8_t kAcknowledgement =
-    wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kAcknowledge);
+// The longest ACK: that of DC.
+constexpr size_t kLongestAcknowledge =
+    wire::kAcknowledgeSize + wire::kDcEthSize;
+// A peer steers a burst as a whole by these bits of its first packet's queue
+// pair number (docs/design/broker.md).
+constexpr int kSteeringShift = 12;
 
 Disposition DispositionOf(wire::ParseError error) {
   switch (error) {
@@ -95,7 +98,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
     // requests in its GRO batch. Processed first, it lets a ping-pong program
     // see its own completion first. Responses before it keep their order
     // (9.7.5.1).
-    if (rest[before] == kAcknowledgement &&
+    if (wire::OperationOf(rest[before]) == wire::Operation::kAcknowledge &&
         !HasResponse(rest.first(before), batch.segment_size)) {
       take(last, rest.subspan(before));
       rest = rest.first(before);
@@ -319,36 +322,61 @@ void Endpoint::OnReceiveOverflow(Time now) {
 
 // --- Outputs.
 
+namespace {
+
+// Whether packets of both may be in one burst: they are sent as one flow, and
+// reach the same lane of the peer.
+bool MayShareBurst(EndpointQp& a, EndpointQp& b) {
+  const Flow& x = *a.link().flow;
+  const Flow& y = *b.link().flow;
+  const uint32_t to = a.SharesBurstsTo();
+  return to != 0 &&
+         to >> kSteeringShift == b.SharesBurstsTo() >> kSteeringShift &&
+         x.av.source_port == y.av.source_port &&
+         x.av.destination == y.av.destination && x.av.source == y.av.source &&
+         x.av.traffic_class == y.av.traffic_class &&
+         x.av.hop_limit == y.av.hop_limit &&
+         // Translated addresses are not those that the ICRC covers.
+         x.destination_port == wire::kRoceUdpPort &&
+         y.destination_port == wire::kRoceUdpPort;
+}
+
+}  // namespace
+
+// Always inline: it is most of PollTransmit.
+[[gnu::always_inline]] inline void Endpoint::Impl::TakeTurn(
+    const TransmitScheduler::Next& next, Time now, Burst* burst) {
+  EndpointLink* const link = next.link;
+  scheduler.Take(next);
+  Interests want = link->qp->Transmit(
+      now, {.acks_only = next.acks_only, .bytes = TurnBytes(*link)}, burst);
+  bool window_left = false;
+  if (!next.acks_only) {
+    if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
+    if (want.Has(Interests::kWindow)) {
+      scheduler.Wait(link, &link->path->waiting);
+    }
+    const bool more =
+        want.Has(Interests::kUnwindowed) ||
+        (want.Has(Interests::kData) && !want.Has(Interests::kWindow));
+    scheduler.Transmitted(link, burst->bytes().size(), more && !burst->empty());
+    want.wants &= ~uint32_t{Interests::kEndTurn};
+    window_left = link->schedule != Schedule::kWaiting;
+  }
+  Apply(link, want, window_left, now);
+}
+
 Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
   TransmitScheduler& scheduler = impl_->scheduler;
   // A turn without output leaves the lists, so this ends. The bound covers
   // queue pairs that are woken meanwhile.
   for (size_t turns = 4 * scheduler.size() + 16; turns > 0; --turns) {
     const TransmitScheduler::Next next = scheduler.Peek();
-    EndpointLink* const link = next.link;
-    if (link == nullptr) return nullptr;
-    assert(link->flow != nullptr);
-    Burst* const burst = sink->Begin(*link->flow);
+    if (next.link == nullptr) return nullptr;
+    assert(next.link->flow != nullptr);
+    Burst* const burst = sink->Begin(*next.link->flow);
     if (burst == nullptr) return nullptr;
-    scheduler.Take(next);
-    Interests want = link->qp->Transmit(
-        now, {.acks_only = next.acks_only, .bytes = impl_->TurnBytes(*link)},
-        burst);
-    bool window_left = false;
-    if (!next.acks_only) {
-      if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
-      if (want.Has(Interests::kWindow)) {
-        scheduler.Wait(link, &link->path->waiting);
-      }
-      const bool more =
-          want.Has(Interests::kUnwindowed) ||
-          (want.Has(Interests::kData) && !want.Has(Interests::kWindow));
-      scheduler.Transmitted(link, burst->bytes().size(),
-                            more && !burst->empty());
-      want.wants &= ~uint32_t{Interests::kEndTurn};
-      window_left = link->schedule != Schedule::kWaiting;
-    }
-    impl_->Apply(link, want, window_left, now);
+    impl_->TakeTurn(next, now, burst);
     if (!burst->empty()) {
       ++counters_.tx_bursts;
       counters_.tx_datagrams += burst->segments();
@@ -358,6 +386,17 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
     }
   }
   return nullptr;
+}
+
+void Endpoint::TransmitAnswers(EndpointQp* qp, Time now, Burst* burst) {
+  EndpointLink* const next = impl_->scheduler.NextFresh();
+  if (next == nullptr || !MayShareBurst(*next->qp, *qp)) return;
+  burst->KeepRoom(kLongestAcknowledge);
+  impl_->TakeTurn({.link = next}, now, burst);
+  burst->FreeRoom();
+  if (observer_ == nullptr) return;
+  impl_->answers = burst->segments();
+  impl_->answers_qpn = next->qp->qpn();
 }
 
 Time Endpoint::NextTimeout() const {
@@ -434,7 +473,8 @@ void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   packet.direction = Direction::kTransmitted;
   packet.time = now;
   // A search, so that a transmit without an observer need not keep the number.
-  packet.qpn = impl_->FindByFlow(burst.flow());
+  const uint32_t qpn = impl_->FindByFlow(burst.flow());
+  const int answers = std::exchange(impl_->answers, 0);
   packet.source = av.source;
   packet.destination = av.destination;
   packet.source_port = av.source_port;
@@ -442,6 +482,7 @@ void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   packet.hop_limit = av.hop_limit;
   for (std::span<const uint8_t> rest = burst.bytes(); !rest.empty();) {
     packet.bytes = rest.first(std::min(rest.size(), burst.segment_size()));
+    packet.qpn = packet.segment_index < answers ? impl_->answers_qpn : qpn;
     observer_->OnPacket(packet);
     rest = rest.subspan(packet.bytes.size());
     ++packet.segment_index;

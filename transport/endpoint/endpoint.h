@@ -56,8 +56,8 @@ class Endpoint {
 
   // --- Outputs.
   // Fills a burst of `sink` with packets of the next queue pair
-  // (TransmitScheduler). Null when nothing can be sent now, or the sink has no
-  // burst; then the queue pair keeps its turn.
+  // (TransmitScheduler), or of two (TransmitAnswers). Null when nothing can be
+  // sent now, or the sink has no burst; then the queue pair keeps its turn.
   Burst* PollTransmit(Time now, BurstSink* sink);
   // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;
@@ -114,6 +114,10 @@ class Endpoint {
   void Direct(EndpointQp* qp, const Flow* flow);
   Path* JoinPath(const wire::IpAddress& destination);
   void LeavePath(Path* path);
+  // `qp` transmits ACKs, and has begun the empty `burst` for them. The queue
+  // pair with the next turn for data transmits first, if it was idle, its
+  // packets may be in that burst, and there is space for an ACK behind them.
+  void TransmitAnswers(EndpointQp* qp, Time now, Burst* burst);
   // Delivers datagrams to `group` to `qp` as well, once even if attached
   // repeatedly.
   void Attach(EndpointQp* qp, const wire::IpAddress& group);

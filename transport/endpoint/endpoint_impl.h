@@ -27,6 +27,8 @@ struct Endpoint::Impl {
   // pause.
   void WakeWaiting(SharedPath* path, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
+  // Lets `next` transmit, and acts on its interests.
+  void TakeTurn(const TransmitScheduler::Next& next, Time now, Burst* burst);
   // Counts one queue pair less; deletes the path with the last.
   void Leave(SharedPath* path);
   void NoteReceivedData(EndpointLink* link, Time now);
@@ -43,6 +45,10 @@ struct Endpoint::Impl {
                      absl::Hash<wire::IpAddress>>
       paths;
   TransmitScheduler scheduler;
+  // While observed: packets at the start of the next burst shown that another
+  // queue pair has transmitted than the one with the turn, and its number.
+  int answers = 0;
+  uint32_t answers_qpn = 0;
   TimerHeap timers;
   // Links whose timers OnTimer is running; null if one was removed meanwhile.
   std::vector<EndpointLink*> due;

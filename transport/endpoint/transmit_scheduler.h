@@ -1,7 +1,8 @@
 // The order in which queue pairs transmit (docs/design/transport.md, "Transmit
 // scheduler"): deficit round robin over bytes (Shreedhar and Varghese, 1995).
 // Queue pairs that were idle go before those that always have data, and ACKs do
-// not wait for other queue pairs' data.
+// not wait for other queue pairs' data, but may end the first burst of a queue
+// pair that was idle (Endpoint::TransmitAnswers).
 #ifndef TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 #define TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 
@@ -59,6 +60,12 @@ class TransmitScheduler {
     bool acks_only = false;  // another link has the turn for data
   };
   Next Peek() const;
+  // The link with the next turn for data, if it was idle before; null: none.
+  EndpointLink* NextFresh() const {
+    EndpointLink* const next = active_.front();
+    return next != nullptr && next->priority == Priority::kFresh ? next
+                                                                 : nullptr;
+  }
   // Removes the non-null result of Peek from its lists.
   void Take(const Next& next);
   // `link` has transmitted `bytes` in its turn; `more`: it has more to send

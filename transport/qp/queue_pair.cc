@@ -422,6 +422,20 @@ Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
   return want;
 }
 
+// Those in one lane only, so that the halves of an application's connections
+// meet there. Other types have both halves.
+uint32_t QueuePair::SharesBurstsTo() const {
+  return TraitsOf(config().type).one_lane ? attributes().dest_qpn : 0;
+}
+
+void QueuePair::TransmitAnswers(Time now, Burst* burst) {
+  if (!burst->empty()) return;
+  endpoint_.TransmitAnswers(this, now, burst);
+  // Transmit counts the whole burst.
+  core_.counters.tx_packets -= burst->segments();
+  core_.counters.tx_bytes -= burst->bytes().size();
+}
+
 void QueuePair::TransmitCnp(Burst* burst) {
   constexpr size_t kSize =
       wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize;

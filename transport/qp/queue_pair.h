@@ -94,6 +94,7 @@ class QueuePair : public EndpointQp {
   bool OnPacket(const Received& received, Time now) final;
   bool WouldTake(const wire::PacketView& packet) const final;
   bool TakesDatagram(const wire::PacketView& packet) const final;
+  uint32_t SharesBurstsTo() const final;
   const wire::IpAddress& peer_address() const final {
     return attributes().av.destination;
   }
@@ -190,6 +191,10 @@ class QueuePair : public EndpointQp {
   // on failure.
   virtual Interests TransmitService(Time now, const TransmitTurn& turn,
                                     Burst* burst) = 0;
+
+  // In TransmitService, for ACKs only: lets the other half of the application's
+  // connections transmit its answers first (Endpoint::TransmitAnswers).
+  void TransmitAnswers(Time now, Burst* burst);
 
   // Derives flow and path from attributes().av. May throw std::bad_alloc, but
   // not if that path has a member already.

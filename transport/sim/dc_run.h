@@ -80,9 +80,10 @@ class DcRun {
   struct Host final : transport::DcLane {
     std::optional<uint32_t> AllocateNumber() override;
     void ReleaseNumber(uint32_t) override {}
-    std::optional<uint16_t> SourcePort(const wire::IpAddress&,
-                                       uint16_t wanted) override {
-      return wanted;
+    std::optional<uint16_t> SourcePort(
+        const transport::AddressVector&,
+        const transport::Received& connect) override {
+      return connect.datagram->source_port;
     }
     uint32_t Random() override;
     // Allocates `length` bytes.

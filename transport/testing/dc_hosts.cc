@@ -96,10 +96,10 @@ void DcHost::ReleaseNumber(uint32_t number) {
   EXPECT_EQ(numbers.erase(number), 1u);
 }
 
-std::optional<uint16_t> DcHost::SourcePort(const wire::IpAddress& local,
-                                           uint16_t wanted) {
-  EXPECT_EQ(local, address);
-  return wanted;
+std::optional<uint16_t> DcHost::SourcePort(const AddressVector& /*target*/,
+                                           const Received& connect) {
+  EXPECT_EQ(connect.datagram->destination, address);
+  return connect.datagram->source_port;
 }
 
 uint32_t DcHost::Random() {

@@ -58,8 +58,9 @@ class DcHost final : public DcLane {
   // --- DcLane.
   std::optional<uint32_t> AllocateNumber() override;
   void ReleaseNumber(uint32_t number) override;
-  std::optional<uint16_t> SourcePort(const wire::IpAddress& local,
-                                     uint16_t wanted) override;
+  // That of `connect`.
+  std::optional<uint16_t> SourcePort(const AddressVector& target,
+                                     const Received& connect) override;
   uint32_t Random() override;
 
   wire::IpAddress address;

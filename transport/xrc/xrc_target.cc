@@ -38,6 +38,7 @@ Interests XrcTarget::TakeServiceInterests(Time now) {
 
 Interests XrcTarget::TransmitService(Time now, const TransmitTurn& turn,
                                      Burst* burst) {
+  if (turn.acks_only) TransmitAnswers(now, burst);
   responder_.Transmit(now, burst, turn.acks_only);
   return responder_.GetInterests(now);
 }

@@ -129,6 +129,43 @@ TEST_F(XrcTargetTest, EachSendGoesToTheSrqThatItNames) {
   EXPECT_EQ(other->bytes[5], 0);
 }
 
+// The answers of an application leave by an initiator. The ACK of what it
+// answers ends their burst, if both are one flow and go to one slot.
+TEST_F(XrcTargetTest, TheAckLeavesWithTheAnswer) {
+  const auto answer = [&](QpType type, uint32_t psn, const QpAttributes& to) {
+    QpConfig config = peer.qp->config();
+    config.type = type;
+    config.qpn = 0x12;
+    config.pd = WirePeer::kPd;
+    config.xrc = nullptr;
+    config.send_cq = config.recv_cq = &peer.send_cq;
+    const auto back = MakeQueuePair(peer.endpoint, config);
+    EXPECT_EQ(BringUp(*back, to, peer.now), 0);
+    PostFirst(1, 64);
+    peer.Deliver(Request(kSendOnly, psn, kFirst), 5);
+    const Sge sge = {peer.target->va, 32, peer.target->lkey};
+    SendRequest request;
+    request.opcode = SendOpcode::kSend;
+    request.sges = {&sge, 1};
+    EXPECT_EQ(back->PostSend(request, peer.now), 0);
+    const uint64_t before = peer.qp->counters().tx_packets;
+    const std::string sent = peer.TransmitOne();
+    EXPECT_EQ(peer.qp->counters().tx_packets - before, 1u);
+    return sent;
+  };
+  QpAttributes to = peer.attributes;
+  to.sq_psn = 500;
+  EXPECT_EQ(answer(QpType::kXrcInitiator, 100, to),
+            "XRC_SEND_ONLY 500 [32]; ACK 100 msn 1");
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+  EXPECT_EQ(answer(QpType::kRc, 101, to), "ACK 101 msn 2");
+  to.dest_qpn ^= 1u << 12;
+  EXPECT_EQ(answer(QpType::kXrcInitiator, 102, to), "ACK 102 msn 3");
+  to = peer.attributes;
+  ++to.av.source_port;
+  EXPECT_EQ(answer(QpType::kXrcInitiator, 103, to), "ACK 103 msn 4");
+}
+
 TEST_F(XrcTargetTest, AMessageOfSeveralPacketsGoesToTheSrqOfItsFirst) {
   PostFirst(1, 1000);
   peer.Deliver(Request(kSendFirst, 100, kFirst, false), 256);
