@@ -18,6 +18,7 @@ namespace rxe_user {
 namespace {
 
 using trace::BegunEvent;
+using trace::CmMessageEvent;
 using trace::CompletedEvent;
 using trace::EventHeader;
 using trace::IncidentEvent;
@@ -156,6 +157,13 @@ void Tracer::Write(const Event& event) {
   }
 }
 
+template <typename Event>
+void Tracer::WriteNow(Event event, int64_t now) {
+  event.header =
+      Header(event.header.id, event.header.cause, event.header.qpn, now);
+  Write(event);
+}
+
 void Tracer::WriteMissed(std::vector<uint8_t>* out) {
   if (missed_events_ == 0 && missed_packets_ == 0) return;
   MissedEvent missed;
@@ -179,36 +187,43 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   if (file_->failed()) return;
   PacketEvent event;
   std::optional<BegunEvent> begun;
+  std::optional<CmMessageEvent> message = trace::TraceCm::MessageIn(packet);
+  const bool is_sent = packet.direction == transport::Direction::kTransmitted;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
+    if (message && is_sent) {
+      cm_.OnSent(queues_.NextId(), &*message);
+      event.header.cause = message->header.id;
+    }
     begun = queues_.OnPacket(packet, &event);
+    if (message && !is_sent) {
+      cm_.OnReceived(queues_.NextId(), event.header.id, &*message);
+    }
   }
-  if (begun) {
-    begun->header =
-        Header(begun->header.id, begun->header.cause, begun->header.qpn, now);
-    Write(*begun);
-  }
+  if (begun) WriteNow(*begun, now);
+  if (message && is_sent) WriteNow(*message, now);
   event.header =
       Header(event.header.id, event.header.cause, event.header.qpn, now);
   event.disposition = static_cast<uint8_t>(packet.disposition);
   const std::string_view why = WhyDropped(packet.disposition);
-  event.what = static_cast<uint8_t>(
-      packet.direction == transport::Direction::kTransmitted ? PacketWhat::kSent
-      : why.empty() ? PacketWhat::kReceived
-                    : PacketWhat::kDropped);
+  event.what = static_cast<uint8_t>(is_sent       ? PacketWhat::kSent
+                                    : why.empty() ? PacketWhat::kReceived
+                                                  : PacketWhat::kDropped);
   if (packet.bytes.size() >= sizeof(event.icrc)) {
     std::memcpy(&event.icrc,
                 packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),
                 sizeof(event.icrc));
   }
   std::array<uint8_t, kMaxFrameHeaders> headers;
+  // Messages of connection management are rare.
+  const bool is_wanted = payload_ || message.has_value();
   const bool is_whole =
-      payload_ || packet.bytes.size() + kMaxFrameHeaders <= trace::kFrameBytes;
+      is_wanted || packet.bytes.size() + kMaxFrameHeaders <= trace::kFrameBytes;
   const size_t size = EmitFrameHeaders(packet, is_whole, headers.data());
   const size_t most =
-      payload_ ? packet.bytes.size()
-               : std::min(packet.bytes.size(), trace::kFrameBytes - size);
+      is_wanted ? packet.bytes.size()
+                : std::min(packet.bytes.size(), trace::kFrameBytes - size);
   if (!file_->Append(kMissedBytes + kPacketBytes + size + most,
                      [&](std::vector<uint8_t>* out) {
                        WriteMissed(out);
@@ -222,6 +237,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
                      })) {
     ++missed_packets_;
   }
+  if (message && !is_sent) WriteNow(*message, now);
 }
 
 void Tracer::OnRareEvent(const transport::RareEvent& event,
@@ -322,11 +338,7 @@ void Tracer::OnCompletion(const transport::Completion& completion,
     events = queues_.OnCompletion(completion, queue, cq);
   }
   const int64_t now = Now();
-  for (CompletedEvent& event : events) {
-    event.header =
-        Header(event.header.id, event.header.cause, event.header.qpn, now);
-    Write(event);
-  }
+  for (const CompletedEvent& event : events) WriteNow(event, now);
 }
 
 // --- The program.
