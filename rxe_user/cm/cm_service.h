@@ -38,6 +38,7 @@
 #include "rxe_user/cm/link_watch.h"
 #include "rxe_user/cm/neighbor_waits.h"
 #include "transport/cm/types.h"
+#include "transport/endpoint/packet_observer.h"
 #include "wire/cm_messages.h"
 
 namespace rxe_user {
@@ -83,7 +84,10 @@ class CmService {
   // waits for the control thread. `acquire_slot` is used by a new service:
   // Slot::Acquire of the library that has the process's engines. Without a
   // broker they share one exclusive slot.
-  static std::shared_ptr<CmService> Get(AcquireSlot acquire_slot);
+  // `observer`: is shown each packet of queue pair 1, before what it causes;
+  // null: none. It outlives the process's services.
+  static std::shared_ptr<CmService> Get(
+      AcquireSlot acquire_slot, transport::PacketObserver* observer = nullptr);
   // Gives up connections that are not established. No more events.
   virtual ~CmService() = default;
   // The process is about to exit: destroys all ids, and notifies each peer

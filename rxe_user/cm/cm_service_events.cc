@@ -76,23 +76,34 @@ std::optional<transport::cm::IncomingMad> CmServiceImpl::Verify(
     const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes) {
   transport::cm::IncomingMad in = {
       .local = flow.destination, .remote = flow.source, .bytes = {}};
+  bool is_good = false;
   switch (ParseMadPacket(flow, bytes, &in.bytes)) {
     case transport::cm::MadPacketError::kOk:
-      return in;
+      is_good = true;
+      break;
     case transport::cm::MadPacketError::kBadIcrc:
-      if (FindTranslatedSender(
-              flow, bytes,
-              [this](transport::cm::CmId id) {
-                const std::lock_guard lock(mutex_);
-                return manager_->PeerOf(id);
-              },
-              &in)) {
-        return in;
-      }
-      return std::nullopt;
+      is_good = FindTranslatedSender(
+          flow, bytes,
+          [this](transport::cm::CmId id) {
+            const std::lock_guard lock(mutex_);
+            return manager_->PeerOf(id);
+          },
+          &in);
+      break;
     default:
       return std::nullopt;
   }
+  if (observer_ != nullptr) {
+    observer_->OnPacket(
+        {.direction = transport::Direction::kReceived,
+         .bytes = bytes,
+         .source = in.remote,
+         .destination = flow.destination,
+         .source_port = flow.source_port,
+         .disposition = is_good ? transport::Disposition::kDelivered
+                                : transport::Disposition::kBadIcrc});
+  }
+  return is_good ? std::optional(in) : std::nullopt;
 }
 
 void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,

@@ -28,13 +28,16 @@
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
+#include "transport/endpoint/packet_observer.h"
 
 namespace rxe_user {
 
 class CmServiceImpl final : public CmService, private ForkGuard {
  public:
+  // `observer`: as Get.
   CmServiceImpl(AcquireSlot acquire_slot,
-                const transport::cm::Config& config = {});
+                const transport::cm::Config& config = {},
+                transport::PacketObserver* observer = nullptr);
   ~CmServiceImpl() override;
 
   // True in a child of fork(): the service is the parent's.
@@ -163,6 +166,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void AfterForkInChild() override;
 
   const AcquireSlot acquire_slot_;
+  transport::PacketObserver* const observer_;
   transport::cm::Config config_;
   std::atomic<bool> dead_ = false;
   Random random_;

@@ -34,10 +34,13 @@ int ErrnoFor(const absl::Status& status) {
 uint32_t CmServiceImpl::Random::Next32() { return SecureRandom32(); }
 
 CmServiceImpl::CmServiceImpl(AcquireSlot acquire_slot,
-                             const transport::cm::Config& config)
+                             const transport::cm::Config& config,
+                             transport::PacketObserver* observer)
     : ForkGuard(ForkLevel::kEngines),
       acquire_slot_(std::move(acquire_slot)),
-      config_(config) {
+      observer_(observer),
+      config_(config),
+      sockets_(observer) {
   EnterForkGuard();
 }
 

@@ -57,8 +57,10 @@ bool IsPortUnreachable(const msghdr& message) {
 
 }  // namespace
 
-CmSockets::CmSockets()
-    : ForkGuard(ForkLevel::kDescriptors), psn_(SecureRandom32()) {
+CmSockets::CmSockets(transport::PacketObserver* observer)
+    : ForkGuard(ForkLevel::kDescriptors),
+      observer_(observer),
+      psn_(SecureRandom32()) {
   EnterForkGuard();
 }
 
@@ -276,6 +278,14 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
   for (int i = 0; i < 8; ++i) {
     if (::sendto(from.sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                  &to.any, size) >= 0) {
+      if (observer_ != nullptr) {
+        observer_->OnPacket({.direction = transport::Direction::kTransmitted,
+                             .bytes = packet,
+                             .qpn = wire::kGsiQpn,
+                             .source = mad.local,
+                             .destination = mad.remote,
+                             .source_port = from.port});
+      }
       return true;
     }
     if (errno == EAGAIN) return false;

@@ -19,6 +19,7 @@
 #include "rxe_user/cm/link_watch.h"
 #include "transport/cm/mad_packet.h"
 #include "transport/cm/types.h"
+#include "transport/endpoint/packet_observer.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -27,7 +28,8 @@ namespace rxe_user {
 // nothing.
 class CmSockets final : private ForkGuard {
  public:
-  CmSockets();
+  // `observer`: is shown the MADs that are sent; null: none. Outlives this.
+  explicit CmSockets(transport::PacketObserver* observer = nullptr);
   ~CmSockets();
 
   // An eventfd that wakes the control thread.
@@ -107,6 +109,7 @@ class CmSockets final : private ForkGuard {
   // Null if it was removed.
   const Address* Find(const Opened& opened) const;
 
+  transport::PacketObserver* const observer_;
   mutable std::mutex mutex_;
   UniqueFd bell_;        // set once
   UniqueFd watch_;       // under mutex_, set once

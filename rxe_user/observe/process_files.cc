@@ -169,6 +169,8 @@ transport::PacketObserver* ProcessObserver() {
   return Holder::Get().FindObserver();
 }
 
+void GuardProcessFiles() { Holder::Get(); }
+
 Tracer* CurrentTracer() {
   return current_tracer.load(std::memory_order_acquire);
 }

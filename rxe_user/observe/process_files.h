@@ -26,6 +26,11 @@ int TallyError();
 // Shows packets to both. Null if there is neither.
 transport::PacketObserver* ProcessObserver();
 
+// Registers the handlers of fork() that guard the files, which otherwise the
+// first call above does. A library whose locks are held during calls of the
+// observer registers its own later: they run in reverse order.
+void GuardProcessFiles();
+
 // The recording, if ProcessTracer has been called; else null. Takes no lock.
 Tracer* CurrentTracer();
 

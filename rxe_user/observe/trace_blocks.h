@@ -28,12 +28,20 @@ std::span<const uint8_t> BytesOf(const Event& event) {
   return {reinterpret_cast<const uint8_t*>(&event), sizeof(Event)};
 }
 
-// Copies `text` into a member for text; cuts what does not fit.
+// Copies `text` into a member for text. What does not fit is cut and replaced
+// by "...", between characters of UTF-8.
 template <size_t kSize>
 void SetText(std::string_view text, char (&member)[kSize]) {
-  const size_t size = text.size() < kSize ? text.size() : kSize - 1;
+  constexpr std::string_view kCut = "...";
+  static_assert(kSize > kCut.size());
+  size_t size = text.size();
+  std::memset(member, 0, kSize);
+  if (size >= kSize) {
+    size = kSize - 1 - kCut.size();
+    while (size > 0 && (text[size] & 0xc0) == 0x80) --size;
+    std::memcpy(member + size, kCut.data(), kCut.size());
+  }
   std::memcpy(member, text.data(), size);
-  std::memset(member + size, 0, kSize - size);
 }
 
 // Begins a file or a section: `recording` comes first, then an interface for

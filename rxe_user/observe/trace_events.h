@@ -267,10 +267,14 @@ struct CmMessageEvent {
   EventHeader header;
   uint32_t local_id = 0;
   uint32_t remote_id = 0;
-  uint16_t attribute = 0;
-  uint16_t reason = 0;
-  uint8_t way = 0;  // WhichWay
+  uint16_t attribute = 0;  // wire::CmAttribute
+  uint16_t reason = 0;     // wire::CmRejectReason, wire::CmSidrStatus
+  uint8_t way = 0;         // WhichWay
   uint8_t reserved[3] = {};
+  uint64_t service_id = 0;
+  uint32_t sender_qpn = 0;
+  uint32_t reserved_too = 0;
+  uint8_t peer[16] = {};
 };
 
 struct OverflowEvent {

@@ -59,6 +59,10 @@ constexpr ValueName kWhys[] = {
     {2, "RNR wait over"},           {3, "probe of an unacknowledged tail"},
     {4, "a response was missing"},  {5, "the path changed"}};
 constexpr ValueName kWays[] = {{0, "sent"}, {1, "received"}};
+constexpr ValueName kCmAttributes[] = {
+    {0x10, "REQ"},      {0x11, "MRA"},  {0x12, "REJ"},  {0x13, "REP"},
+    {0x14, "RTU"},      {0x15, "DREQ"}, {0x16, "DREP"}, {0x17, "SIDR_REQ"},
+    {0x18, "SIDR_REP"}, {0x19, "LAP"},  {0x1a, "APR"}};
 constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {1, "armed, solicited only"},
                                         {2, "event"},
@@ -259,12 +263,21 @@ constexpr EventField kNotificationFields[] = {
     FIELD(NotificationEvent, reserved, kReserved, ""),
 };
 constexpr EventField kCmMessageFields[] = {
-    FIELD(CmMessageEvent, local_id, kHex, "communication ID"),
-    FIELD(CmMessageEvent, remote_id, kHex, "communication ID of the peer"),
-    FIELD(CmMessageEvent, attribute, kHex, "attribute ID of the MAD"),
-    FIELD(CmMessageEvent, reason, kNumber, "of a REJ"),
+    FIELD(CmMessageEvent, local_id, kHex,
+          "communication ID; of SIDR, the request ID"),
+    FIELD(CmMessageEvent, remote_id, kHex,
+          "the peer's; 0: the message does not name it"),
+    FIELD(CmMessageEvent, attribute, kName, "attribute ID of the MAD",
+          kCmAttributes),
+    FIELD(CmMessageEvent, reason, kNumber,
+          "of a REJ (1 to 33); of a SIDR_REP, its status"),
     FIELD(CmMessageEvent, way, kName, "", kWays),
     FIELD(CmMessageEvent, reserved, kReserved, ""),
+    FIELD(CmMessageEvent, service_id, kHex, "of a REQ and SIDR_REQ"),
+    FIELD(CmMessageEvent, sender_qpn, kHex,
+          "queue pair of the sender, of a REQ, REP and SIDR_REP"),
+    FIELD(CmMessageEvent, reserved_too, kReserved, ""),
+    FIELD(CmMessageEvent, peer, kAddress, "the peer's queue pair 1"),
 };
 constexpr EventField kOverflowFields[] = {
     FIELD(OverflowEvent, packets, kNumber,
@@ -383,7 +396,11 @@ constexpr EventDescription kEvents[] = {
         "acknowledged.",
         kNotificationFields),
     Describe<CmMessageEvent>(
-        "cm_message", "A message of the connection manager.", kCmMessageFields),
+        "cm_message",
+        "The connection manager sent or received a message, of the local queue "
+        "pair if that is known. Its cause is the packet that brought it, or "
+        "the message that it answers or repeats.",
+        kCmMessageFields),
     Describe<OverflowEvent>(
         "overflow", "The kernel dropped packets: the receive buffer was full.",
         kOverflowFields),

@@ -62,7 +62,7 @@ TEST(TraceTableTest, FieldsHaveNamesAndSizesOfTheirFormats) {
 TEST(TraceTableTest, SizesOfVersionOne) {
   EXPECT_EQ(sizeof(EventHeader), 40u);
   const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64,  112, 56, 56,
-                          72,  56,  48, 56, 56, 48, 152, 56,  56, 160};
+                          72,  56,  48, 56, 88, 48, 152, 56,  56, 160};
   ASSERT_EQ(std::size(sizes), Events().size());
   for (size_t i = 0; i < std::size(sizes); ++i) {
     EXPECT_EQ(Events()[i].size, sizes[i]) << Events()[i].name;
@@ -118,7 +118,12 @@ TEST(TraceBlocksTest, TextsAreCut) {
   SetText("a", recording.host);
   EXPECT_STREQ(recording.host, "a");
   SetText(std::string(100, 'x'), recording.host);
+  EXPECT_EQ(std::string(recording.host), std::string(60, 'x') + "...");
+  SetText(std::string(63, 'x'), recording.host);
   EXPECT_EQ(std::string(recording.host), std::string(63, 'x'));
+  // Not within a character.
+  SetText(std::string(59, 'x') + "\u20ac\u20ac", recording.host);
+  EXPECT_EQ(std::string(recording.host), std::string(59, 'x') + "...");
 }
 
 }  // namespace

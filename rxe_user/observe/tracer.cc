@@ -18,6 +18,7 @@ namespace rxe_user {
 namespace {
 
 using trace::BegunEvent;
+using trace::CmMessageEvent;
 using trace::CompletedEvent;
 using trace::EventHeader;
 using trace::FaultEvent;
@@ -164,6 +165,13 @@ void Tracer::Write(const Event& event) {
   }
 }
 
+template <typename Event>
+void Tracer::WriteNow(Event event, int64_t now) {
+  event.header =
+      Header(event.header.id, event.header.cause, event.header.qpn, now);
+  Write(event);
+}
+
 void Tracer::WriteMissed(std::vector<uint8_t>* out) {
   if (missed_events_ == 0 && missed_packets_ == 0) return;
   MissedEvent missed;
@@ -188,11 +196,20 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   if (no_file() && tally_ == nullptr) return;
   PacketEvent event;
   std::optional<BegunEvent> begun;
+  std::optional<CmMessageEvent> message = trace::TraceCm::MessageIn(packet);
+  const bool is_sent = packet.direction == transport::Direction::kTransmitted;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
+    if (message && is_sent) {
+      cm_.OnSent(queues_.NextId(), &*message);
+      event.header.cause = message->header.id;
+    }
     std::optional<uint32_t> repeated;
     begun = queues_.OnPacket(packet, &event, &repeated);
+    if (message && !is_sent) {
+      cm_.OnReceived(queues_.NextId(), event.header.id, &*message);
+    }
     if (tally_ != nullptr) {
       if (repeated) CountRepeated(event.header.qpn, *repeated);
       if (packet.disposition != Disposition::kDelivered) {
@@ -201,11 +218,8 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
     }
   }
   if (no_file()) return;
-  if (begun) {
-    begun->header =
-        Header(begun->header.id, begun->header.cause, begun->header.qpn, now);
-    Write(*begun);
-  }
+  if (begun) WriteNow(*begun, now);
+  if (message && is_sent) WriteNow(*message, now);
   event.header =
       Header(event.header.id, event.header.cause, event.header.qpn, now);
   event.disposition = static_cast<uint8_t>(packet.disposition);
@@ -218,22 +232,23 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   const bool is_dropped =
       !why.empty() || (packet.fault != nullptr && packet.fault->dropped);
   if (why.empty()) why = fault_comment;
-  event.what = static_cast<uint8_t>(
-      packet.direction == transport::Direction::kTransmitted ? PacketWhat::kSent
-      : is_dropped ? PacketWhat::kDropped
-                   : PacketWhat::kReceived);
+  event.what = static_cast<uint8_t>(is_sent      ? PacketWhat::kSent
+                                    : is_dropped ? PacketWhat::kDropped
+                                                 : PacketWhat::kReceived);
   if (packet.bytes.size() >= sizeof(event.icrc)) {
     std::memcpy(&event.icrc,
                 packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),
                 sizeof(event.icrc));
   }
   std::array<uint8_t, kMaxFrameHeaders> headers;
+  // Messages of connection management are rare.
+  const bool is_wanted = payload_ || message.has_value();
   const bool is_whole =
-      payload_ || packet.bytes.size() + kMaxFrameHeaders <= trace::kFrameBytes;
+      is_wanted || packet.bytes.size() + kMaxFrameHeaders <= trace::kFrameBytes;
   const size_t size = EmitFrameHeaders(packet, is_whole, headers.data());
   const size_t most =
-      payload_ ? packet.bytes.size()
-               : std::min(packet.bytes.size(), trace::kFrameBytes - size);
+      is_wanted ? packet.bytes.size()
+                : std::min(packet.bytes.size(), trace::kFrameBytes - size);
   FaultEvent fault;
   if (packet.fault != nullptr) {
     fault.header =
@@ -259,6 +274,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
                      })) {
     ++missed_packets_;
   }
+  if (message && !is_sent) WriteNow(*message, now);
 }
 
 void Tracer::OnRareEvent(const transport::RareEvent& event,
@@ -362,11 +378,7 @@ void Tracer::OnCompletion(const transport::Completion& completion,
     if (tally_ != nullptr) CountCompletion(completion, queue, post);
   }
   const int64_t now = Now();
-  for (CompletedEvent& event : events) {
-    event.header =
-        Header(event.header.id, event.header.cause, event.header.qpn, now);
-    Write(event);
-  }
+  for (const CompletedEvent& event : events) WriteNow(event, now);
 }
 
 // --- Counting. mutex_ is held.

@@ -19,6 +19,7 @@
 #include "rxe_user/observe/buffered_file.h"
 #include "rxe_user/observe/tally.h"
 #include "rxe_user/observe/trace_blocks.h"
+#include "rxe_user/observe/trace_cm.h"
 #include "rxe_user/observe/trace_queues.h"
 #include "transport/endpoint/packet_observer.h"
 #include "transport/qp/attributes.h"
@@ -104,6 +105,9 @@ class Tracer final : public transport::PacketObserver {
                             int64_t time);
   template <typename Event>
   void Write(const Event& event);
+  // With the time and the thread of now.
+  template <typename Event>
+  void WriteNow(Event event, int64_t now);
   // Counts what was dropped before, in front of a record.
   void WriteMissed(std::vector<uint8_t>* out);
 
@@ -128,6 +132,7 @@ class Tracer final : public transport::PacketObserver {
   std::mutex orders_[kOrders];
   std::mutex mutex_;  // guards queues_, but NextId; nothing is called under it
   trace::TraceQueues queues_;
+  trace::TraceCm cm_;  // under mutex_
 };
 
 // A completion queue in front of the real one.

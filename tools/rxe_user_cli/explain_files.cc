@@ -13,6 +13,7 @@
 #include "rxe_user/observe/recorder.h"
 #include "rxe_user/observe/refusals.h"
 #include "rxe_user/observe/report_text.h"
+#include "tools/rxe_user_cli/explain_connections.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/recording.h"
@@ -101,6 +102,7 @@ class File {
   }
 
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
+  int64_t now() const { return now_; }
 
   // As its process would have reported it. `address`: without queue pairs of
   // another address; null: all. `with_destroyed`: as it was before.
@@ -462,12 +464,13 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
   std::string text;
   for (size_t file = 0; file < timeline.recordings.size(); ++file) {
     const File own(timeline, file, INT64_MAX);
-    text += own.Refusals();
+    text += own.Refusals() + ExplainConnections(timeline, file);
     const Witness witness = own.Report(nullptr, true);
     for (const auto& [qpn, qp] : own.queue_pairs()) {
       if (!qp.is_worth_a_word()) continue;
       text += rxe_user::ExplainQueuePair(witness, qpn, Others(timeline, qp),
-                                         rxe_user::Asked::kRecordings);
+                                         rxe_user::Asked::kRecordings) +
+              MessagesOf(timeline, file, qpn, own.now());
       text += own.Outcome(qpn, qp);
     }
   }

@@ -12,6 +12,7 @@
 #include "transport/base/rare_event.h"
 #include "transport/base/reason.h"
 #include "transport/base/types.h"
+#include "wire/cm.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -85,6 +86,25 @@ class Host {
     fault.rule = rule;
     events::SetText(text, fault.text);
     events::AppendEvent(fault, &bytes_);
+  }
+
+  // A message of connection `id` of this host with `peer_id`; 0: not named.
+  void Cm(int64_t ms, wire::CmAttribute attribute, events::WhichWay way,
+          uint32_t id, uint32_t peer_id, uint32_t qpn = 0,
+          uint16_t reason = 0) {
+    events::CmMessageEvent message;
+    message.header = Header(ms, qpn);
+    message.attribute = static_cast<uint16_t>(attribute);
+    message.way = static_cast<uint8_t>(way);
+    message.local_id = id;
+    message.remote_id = peer_id;
+    message.reason = reason;
+    if (attribute == wire::CmAttribute::kReq ||
+        attribute == wire::CmAttribute::kSidrReq) {
+      message.service_id = 0x1061c06;
+    }
+    SetAddress(peer_, message.peer);
+    events::AppendEvent(message, &bytes_);
   }
 
   std::string Write() const {
@@ -219,6 +239,72 @@ TEST_F(ExplainFilesTest, QueuePairsOfOtherAddressesAreNotThePeer) {
   other.State(1, kPeerQpn, kQpn, QpState::kRtr, QpState::kRts);
   EXPECT_THAT(Explain({client_.Write(), other.Write()}),
               HasSubstr("no recording of its end (198.51.100.2) is given"));
+}
+
+constexpr uint32_t kId = 0x12300001;
+constexpr uint32_t kPeerId = 0x45600002;
+constexpr auto kSent = events::WhichWay::kSent;
+constexpr auto kReceived = events::WhichWay::kReceived;
+using wire::CmAttribute;
+
+TEST_F(ExplainFilesTest, SaysNothingOfConnectionsThatEndWell) {
+  client_.Cm(1, CmAttribute::kReq, kSent, kId, 0, kQpn);
+  client_.Cm(2, CmAttribute::kReq, kSent, kId, 0, kQpn);
+  client_.Cm(3, CmAttribute::kRep, kReceived, kId, kPeerId, kQpn);
+  client_.Cm(4, CmAttribute::kRtu, kSent, kId, kPeerId, kQpn);
+  client_.Cm(5, CmAttribute::kDreq, kSent, kId, kPeerId, kQpn);
+  client_.Cm(6, CmAttribute::kDrep, kReceived, kId, kPeerId, kQpn);
+  EXPECT_EQ(Explain({client_.Write()}), "");
+}
+
+TEST_F(ExplainFilesTest, NobodyListens) {
+  client_.Cm(1, CmAttribute::kReq, kSent, kId, 0, kQpn);
+  client_.Cm(2, CmAttribute::kRej, kReceived, kId, 0, kQpn, 8);
+  const std::string text = Explain({client_.Write()});
+  EXPECT_THAT(text, HasSubstr("connection with 198.51.100.2, service "
+                              "0x0000000001061c06 (RDMA_PS_TCP port 7174), "
+                              "process 1 (client)"));
+  EXPECT_THAT(text, HasSubstr("RDMA_CM_EVENT_REJECTED, status 8 "
+                              "(INVALID_SERVICE_ID)"));
+  EXPECT_THAT(text, HasSubstr("no program at that address listens"));
+  EXPECT_THAT(text, HasSubstr("-0.001 s  CM REQ sent to 198.51.100.2"));
+  EXPECT_THAT(text, HasSubstr("CM REJ: INVALID_SERVICE_ID received from"));
+}
+
+TEST_F(ExplainFilesTest, ADatagramServiceRefuses) {
+  client_.Cm(1, CmAttribute::kSidrReq, kSent, kId, 0);
+  client_.Cm(2, CmAttribute::kSidrRep, kReceived, kId, 0, 0, 2);
+  EXPECT_THAT(Explain({client_.Write()}),
+              HasSubstr("RDMA_CM_EVENT_UNREACHABLE, status 2\n"));
+}
+
+TEST_F(ExplainFilesTest, NoAnswer) {
+  for (int i = 0; i < 3; ++i) {
+    client_.Cm(1 + i, CmAttribute::kReq, kSent, kId, 0, kQpn);
+  }
+  // Another connection is answered at once.
+  client_.Cm(5, CmAttribute::kReq, kSent, kId + 1, 0, kQpn + 1);
+  EXPECT_THAT(Explain({client_.Write()}),
+              HasSubstr("a REQ was sent 3 times without an answer"));
+}
+
+TEST_F(ExplainFilesTest, AnEstablishedConnectionThatThePeerGaveUp) {
+  server_.Cm(1, CmAttribute::kReq, kReceived, 0, kPeerId);
+  server_.Cm(2, CmAttribute::kRep, kSent, kId, kPeerId, kPeerQpn);
+  server_.Cm(3, CmAttribute::kRtu, kReceived, kId, kPeerId, kPeerQpn);
+  server_.Cm(4, CmAttribute::kRej, kReceived, kId, kPeerId, kPeerQpn, 4);
+  const std::string text = Explain({server_.Write()});
+  EXPECT_THAT(text, HasSubstr("RDMA_CM_EVENT_DISCONNECTED"));
+  EXPECT_THAT(text, HasSubstr("CM REQ received from"));
+}
+
+TEST_F(ExplainFilesTest, AFailureAfterTheDisconnection) {
+  client_.Cm(1, CmAttribute::kReq, kSent, kId, 0, kQpn);
+  Connect();
+  client_.Cm(70, CmAttribute::kDreq, kReceived, kId, kPeerId, kQpn);
+  TimeOut(60);
+  EXPECT_THAT(Explain({client_.Write()}),
+              HasSubstr("-0.090 s  CM DREQ received from 198.51.100.2"));
 }
 
 TEST_F(ExplainFilesTest, FilesThatAreNoRecordings) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "wire/aeth.h"
+#include "wire/cm.h"
 #include "wire/psn.h"
 
 namespace trace {
@@ -130,7 +131,7 @@ class Analyzer {
     Arrow& arrow = t_.arrows[i];
     const Packet& p = arrow.packet();
     if (!IsReliable(p) || arrow.fate == Fate::kDuplicate) {
-      if (p.info().is_request) FlowOf(arrow);
+      if (p.info().is_request && !p.is_cm()) FlowOf(arrow);
       return;
     }
     Flow& flow = FlowOf(arrow);
@@ -423,6 +424,20 @@ class Analyzer {
 
 std::string Number(uint64_t number) { return std::to_string(number); }
 
+// "CM REQ", "CM REJ: INVALID_SERVICE_ID". `reason`: as in CmMessageEvent.
+std::string CmText(uint16_t attribute, uint16_t reason) {
+  std::string text = wire::CmAttributeName(wire::CmAttribute{attribute});
+  std::replace(text.begin(), text.end(), '_', ' ');
+  if (reason == 0) return text;
+  if (attribute == static_cast<uint16_t>(wire::CmAttribute::kRej)) {
+    text += std::string(": ") +
+            wire::CmRejectReasonName(wire::CmRejectReason{reason});
+  } else {
+    text += ": status " + Number(reason);
+  }
+  return text;
+}
+
 }  // namespace
 
 Conversation Analyze(Timeline* timeline) {
@@ -440,6 +455,7 @@ std::string ConnectionName(const Timeline& timeline, const Connection& c) {
 
 std::string PacketText(const Packet& p) {
   if (p.is_cnp()) return "CNP: congestion";
+  if (p.is_cm()) return CmText(p.cm_attribute, p.cm_reason);
   const bool has_aeth = p.info().Has(wire::kAeth);
   if (p.is_acknowledge() && has_aeth) {
     switch (wire::AethKindOf(p.syndrome)) {
@@ -514,8 +530,13 @@ std::string EventText(const Event& event) {
       return "event " + v["event"] + " of " + v["object"];
     case EventType::kNotification:
       return "CQ " + v["cq"] + " " + v["action"];
-    case EventType::kCmMessage:
-      return "CM message " + v["attribute"] + " " + v["way"];
+    case EventType::kCmMessage: {
+      const auto message = event.As<rxe_user::trace::CmMessageEvent>();
+      return CmText(message->attribute, message->reason) +
+             (v["way"] == "sent" ? " sent to " : " received from ") +
+             v["peer"] +
+             (message->service_id == 0 ? "" : ", service " + v["service_id"]);
+    }
     case EventType::kOverflow:
       return v["packets"] + " packets dropped: the receive buffer was full";
     case EventType::kFault:

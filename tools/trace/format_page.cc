@@ -27,19 +27,19 @@ are little-endian.
 | --- | --- |
 | Section Header | begins the file, and each part of one that was joined from several |
 | Interface Description | all devices of the process; the link type is LINKTYPE_LINUX_SLL, times are in ns |
-| Enhanced Packet | a packet, sent or received (flags), cut at 96 bytes (`--payload`: whole); a comment if the device dropped it or a fault hit it; the `packet` event as a custom option |
+| Enhanced Packet | a packet, sent or received (flags), cut at 96 bytes (whole with `--payload`, or if it is of connection management); a comment if the device dropped it or a fault hit it; the `packet` event as a custom option |
 | Custom | every other event |
 
 Custom blocks and options have the Private Enterprise Number 32473, which is reserved for documentation
 (RFC 5612), and begin with the magic number below. An event is a struct without padding: integers,
-texts (UTF-8, up to the first zero byte), times (ns since 1970), addresses (16 bytes; IPv4 mapped into
-IPv6).
+texts (UTF-8, up to the first zero byte; what is cut ends with `...`), times (ns since 1970), addresses
+(16 bytes; IPv4 mapped into IPv6).
 
 Events are in the order of writing, which is nearly that of time. Packets that are cut have no UDP
 checksum.
 
-`rxe-user run --trace` does not write these yet: `path`, `cnp`, `cm_message`, `overflow`, timers
-that are set or cancelled, `kernel_time`, and notifications but arming.
+`rxe-user run --trace` does not write these yet: `path`, `cnp`, `overflow`, timers that are set or
+cancelled, `kernel_time`, and notifications but arming.
 
 Numbers of events are not reused, and a struct only grows at its end. A reader takes the `size` of an
 event from its header, reads members that are missing as zero, and skips events that it does not know.

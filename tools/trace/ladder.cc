@@ -12,6 +12,7 @@
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
 #include "wire/aeth.h"
+#include "wire/cm_messages.h"
 
 namespace trace {
 namespace {
@@ -56,6 +57,7 @@ bool IsReadResponse(const Packet& p) {
 std::string Kind(const Arrow& arrow) {
   const Packet& p = arrow.packet();
   if (p.is_cnp()) return "c";
+  if (p.is_cm()) return "y";
   if (p.info().Has(wire::kAeth) && p.is_acknowledge()) {
     switch (wire::AethKindOf(p.syndrome)) {
       case wire::AethKind::kNak:
@@ -230,6 +232,7 @@ class Drawer {
       case EventType::kPacket:
       case EventType::kPath:
       case EventType::kNotification:
+      case EventType::kCmMessage:  // its packet is an arrow
         return false;
       default:
         return true;
@@ -394,7 +397,10 @@ class Drawer {
     std::string classes = "p " + Kind(arrow);
     if (IsMiddle(p)) classes += " i";
     if (arrow.repeat != 0) classes += " g";
-    if (arrow.went_wrong() || Kind(arrow) == "n" || Kind(arrow) == "e") {
+    const bool is_rej =
+        p.cm_attribute == static_cast<uint16_t>(wire::CmAttribute::kRej);
+    if (arrow.went_wrong() || Kind(arrow) == "n" || Kind(arrow) == "e" ||
+        is_rej) {
       classes += " t";
     }
     std::string g = "<g class=\"" + classes + "\"";
@@ -584,12 +590,12 @@ const char* LadderStyle() {
 .z{text-anchor:end}
 .w0{color:#0f766e;stroke:#0f766e}.w1{color:#1d4ed8;stroke:#1d4ed8}
 .w2{color:#0e7490;stroke:#0e7490}.w3{color:#6d28d9;stroke:#6d28d9}
-.k{color:#15803d}.n{color:#dc2626}.e{color:#b45309}.d{color:#a21caf}.c{color:#7c2d12}
+.k{color:#15803d}.n{color:#dc2626}.e{color:#b45309}.d{color:#a21caf}.c{color:#7c2d12}.y{color:#475569}
 .w0>path{marker-end:url(#w0)}.w1>path{marker-end:url(#w1)}
 .w2>path{marker-end:url(#w2)}.w3>path{marker-end:url(#w3)}
 .k>path{marker-end:url(#k)}.n>path{marker-end:url(#n);stroke-width:2}
 .e>path{marker-end:url(#e);stroke-width:2}.d>path{marker-end:url(#d)}
-.c>path{marker-end:url(#c);stroke-dasharray:1 3}
+.c>path{marker-end:url(#c);stroke-dasharray:1 3}.y>path{marker-end:url(#y)}
 .p.g>path{stroke-dasharray:6 3}
 .p>.o{stroke-dasharray:2 3}
 .p>.x{marker-end:none;stroke:#dc2626;stroke-width:2.2;stroke-dasharray:none}
@@ -606,7 +612,7 @@ const char* LadderStyle() {
 
 // Shapes differ, not only colours: requests end in a filled triangle, ACKs in
 // an open one, READ responses in a double one, NAKs in a square, RNR NAKs in a
-// diamond, CNPs in a circle.
+// diamond, CNPs in a circle, connection management in an open square.
 const char* LadderMarkers() {
   return R"(<defs>
 <marker id="w0" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path style="fill:#0f766e;stroke:none" d="M0 0L8 4L0 8Z"/></marker>
@@ -618,6 +624,7 @@ const char* LadderMarkers() {
 <marker id="e" viewBox="0 0 10 10" refX="10" refY="5" markerWidth="10" markerHeight="10" markerUnits="userSpaceOnUse" orient="auto"><path style="fill:#b45309;stroke:none" d="M0 5L5 0L10 5L5 10Z"/></marker>
 <marker id="d" viewBox="0 0 14 8" refX="14" refY="4" markerWidth="14" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path style="fill:#a21caf;stroke:none" d="M0 0L7 4L0 8ZM7 0L14 4L7 8Z"/></marker>
 <marker id="c" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><circle cx="4" cy="4" r="4" style="fill:#7c2d12"/></marker>
+<marker id="y" viewBox="0 0 9 9" refX="9" refY="4.5" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path style="fill:#fff;stroke:#475569;stroke-width:1.4" d="M1 1H8V8H1Z"/></marker>
 </defs>)";
 }
 

@@ -156,8 +156,9 @@ std::string Filters(const Timeline& t, const Conversation& c) {
     const char* text;
   };
   constexpr Filter kFilters[] = {
-      {"k", "ACK"}, {"n", "NAK, RNR NAK"},   {"d", "READ responses"},
-      {"c", "CNP"}, {"i", "MIDDLE packets"}, {"v", "events"}};
+      {"k", "ACK"},   {"n", "NAK, RNR NAK"}, {"d", "READ responses"},
+      {"c", "CNP"},   {"y", "CM"},           {"i", "MIDDLE packets"},
+      {"v", "events"}};
   std::string text = "<div class=\"filters\">";
   for (const Filter& filter : kFilters) {
     text +=

@@ -10,7 +10,7 @@ h1{font-size:17px;margin:0 0 4px}p{margin:0 0 6px;color:#475569;max-width:80em}
 .keys{color:#64748b}kbd{font:11px monospace;border:1px solid #cbd5e1;border-radius:3px;padding:0 3px}
 header{position:sticky;top:0;background:#fffffff0;padding-bottom:6px;border-bottom:1px solid #e2e8f0}
 #tip{position:fixed;right:14px;bottom:14px;width:400px;max-height:80vh;overflow:auto;background:#fff;border:1px solid #94a3b8;padding:8px 10px;font:11px "DejaVu Sans Mono",Menlo,Consolas,monospace;white-space:pre-wrap;box-shadow:0 4px 14px #0003;display:none}
-.off,.hide-k .k,.hide-n .n,.hide-n .e,.hide-d .d,.hide-c .c,.hide-i .i,.hide-v .v,.only .p:not(.t),.only .b,.only .m:not(.f),.only .m+text,.only .q{display:none}
+.off,.hide-k .k,.hide-n .n,.hide-n .e,.hide-d .d,.hide-c .c,.hide-y .y,.hide-i .i,.hide-v .v,.only .p:not(.t),.only .b,.only .m:not(.f),.only .m+text,.only .q{display:none}
 .p.sel path,.m.sel{stroke-width:4}.b.sel path{fill-opacity:.4}.m.sel{stroke-width:13}
 .sel text{font-weight:700}.p.rel path{stroke-width:3}.rel text{text-decoration:underline}.m.rel{stroke-opacity:1}
 )";

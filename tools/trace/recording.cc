@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "wire/bytes.h"
+#include "wire/cm.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -129,6 +130,8 @@ class Reader {
       p.msn = view.aeth().msn;
     }
     if (view.info().Has(wire::kReth)) p.length = view.reth().length;
+    p.receiver = p.qpn;
+    if (p.qpn == wire::kGsiQpn) AddMessage(view, captured.size(), &p);
     p.icrc = icrc;
     p.direction = record.direction;
     // LINKTYPE_LINUX_SLL and its successor tell the direction in their headers.
@@ -155,12 +158,42 @@ class Reader {
     recording_->has_icrcs &= checksum.has_value();
     recording_->has_directions &= p.direction != Direction::kUnknown;
 
-    const size_t kept = p.qpn == 1 ? kKeptOfMads : kKeptBytes;
+    const size_t kept = p.qpn == wire::kGsiQpn ? kKeptOfMads : kKeptBytes;
     p.head = recording_->heads.size();
     p.head_size = static_cast<uint16_t>(std::min(kept, captured.size()));
     recording_->heads.insert(recording_->heads.end(), captured.begin(),
                              captured.begin() + p.head_size);
     recording_->packets.push_back(p);
+  }
+
+  // Of a packet to queue pair 1, of which `captured` bytes are known.
+  static void AddMessage(const wire::PacketView& view, size_t captured,
+                         Packet* p) {
+    using wire::CmAttribute;
+    constexpr size_t kIds = 8;
+    constexpr uint64_t kOfId = uint64_t{1} << 32;
+    constexpr uint64_t kOfRequest = uint64_t{1} << 63;
+    wire::CmView mad;
+    if (wire::CmView::Parse(view.payload(), &mad) != wire::CmParseError::kOk ||
+        captured < view.info().header_length + wire::kMadHeaderSize + kIds) {
+      return;
+    }
+    const CmAttribute attribute = mad.attribute();
+    p->cm_attribute = static_cast<uint16_t>(attribute);
+    const bool is_whole = captured >= p->size;
+    if (is_whole && attribute == CmAttribute::kRej) {
+      p->cm_reason = static_cast<uint16_t>(mad.rej().reason);
+    } else if (is_whole && attribute == CmAttribute::kSidrRep) {
+      p->cm_reason = static_cast<uint16_t>(mad.sidr_rep().status);
+    }
+    const bool is_request =
+        attribute == CmAttribute::kReq || attribute == CmAttribute::kSidrReq;
+    const uint32_t id = attribute == CmAttribute::kSidrRep
+                            ? mad.local_comm_id()
+                            : mad.remote_comm_id();
+    p->receiver = is_request || id == 0 ? kOfRequest | Mix(mad.transaction_id(),
+                                                           mad.local_comm_id())
+                                        : kOfId | id;
   }
 
   void AddEvent(const CaptureRecord& record, Packet* p,

@@ -37,12 +37,19 @@ struct Packet {
   uint32_t size = 0;       // UDP payload on the wire, bytes
   uint32_t payload = 0;    // bytes behind the headers
   uint32_t qpn = 0;        // destination
+  // Who gets the packet, of those with the destination's address: the queue
+  // pair. All processes of an address share queue pair 1, so it is the
+  // communication ID of the receiver there, or the request itself.
+  uint64_t receiver = 0;
   uint32_t psn = 0;
   uint32_t msn = 0;     // of an AETH
   uint32_t length = 0;  // of a RETH
   uint16_t src_port = 0;
   uint16_t head_size = 0;
   uint16_t reason = 0;  // of the packet event
+  // Of connection management; 0: it is none.
+  uint16_t cm_attribute = 0;  // wire::CmAttribute
+  uint16_t cm_reason = 0;  // of a REJ; of a SIDR_REP, its status; 0: not known
   uint8_t opcode = 0;
   uint8_t syndrome = 0;
   bool ack_req = false;
@@ -55,6 +62,7 @@ struct Packet {
 
   const wire::OpcodeInfo& info() const { return wire::GetOpcodeInfo(opcode); }
   bool is_cnp() const { return opcode == wire::kOpcodeCnp; }
+  bool is_cm() const { return cm_attribute != 0; }
   // ACK, NAK or RNR NAK, without data.
   bool is_acknowledge() const {
     return wire::OperationOf(opcode) == wire::Operation::kAcknowledge;

@@ -13,6 +13,7 @@
 #include "tools/trace/time_text.h"
 #include "transport/base/counters.h"
 #include "wire/headers.h"
+#include "wire/mad.h"
 
 namespace trace {
 namespace {
@@ -20,10 +21,10 @@ namespace {
 using wire::IpAddress;
 using wire::pcapng::Direction;
 
-// Packets from one address to one queue pair.
-using Flow = std::tuple<IpAddress, IpAddress, uint32_t>;
-// A queue pair, or a multicast group.
-using Target = std::pair<IpAddress, uint32_t>;
+// Packets from one address to one receiver (Packet::receiver).
+using Flow = std::tuple<IpAddress, IpAddress, uint64_t>;
+// A receiver, or a multicast group.
+using Target = std::pair<IpAddress, uint64_t>;
 
 uint64_t HashFlow(const Packet& packet) {
   uint64_t hash = packet.qpn;
@@ -98,7 +99,17 @@ class Joiner {
     const size_t files = t_.recordings.size();
     own_.resize(files);
     for (size_t f = 0; f < files; ++f) {
-      if (t_.recordings[f]->has_directions) continue;
+      const Recording& recording = *t_.recordings[f];
+      if (recording.has_directions) continue;
+      if (recording.packets.empty()) {
+        t_.notes.push_back(
+            recording.path + " has no packets: " +
+            (recording.about ? "its program sent and received none on an RDMA "
+                               "device. --text shows its calls and events"
+                             : "capture UDP port 4791 while the program "
+                               "communicates"));
+        continue;
+      }
       if (f < locals_.size() && !locals_[f].is_unspecified()) {
         own_[f] = locals_[f];
         continue;
@@ -108,7 +119,7 @@ class Joiner {
       }
       if (!own_[f]) {
         t_.notes.push_back(
-            t_.recordings[f]->path +
+            recording.path +
             " does not tell sent from received packets, and there is no file "
             "of the other end: each is drawn where it was seen");
       }
@@ -152,7 +163,7 @@ class Joiner {
           const bool foreign =
               p.dropped && p.disposition == static_cast<uint8_t>(
                                                 6 /* transport::Disposition */);
-          if (!foreign) ++counts[{p.dst, p.qpn}][f];
+          if (!foreign) ++counts[{p.dst, p.receiver}][f];
           if (!p.dst.is_multicast()) addresses_[p.dst].insert(f);
         } else if (direction == Direction::kSent) {
           addresses_[p.src].insert(f);
@@ -296,13 +307,13 @@ class Joiner {
   void MakeFlows() {
     for (size_t f = 0; f < t_.recordings.size(); ++f) {
       for (const Packet& p : t_.recordings[f]->packets) {
-        FlowPackets& flow = flows_[{p.src, p.dst, p.qpn}];
+        FlowPackets& flow = flows_[{p.src, p.dst, p.receiver}];
         switch (DirectionOf(f, p)) {
           case Direction::kSent:
             flow.sent.push_back({&p, f});
             break;
           case Direction::kReceived: {
-            const auto owners = OwnersOf({p.dst, p.qpn}, f);
+            const auto owners = OwnersOf({p.dst, p.receiver}, f);
             if (owners.empty() || std::count(owners.begin(), owners.end(), f)) {
               flow.received[f].push_back({&p, f});
             }
@@ -394,7 +405,8 @@ class Joiner {
     for (const auto& [file, seen] : flow.received) there.insert(file);
     if (!flow.sent.empty()) {
       const Packet& p = *flow.sent[0].packet;
-      for (const size_t file : OwnersOf({p.dst, p.qpn}, flow.sent[0].file)) {
+      for (const size_t file :
+           OwnersOf({p.dst, p.receiver}, flow.sent[0].file)) {
         there.insert(file);
       }
     }
@@ -468,13 +480,16 @@ class Joiner {
     std::map<size_t, std::vector<size_t>> queue_pairs;  // ends, by file
     for (size_t e = 0; e < t_.ends.size(); ++e) {
       const End& end = t_.ends[e];
-      if (end.qpn != 0 && end.qpn != kPartner) {
+      if (end.qpn > wire::kGsiQpn && end.qpn != kPartner) {
         queue_pairs[end.file].push_back(e);
       }
     }
     for (Arrow& arrow : t_.arrows) {
       const End& end = t_.ends[arrow.from];
-      if (end.qpn != kPartner) continue;
+      // Messages between queue pair 1 and itself come from the process.
+      if (end.qpn != kPartner || t_.ends[arrow.to].qpn == wire::kGsiQpn) {
+        continue;
+      }
       const auto& others = queue_pairs[end.file];
       if (others.size() == 2) {
         arrow.from = arrow.to == others[0] ? others[1] : others[0];
@@ -489,7 +504,8 @@ class Joiner {
     if (partners_.empty()) {
       std::map<uint32_t, std::set<size_t>> by_psn;
       for (const Arrow& a : t_.arrows) {
-        if (t_.ends[a.to].qpn != 0) by_psn[a.packet().psn].insert(a.to);
+        if (t_.ends[a.to].qpn > wire::kGsiQpn)
+          by_psn[a.packet().psn].insert(a.to);
       }
       for (const auto& [psn, ends] : by_psn) {
         if (ends.size() != 2) continue;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -19,7 +20,9 @@
 #include "tools/trace/conversation.h"
 #include "tools/trace/sim_recorder.h"
 #include "tools/trace/text_view.h"
+#include "transport/cm/mad_packet.h"
 #include "transport/sim/pair.h"
+#include "wire/cm.h"
 
 namespace trace {
 namespace {
@@ -198,6 +201,73 @@ TEST(TimelineTest, ClocksOfTwoHosts) {
               std::string::npos)
         << r.timeline.notes[0];
   }
+}
+
+// Two processes of one host: both receive at queue pair 1 of its address.
+TEST(TimelineTest, ConnectionManagementOfOneAddress) {
+  constexpr uint32_t kActive = 0x00100001;
+  constexpr uint32_t kPassive = 0x00200002;
+  Recorded r({});
+  const wire::IpAddress address = *wire::IpAddress::Parse("192.0.2.1");
+  uint32_t psn = 0;
+  const auto send = [&](SimRecorder* from, SimRecorder* to,
+                        const auto& message) {
+    std::array<uint8_t, wire::kMadSize> mad;
+    wire::EmitCm({.id = 5}, message, mad);
+    std::array<uint8_t, transport::cm::kMadPacketSize> bytes;
+    transport::cm::EmitMadPacket(
+        {.source = address, .destination = address, .source_port = 0xc123},
+        ++psn, mad, bytes);
+    transport::ObservedPacket packet;
+    packet.bytes = bytes;
+    packet.source = packet.destination = address;
+    packet.source_port = 0xc123;
+    packet.direction = transport::Direction::kTransmitted;
+    from->OnPacket(packet);
+    packet.direction = transport::Direction::kReceived;
+    if (to != nullptr) to->OnPacket(packet);
+  };
+  wire::CmReq req;
+  req.local_comm_id = kActive;
+  send(&r.a, &r.b, req);
+  send(&r.b, &r.a,
+       wire::CmRep{.local_comm_id = kPassive, .remote_comm_id = kActive});
+  // This one is lost.
+  send(&r.a, nullptr,
+       wire::CmRtu{.local_comm_id = kActive, .remote_comm_id = kPassive});
+  send(&r.b, &r.a,
+       wire::CmRej{.local_comm_id = kPassive,
+                   .remote_comm_id = kActive,
+                   .reason = wire::CmRejectReason::kTimeout});
+  r.Finish();
+  ASSERT_EQ(r.timeline.arrows.size(), 4u);
+  // All have one time.
+  std::map<std::string, const Arrow*> arrows;
+  for (const Arrow& arrow : r.timeline.arrows) {
+    arrows[PacketText(arrow.packet())] = &arrow;
+  }
+  const std::map<std::string, std::pair<size_t, size_t>> ways = {
+      {"CM REQ", {0, 1}},
+      {"CM REP", {1, 0}},
+      {"CM RTU", {0, 1}},
+      {"CM REJ", {1, 0}}};
+  for (const auto& [text, way] : ways) {
+    ASSERT_TRUE(arrows.contains(text)) << text;
+    const Arrow& arrow = *arrows[text];
+    EXPECT_EQ(std::pair(arrow.from, arrow.to), way) << text;
+    EXPECT_EQ(arrow.fate, text == "CM RTU" ? Fate::kLost : Fate::kArrived)
+        << text;
+  }
+}
+
+TEST(TimelineTest, AFileWithoutPackets) {
+  Recorded r({});
+  const auto empty = Load(r.a.Write("empty.pcapng"));
+  const Timeline timeline = MakeTimeline({empty.get()}, {});
+  ASSERT_EQ(timeline.notes.size(), 1u);
+  EXPECT_NE(timeline.notes[0].find("empty.pcapng has no packets: "),
+            std::string::npos)
+      << timeline.notes[0];
 }
 
 TEST(TimelineTest, OneEndAlone) {

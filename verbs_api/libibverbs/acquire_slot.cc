@@ -1,4 +1,5 @@
 #include "rxe_user/devices/device.h"
+#include "rxe_user/observe/process_files.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/interface.h"
 
@@ -10,6 +11,15 @@ VERBS_EXPORT void rxe_user_acquire_slot(
   // are listed. A program that only listens may not have listed any.
   rxe_user::ReadPublicAddresses();
   *slot = rxe_user::Slot::Acquire();
+}
+
+// Before librdmacm is initialized, which calls the observer with locks held.
+__attribute__((constructor)) static void GuardFiles() {
+  rxe_user::GuardProcessFiles();
+}
+
+VERBS_EXPORT transport::PacketObserver* rxe_user_packet_observer() {
+  return rxe_user::ProcessObserver();
 }
 
 }  // namespace verbs_api

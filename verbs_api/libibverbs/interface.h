@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "rxe_user/broker/slot.h"
+#include "transport/endpoint/packet_observer.h"
 
 // Returns the index of the network interface of `device` (if_nametoindex(3)),
 // from the last list that had the device; 0 if it is not one of our devices.
@@ -20,5 +21,10 @@ extern "C" unsigned rxe_user_interface_of(ibv_device* device);
 // from one build. Thread: any.
 extern "C" void rxe_user_acquire_slot(
     absl::StatusOr<std::unique_ptr<rxe_user::Slot>>* slot);
+
+// Returns rxe_user::ProcessObserver() of libibverbs, which has the process's
+// capture and recording: is shown the packets of queue pair 1, too. Null: none.
+// Thread: any.
+extern "C" transport::PacketObserver* rxe_user_packet_observer();
 
 #endif  // VERBS_API_LIBIBVERBS_INTERFACE_H_

@@ -18,9 +18,9 @@ namespace {
 // with a destructor would need one more registration for each thread.
 thread_local char noted[160];
 // For the recording: calls of the thread that have begun, and the arguments of
-// the innermost one.
+// the innermost one, more of them than an event has, which shows that it is cut.
 thread_local int depth = 0;
-thread_local char arguments[sizeof(rxe_user::trace::CallEvent::arguments)];
+thread_local char arguments[2 * sizeof(rxe_user::trace::CallEvent::arguments)];
 
 void AddArgument(const char* text) {
   const size_t size = std::char_traits<char>::length(arguments);

@@ -88,12 +88,14 @@ std::shared_ptr<rxe_user::CmService> Service() {
   std::lock_guard<rxe_user::ForkRenewedMutex> lock(*mutex);
   if (owner != getpid()) {
     auto service = std::make_unique<std::shared_ptr<rxe_user::CmService>>(
-        rxe_user::CmService::Get([] {
-          absl::StatusOr<std::unique_ptr<rxe_user::Slot>> slot =
-              absl::UnavailableError("");
-          rxe_user_acquire_slot(&slot);
-          return slot;
-        }));
+        rxe_user::CmService::Get(
+            [] {
+              absl::StatusOr<std::unique_ptr<rxe_user::Slot>> slot =
+                  absl::UnavailableError("");
+              rxe_user_acquire_slot(&slot);
+              return slot;
+            },
+            rxe_user_packet_observer()));
     (*service)->WatchLinks(&OnLinkChange);
     kept = service.release();
     owner = getpid();
