@@ -461,9 +461,15 @@ class TerminalTest : public ExpectTest {
 // It is in the process group of the terminal, so it has the signal already.
 TEST_F(TerminalTest, AnInterruptComesOnce) {
   StartInTerminal();
+  // The program has handled it before rxe-user sees it: two would not merge.
+  kill(pid_, SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+  ASSERT_TRUE(WIFSTOPPED(status));
   Type('\x03');
   Await("interrupted");
   kill(pid_, SIGUSR1);
+  kill(pid_, SIGCONT);
   const Result r = Finish(pid_);
   EXPECT_EQ(r.status, 0);
   EXPECT_NE(r.out.find("interrupts 1\n"), std::string::npos) << r.out;
