@@ -1,6 +1,7 @@
 """Stock programs under fault rules: exactly the packets that a rule names are
 hit, the programs recover, and the recordings and explanations name the rule."""
 
+import collections
 import json
 import os
 import shutil
@@ -99,6 +100,16 @@ def expect(condition, what):
         raise Failure(what)
 
 
+def expected_fates(rule):
+    """What becomes of the packets that do not just arrive, by their number."""
+    action, *rest = rule.split()
+    if action == "drop":
+        return {"dropped" if "rx" in rest else "lost": 1}
+    if action == "corrupt":
+        return {"dropped": 1}
+    return {"duplicate": 1} if action == "duplicate" else {}
+
+
 def one_packet(end, rule, opcode, psn):
     """A check: the rule at this end hits one packet, and nothing fails."""
     def check(runner, place, how, folder):
@@ -122,6 +133,13 @@ def one_packet(end, rule, opcode, psn):
         elsewhere = [e for e in lines(runner, place.server, os.path.join(
             folder, other + ".pcapng")) if e.get("name") == "fault"]
         expect(not elsewhere, str(elsewhere))
+        # Nothing else was lost, duplicated or damaged.
+        fates = collections.Counter(
+            e["fate"] for e in lines(runner, place.server, *(
+                os.path.join(folder, name + ".pcapng")
+                for name in ("client", "server"))) if e["type"] == "packet")
+        del fates["arrived"]
+        expect(fates == expected_fates(rule), str(fates))
         text = tool(runner, place.server, "explain", path)
         expect(f"rule 1 ({rule})" in text, text)
         expect(opcode in text, text)
