@@ -102,6 +102,16 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults,
   if (transmits_) buffer_.resize(kBurstBytes);
 }
 
+FaultPort::~FaultPort() {
+  const auto send = [this](const Alone& packet) {
+    if (packet.is_transmitted()) (void)TrySendAlone(packet);
+  };
+  for (const Alone& packet : pending_) send(packet);
+  for (const auto& [due, packet] : delayed_) send(packet);
+  for (const Alone& packet : behind_) send(packet);
+  inner_->Flush();
+}
+
 size_t FaultPort::CloseUnusedSenders(const ForEachUsed& for_each_used) {
   return inner_->CloseUnusedSenders([&](const auto& visit) {
     for_each_used(visit);
@@ -122,6 +132,9 @@ std::vector<int> FaultPort::ReceiveDescriptors() const {
 
 void FaultPort::AbandonInChild() {
   timer_.Reset();
+  pending_.clear();
+  delayed_.clear();
+  behind_.clear();
   inner_->AbandonInChild();
 }
 

@@ -48,6 +48,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner, ProcessFaults* faults);
 
+  // Sends what it holds: the network would deliver it, too.
+  ~FaultPort() override;
+
   // --- Port. What is not here is the inner port's.
 
   absl::Status AddReceiver(const LocalAddress& local, int fd) override {

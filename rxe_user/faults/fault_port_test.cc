@@ -86,6 +86,11 @@ class FakePort final : public Port {
   const PortCounters& counters() const override { return counters_; }
   void AbandonInChild() override {}
 
+  ~FakePort() override {
+    if (sent_at_end != nullptr) *sent_at_end = sent;
+  }
+
+  std::vector<Sent>* sent_at_end = nullptr;
   std::vector<GroBatch> arriving;
   std::vector<GroBatch> received;
   std::vector<Sent> sent;
@@ -488,6 +493,28 @@ TEST_F(FaultPortTest, NothingIsLostWhileSendsAreBlocked) {
   const std::vector<Sent> sent = TakeSent();
   EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12}));
   ExpectGood(sent);
+}
+
+// The acknowledgement of the peer's last message may be among them.
+TEST_F(FaultPortTest, SendsWhatItHoldsWhenItIsClosed) {
+  std::vector<Sent> sent;
+  Open("delay 1s tx nth=1; reorder 5 tx nth=1");
+  inner_->sent_at_end = &sent;
+  Send(10, 3);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
+  port_.reset();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11}));
+  ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, NothingIsSentInAChildOfFork) {
+  std::vector<Sent> sent;
+  Open("delay 1s tx");
+  inner_->sent_at_end = &sent;
+  Send(10, 3);
+  port_->AbandonInChild();
+  port_.reset();
+  EXPECT_EQ(PsnsOf(sent), Psns{});
 }
 
 TEST_F(FaultPortTest, DropsWhatItHasNoRoomFor) {
