@@ -61,6 +61,13 @@ void Corrupt(const Fate& fate, const wire::IcrcFlow& flow,
   if (fate.rule->corruption.resealed) flow.Store(*bytes, 0);
 }
 
+// The last four bytes; 0 if there are fewer.
+uint32_t StoredIcrc(std::span<const uint8_t> bytes) {
+  return bytes.size() < wire::kIcrcSize
+             ? 0
+             : wire::LoadLe32(bytes.last(wire::kIcrcSize).data());
+}
+
 wire::IcrcFlow IcrcOf(const GroBatch& batch) {
   return wire::IcrcFlow(batch.source, batch.destination, batch.source_port,
                         wire::kRoceUdpPort);
@@ -95,6 +102,16 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults,
   if (transmits_) buffer_.resize(kBurstBytes);
 }
 
+FaultPort::~FaultPort() {
+  const auto send = [this](const Alone& packet) {
+    if (packet.is_transmitted()) (void)TrySendAlone(packet);
+  };
+  for (const Alone& packet : pending_) send(packet);
+  for (const auto& [due, packet] : delayed_) send(packet);
+  for (const Alone& packet : behind_) send(packet);
+  inner_->Flush();
+}
+
 size_t FaultPort::CloseUnusedSenders(const ForEachUsed& for_each_used) {
   return inner_->CloseUnusedSenders([&](const auto& visit) {
     for_each_used(visit);
@@ -115,6 +132,9 @@ std::vector<int> FaultPort::ReceiveDescriptors() const {
 
 void FaultPort::AbandonInChild() {
   timer_.Reset();
+  pending_.clear();
+  delayed_.clear();
+  behind_.clear();
   inner_->AbandonInChild();
 }
 
@@ -134,11 +154,8 @@ void FaultPort::OnPacket(const ObservedPacket& packet) {
   }
   if (observer_ == nullptr) return;
   if (packet.direction == Direction::kReceived) {
-    if (const auto hit = hit_.find(packet.bytes.data()); hit != hit_.end()) {
-      ObservedPacket shown = packet;
-      shown.fault = &hit->second;
-      return observer_->OnPacket(shown);
-    }
+    const auto found = delivered_.find(packet.bytes.data());
+    if (found != delivered_.end()) return ShowDelivered(packet, found->second);
   }
   observer_->OnPacket(packet);
 }
@@ -173,7 +190,7 @@ void FaultPort::Note(const Fate& fate, uint32_t qpn, uint32_t psn, Time now) {
 std::span<const GroBatch> FaultPort::Receive(bool thorough) {
   out_.clear();
   copies_.clear();
-  hit_.clear();
+  delivered_.clear();
   const bool held = holds_some();
   if (!receives_ && !held) return inner_->Receive(thorough);
   const Time now = clock_();
@@ -228,7 +245,9 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     if (fate.rule == nullptr || fate.rule->action == Action::kDuplicate) {
       const size_t at = run.bytes.size();
       run.bytes.insert(run.bytes.end(), bytes.begin(), bytes.end());
-      seal(Bytes(run.bytes).subspan(at), run.packets++);
+      seal(Bytes(run.bytes).subspan(at),
+           static_cast<uint16_t>(run.icrcs.size()));
+      run.icrcs.push_back(StoredIcrc(bytes));
     }
     const wire::PacketView& packet = packets_[i];
     if (fate.rule != nullptr) {
@@ -239,7 +258,8 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
       seal(alone.bytes, 0);
       alone.qpn = packet.bth().dest_qpn;
       alone.arrival = batch;
-      alone.fault = fault;
+      alone.shown.icrc = StoredIcrc(bytes);
+      alone.shown.fault = fault;
       switch (fate.rule->action) {
         case Action::kDrop:
           ShowDropped(batch, bytes, fault, now);
@@ -250,6 +270,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
           continue;
         case Action::kCorrupt:
           Corrupt(fate, icrc, &alone.bytes);
+          alone.shown.flipped = fate.place;
           break;
         case Action::kMark:
           alone.arrival.traffic_class |= kCongestionExperienced;
@@ -268,20 +289,46 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
 }
 
 void FaultPort::EndRun(const GroBatch& batch, Run* run) {
-  if (run->packets == 0) return;
+  if (run->icrcs.empty()) return;
   copies_.push_back(std::move(run->bytes));
   GroBatch part = batch;
   part.bytes = copies_.back();
   out_.push_back(part);
+  std::span<uint8_t> rest = copies_.back();
+  for (const uint32_t icrc : run->icrcs) {
+    const std::span<uint8_t> packet =
+        rest.first(std::min(rest.size(), batch.segment_size));
+    rest = rest.subspan(packet.size());
+    Delivered& whole = delivered_[packet.data()];
+    whole.bytes = packet;
+    whole.icrc = icrc;
+  }
   *run = Run();
 }
 
 void FaultPort::Deliver(Alone packet) {
   copies_.push_back(std::move(packet.bytes));
-  hit_[copies_.back().data()] = packet.fault;
+  packet.shown.bytes = copies_.back();
+  delivered_[copies_.back().data()] = packet.shown;
   packet.arrival.bytes = copies_.back();
   packet.arrival.segment_size = std::max<size_t>(copies_.back().size(), 1);
   out_.push_back(packet.arrival);
+}
+
+// The endpoint has processed the packet: the copy is not needed any more.
+void FaultPort::ShowDelivered(const ObservedPacket& packet,
+                              const Delivered& delivered) {
+  const std::span<uint8_t> bytes = delivered.bytes;
+  if (bytes.size() >= wire::kIcrcSize) {
+    wire::StoreIcrc(bytes.last(wire::kIcrcSize).data(), delivered.icrc);
+  }
+  if (delivered.flipped.mask != 0 &&
+      delivered.flipped.offset + wire::kIcrcSize < bytes.size()) {
+    bytes[delivered.flipped.offset] ^= delivered.flipped.mask;
+  }
+  ObservedPacket shown = packet;
+  if (delivered.fault) shown.fault = &*delivered.fault;
+  observer_->OnPacket(shown);
 }
 
 void FaultPort::ShowDropped(const GroBatch& batch,

@@ -48,6 +48,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner, ProcessFaults* faults);
 
+  // Sends what it holds: the network would deliver it, too.
+  ~FaultPort() override;
+
   // --- Port. What is not here is the inner port's.
 
   absl::Status AddReceiver(const LocalAddress& local, int fd) override {
@@ -85,6 +88,20 @@ class FaultPort final : public Port, private transport::PacketObserver {
                                    Recorder* recorder) override;
 
  private:
+  // Untouched packets of a GRO batch that stay together.
+  struct Run {
+    std::vector<uint8_t> bytes;
+    std::vector<uint32_t> icrcs;  // as they arrived
+  };
+  // What observers are told of a received packet of which a copy was delivered.
+  // They see packets as they arrived, so that a recording fits the sender's.
+  struct Delivered {
+    std::span<uint8_t> bytes;
+    uint32_t icrc = 0;                               // as it arrived
+    transport::faults::Place flipped = {.mask = 0};  // by kCorrupt
+    std::optional<transport::ObservedFault> fault;
+  };
+
   // A packet that is held, or that travels alone. Its ICRC is that of the IP
   // identification 0.
   struct Alone {
@@ -95,16 +112,11 @@ class FaultPort final : public Port, private transport::PacketObserver {
     transport::GroBatch arrival;
     // Received: what the observer is told. Transmitted packets were shown when
     // they were held.
-    transport::ObservedFault fault;
+    Delivered shown;
     uint32_t behind = 0;         // packets that are still to overtake it
     transport::Time latest = 0;  // it leaves then in any case
 
     bool is_transmitted() const { return flow.has_value(); }
-  };
-  // Untouched packets of a GRO batch that stay together.
-  struct Run {
-    std::vector<uint8_t> bytes;
-    uint16_t packets = 0;
   };
 
   FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults, Clock clock);
@@ -123,6 +135,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Filter(const transport::GroBatch& batch, transport::Time now);
   void EndRun(const transport::GroBatch& batch, Run* run);
   void Deliver(Alone packet);
+  void ShowDelivered(const transport::ObservedPacket& packet,
+                     const Delivered& delivered);
   void ShowDropped(const transport::GroBatch& batch,
                    std::span<const uint8_t> bytes,
                    const transport::ObservedFault& fault, transport::Time now);
@@ -159,7 +173,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // --- Receive. Valid until the next Receive.
   std::vector<transport::GroBatch> out_;
   std::deque<std::vector<uint8_t>> copies_;
-  std::unordered_map<const uint8_t*, transport::ObservedFault> hit_;
+  std::unordered_map<const uint8_t*, Delivered> delivered_;
   std::vector<transport::faults::Fate> fates_;
   std::vector<wire::PacketView> packets_;
 

@@ -73,8 +73,9 @@ TEST_F(FaultSettingsTest, OneLineSaysWhatIsWrong) {
             "RXE_USER_FAULTS: " + file +
                 ": line 2, column 11: '0': nth= needs numbers and ranges from "
                 "1 on: nth=3, nth=3|7-9, nth=5-");
-  EXPECT_EQ(WrongWith(File(std::string(100'000, '#'))),
-            "RXE_USER_FAULTS: " + file_ + ": File too large");
+  unlink(file.c_str());
+  const std::string large = File(std::string(100'000, '#'));
+  EXPECT_EQ(WrongWith(large), "RXE_USER_FAULTS: " + large + ": File too large");
   EXPECT_NE(WrongWith("/tmp"), "");
   EXPECT_NE(WrongWith("# nothing"), "");
   setenv("RXE_USER_FAULTS_SEED", "seven", 1);

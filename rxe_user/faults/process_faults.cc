@@ -147,6 +147,11 @@ std::vector<FaultRuleStatus> ProcessFaults::Status() const {
 }
 
 void ProcessFaults::WarnAtExit() const {
+  std::vector<uint64_t> no_room;
+  {
+    const std::lock_guard lock(mutex_);
+    no_room = no_room_;
+  }
   for (const FaultRuleStatus& rule : Status()) {
     const std::string name =
         "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
@@ -158,7 +163,7 @@ void ProcessFaults::WarnAtExit() const {
                                                  "was for others of these") +
            "; a rule that says 'maybe' may do that");
     }
-    if (const uint64_t lost = no_room_[rule.number - 1]; lost != 0) {
+    if (const uint64_t lost = no_room[rule.number - 1]; lost != 0) {
       Warn(name + " dropped " + std::to_string(lost) +
            " packets: there was no room to hold them");
     }

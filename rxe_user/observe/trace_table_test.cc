@@ -89,11 +89,12 @@ TEST(TraceTableTest, NamesAreThoseOfTheTransport) {
   }
 }
 
-// States, timers and retransmissions have events of their own.
+// States, timers, retransmissions and faults have events of their own.
 TEST(TraceTableTest, IncidentsAreThoseOfTheFlightRecorder) {
   for (const transport::RareEventText& rare : transport::kRareEvents) {
     const bool is_incident =
-        rare.kind > transport::RareEventKind::kRetransmission;
+        rare.kind > transport::RareEventKind::kRetransmission &&
+        rare.kind != transport::RareEventKind::kFault;
     EXPECT_EQ(NameOf(IncidentNames(), Value(rare.kind)),
               is_incident ? rare.name : "");
   }

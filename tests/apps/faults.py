@@ -1,6 +1,7 @@
 """Stock programs under fault rules: exactly the packets that a rule names are
 hit, the programs recover, and the recordings and explanations name the rule."""
 
+import collections
 import json
 import os
 import shutil
@@ -38,6 +39,29 @@ RECEIVER_RULES = [
     ("corrupt msn tx op=ack nth=1", "RC_ACKNOWLEDGE", None),
 ]
 
+# Of other operations and transports: program, options, end, rule.
+OTHER_RULES = [
+    ("ib_read_bw", "-m 1024 -s 16384 -n 5", "client", "drop rx op=data nth=4"),
+    ("ib_read_bw", "-m 1024 -s 16384 -n 5", "client",
+     "corrupt payload rx op=data nth=4"),
+    ("ib_read_bw", "-m 1024 -s 16384 -n 5", "server",
+     "drop rx op=RC_RDMA_READ_REQUEST nth=2"),
+    ("ib_send_bw", "-m 1024 -s 16384 -n 5", "server", "drop rx op=data nth=4"),
+    ("ib_send_bw", "-m 1024 -s 16384 -n 5", "server",
+     "duplicate rx op=data nth=4"),
+    ("ib_atomic_bw", "-n 5", "client",
+     "drop rx op=RC_ATOMIC_ACKNOWLEDGE nth=2"),
+    ("ib_atomic_bw", "-n 5", "server", "drop rx op=RC_FETCH_ADD nth=2"),
+    ("ibv_xsrq_pingpong", "-n 100", "server", "drop rx op=data nth=4"),
+    ("ibv_ud_pingpong", "-n 100", "server", "duplicate rx op=data nth=4"),
+    ("ibv_ud_pingpong", "-n 100", "client", "delay 2ms~1ms tx op=data nth=4"),
+    ("ibv_uc_pingpong", "-n 100", "server", "ce rx op=data nth=4"),
+    # Nobody polls while it is held.
+    ("ibv_rc_pingpong", "-e -n 100", "client", "delay 2ms rx op=data nth=4"),
+    # A last acknowledgement that is held leaves when the device is closed.
+    ("ibv_rc_pingpong", "-n 100", "client", "reorder 9 tx op=ack nth=20-"),
+]
+
 
 def tool(runner, side, *argv):
     done = subprocess.run(side.prefix() + [runner.rxe_user, *argv],
@@ -53,14 +77,23 @@ def lines(runner, side, *files):
 
 
 def write_bw(runner, place, how, folder, server_rules, client_rules):
-    """Runs ib_write_bw with recordings server.pcapng and client.pcapng in
-    `folder`. Both must succeed. Returns their output."""
+    return pair(runner, place, how, folder, "ib_write_bw",
+                f"-m 1024 -s {BYTES} -n {MESSAGES}", server_rules,
+                client_rules)
+
+
+def pair(runner, place, how, folder, program, settings, server_rules,
+         client_rules):
+    """Runs a program with recordings server.pcapng and client.pcapng in
+    `folder`. Both ends must succeed. Returns their output."""
     ds, gs = runner.device_and_gid(place.server, how.family)
     dc, gc = runner.device_and_gid(place.client, how.family)
 
     def argv(device, gid):
-        return ["ib_write_bw", "-d", device, "-x", str(gid), "-F", "-m", "1024",
-                "-s", str(BYTES), "-n", str(MESSAGES), "-p", str(PORT)]
+        common = (["-g", str(gid)] if program.startswith("ibv_") else
+                  ["-x", str(gid), "-F"])
+        return [program, "-d", device, *common, "-p", str(PORT),
+                *settings.split()]
 
     def options(end, rules):
         out = ["--trace", os.path.join(folder, end + ".pcapng")]
@@ -99,6 +132,16 @@ def expect(condition, what):
         raise Failure(what)
 
 
+def expected_fates(rule):
+    """What becomes of the packets that do not just arrive, by their number."""
+    action, *rest = rule.split()
+    if action == "drop":
+        return {"dropped" if "rx" in rest else "lost": 1}
+    if action == "corrupt":
+        return {"dropped": 1}
+    return {"duplicate": 1} if action == "duplicate" else {}
+
+
 def one_packet(end, rule, opcode, psn):
     """A check: the rule at this end hits one packet, and nothing fails."""
     def check(runner, place, how, folder):
@@ -122,6 +165,13 @@ def one_packet(end, rule, opcode, psn):
         elsewhere = [e for e in lines(runner, place.server, os.path.join(
             folder, other + ".pcapng")) if e.get("name") == "fault"]
         expect(not elsewhere, str(elsewhere))
+        # Nothing else was lost, duplicated or damaged.
+        fates = collections.Counter(
+            e["fate"] for e in lines(runner, place.server, *(
+                os.path.join(folder, name + ".pcapng")
+                for name in ("client", "server"))) if e["type"] == "packet")
+        del fates["arrived"]
+        expect(fates == expected_fates(rule), str(fates))
         text = tool(runner, place.server, "explain", path)
         expect(f"rule 1 ({rule})" in text, text)
         expect(opcode in text, text)
@@ -133,6 +183,27 @@ def one_packet(end, rule, opcode, psn):
         base = first[0]["send_psn" if end == "client" else "receive_psn"]
         expect(f"PSN {(base + psn) % (1 << 24)}," in text,
                f"not PSN {base} + {psn}:\n{text}")
+    return in_folder(check)
+
+
+def of_another_program(program, settings, end, rule):
+    """A check: the rule hits one packet, or those that it is for, nothing else
+    is lost, and the program succeeds."""
+    def check(runner, place, how, folder):
+        output = pair(runner, place, how, folder, program, settings,
+                      rule if end == "server" else None,
+                      rule if end == "client" else None)
+        expect("never fired" not in output, output)
+        both = lines(runner, place.server, *(
+            os.path.join(folder, name + ".pcapng")
+            for name in ("client", "server")))
+        faults = [e for e in both if e.get("name") == "fault"]
+        expect(len(faults) == 1 or "nth=20-" in rule, str(faults))
+        fates = collections.Counter(
+            e["fate"] for e in both if e["type"] == "packet")
+        del fates["arrived"]
+        del fates["after-end"]  # behind the end of one of the files
+        expect(fates == expected_fates(rule), str(fates))
     return in_folder(check)
 
 
@@ -212,6 +283,9 @@ def checks():
         for rule, opcode, psn in rules:
             out.append((f"faults: {end}: {rule}",
                         one_packet(end, rule, opcode, psn)))
+    for program, settings, end, rule in OTHER_RULES:
+        out.append((f"faults: {end} of {program} {settings}: {rule}",
+                    of_another_program(program, settings, end, rule)))
     for function, text in (
             (named_by_both_ends, "an explanation of both ends"),
             (lost_acknowledgements, "all acknowledgements are lost"),

@@ -163,7 +163,8 @@ int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
     return kExitWrongUse;
   }
   for (const transport::faults::Rule& rule : rules) {
-    options->faults += rule.text + "\n";
+    if (!options->faults.empty()) options->faults += "\n";
+    options->faults += rule.text;
   }
   return 0;
 }
