@@ -23,6 +23,8 @@
 #include "transport/base/burst.h"
 #include "transport/base/memory.h"
 #include "transport/base/work.h"
+#include "transport/dc/dc_connections.h"
+#include "transport/dc/dc_lane.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
@@ -35,6 +37,7 @@ extern "C" uint32_t crc32_gzip_refl(uint32_t seed, const uint8_t* data,
 
 namespace {
 
+using transport::QpType;
 using transport::SendOpcode;
 using transport::Time;
 
@@ -43,6 +46,7 @@ constexpr uint32_t kLkey = 0x1100;
 constexpr uint32_t kRkey = 0x2200;
 constexpr uint64_t kVa = 0x700000000000;
 constexpr uint64_t kBytes = 4 << 20;
+constexpr uint16_t kSourcePort = 0xc001;
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "driver: %s\n", what);
@@ -105,6 +109,15 @@ class NoEvents : public transport::EventSink {
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
 };
 
+// A shared receive queue that is never empty.
+class EndlessReceives : public transport::ReceiveSource {
+ public:
+  bool Pop(transport::ReceiveWqe* out) override {
+    *out = {0, kPd, {{kVa, kBytes, kLkey}}};
+    return true;
+  }
+};
+
 struct Scenario {
   const char* name;
   SendOpcode opcode;
@@ -112,6 +125,8 @@ struct Scenario {
   uint32_t path_mtu;  // bytes
   uint32_t depth;     // messages posted together
   uint32_t rounds;    // repetitions
+  QpType from = QpType::kRc;
+  QpType to = QpType::kRc;
 };
 
 constexpr Scenario kScenarios[] = {
@@ -127,34 +142,43 @@ constexpr Scenario kScenarios[] = {
     {"read-64", SendOpcode::kRdmaRead, 64, 4096, 16, 64},
     {"read-64k", SendOpcode::kRdmaRead, 65536, 4096, 8, 16},
     {"fetch-add-alone", SendOpcode::kFetchAdd, 8, 4096, 1, 1024},
+    {"dc-send-64", SendOpcode::kSend, 64, 4096, 64, 16, QpType::kDci,
+     QpType::kDct},
+    {"dc-send-64-alone", SendOpcode::kSend, 64, 4096, 1, 1024, QpType::kDci,
+     QpType::kDct},
 };
 
-class End {
+class End : private transport::DcLane {
  public:
-  End(uint32_t qpn, const char* address)
-      : address_(*wire::IpAddress::Parse(address)) {
+  End(QpType type, uint32_t qpn, const char* address)
+      : address_(*wire::IpAddress::Parse(address)), next_number_(qpn + 1) {
     transport::QpConfig config;
+    config.type = type;
     config.qpn = qpn;
     config.pd = kPd;
     config.capacity = {.max_send_wr = 128,
-                       .max_recv_wr = 128,
+                       .max_recv_wr = type == QpType::kRc ? 128u : 0u,
                        .max_send_sge = 1,
-                       .max_recv_sge = 1,
+                       .max_recv_sge = type == QpType::kRc ? 1u : 0u,
                        .max_inline_data = 0};
+    if (type == QpType::kDct) config.srq = &receives_;
     config.memory = &memory_;
     config.send_cq = &sent_;
     config.recv_cq = &received_;
     config.events = &events_;
-    qp_ = transport::MakeQueuePair(endpoint_, config);
+    qp_ = transport::MakeQueuePair(endpoint_, config, 0, {},
+                                   {.connections = &connections_});
   }
 
   void Connect(const End& peer, uint32_t path_mtu) {
     transport::QpAttributes to =
         transport::ConnectionTo(peer.qp_->qpn(), address_, peer.address_);
-    to.av.source_port = 0xc001;
+    to.av.source_port = kSourcePort;
     to.path_mtu = path_mtu;
     to.sq_psn = to.rq_psn = 0x100;
     if (transport::BringUp(*qp_, to, 0) != 0) Die("modify");
+    peer_ = to.av;
+    peer_qpn_ = to.dest_qpn;
   }
 
   void Post(const Scenario& s, Time now) {
@@ -165,9 +189,12 @@ class End {
     request.sges = {&sge, 1};
     request.remote_addr = kVa;
     request.rkey = kRkey;
+    request.ah = &peer_;  // of DC only, as is the next
+    request.remote_qpn = peer_qpn_;
     if (qp_->PostSend(request, now) != 0) Die("post");
   }
   void PostReceive(const Scenario& s, Time now) {
+    if (qp_->config().srq != nullptr) return;
     const transport::Sge sge = {kVa, s.length, kLkey};
     if (qp_->PostReceive({.wr_id = 0, .sges = {&sge, 1}}, now) != 0) {
       Die("post receive");
@@ -204,20 +231,39 @@ class End {
   }
 
  private:
+  // --- DcLane.
+  std::optional<uint32_t> AllocateNumber() override { return next_number_++; }
+  void ReleaseNumber(uint32_t /*number*/) override {}
+  std::optional<uint16_t> SourcePort(
+      const transport::AddressVector& /*target*/,
+      const transport::Received& /*connect*/) override {
+    return kSourcePort;
+  }
+  uint32_t Random() override { return ++random_; }
+
   wire::IpAddress address_;
+  uint32_t next_number_;
+  uint32_t random_ = 0;
+  transport::AddressVector peer_;
+  uint32_t peer_qpn_ = 0;
   OneRegion memory_;
+  EndlessReceives receives_;
   CountingCq sent_;
   CountingCq received_;
   NoEvents events_;
   transport::Endpoint endpoint_;
+  transport::DcConnections connections_{endpoint_, *this};
   std::unique_ptr<transport::QueuePair> qp_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
   transport::OneBurst sink_{buffer_, 64};
 };
 
 struct Run {
-  End a{0x0a0001, "10.0.0.1"};
-  End b{0x0b0002, "10.0.0.2"};
+  explicit Run(const Scenario& s)
+      : a(s.from, 0x0a0001, "10.0.0.1"), b(s.to, 0x0b0002, "10.0.0.2") {}
+
+  End a;
+  End b;
   Time now = 1000;
   uint64_t packets = 0;
 
@@ -276,7 +322,7 @@ int main(int argc, char** argv) {
   }
   for (const Scenario& s : kScenarios) {
     if (name != s.name) continue;
-    auto run = std::make_unique<Run>();
+    auto run = std::make_unique<Run>(s);
     run->a.Connect(run->b, s.path_mtu);
     run->b.Connect(run->a, s.path_mtu);
     // Warm-up: the congestion window, and allocations that happen once.

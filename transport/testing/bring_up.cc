@@ -30,6 +30,7 @@ QpAttributes ConnectionTo(uint32_t peer_qpn, const wire::IpAddress& source,
 int BringUp(QueuePair& qp, const QpAttributes& attributes, Time now) {
   QpAttributes to = attributes;
   for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+    if (state == QpState::kRts && qp.config().type == QpType::kDct) break;
     to.state = state;
     const uint32_t mask = RequiredAttributes(qp.config().type, state);
     if (const int error = qp.Modify(to, mask, now)) return error;

@@ -18,8 +18,8 @@ uint32_t RequiredAttributes(QpType type, QpState to);
 QpAttributes ConnectionTo(uint32_t peer_qpn, const wire::IpAddress& source,
                           const wire::IpAddress& destination);
 
-// RESET to RTS with `attributes`, whose state is ignored. Returns 0, or the
-// first error of Modify.
+// RESET to RTS (kDct: to RTR) with `attributes`, whose state is ignored.
+// Returns 0, or the first error of Modify.
 int BringUp(QueuePair& qp, const QpAttributes& attributes, Time now);
 
 }  // namespace transport
