@@ -347,6 +347,7 @@ TEST_F(CmServiceTest, InvalidCallsAreRefused) {
   EXPECT_EQ(a_->Disconnect(id, {}), EINVAL);
   transport::cm::ConnectOptions again;
   again.local = again.remote = kLoopback.address;
+  again.req.local_ca_guid = 1;  // a_'s device
   again.req.local_qpn = 0x11;
   CmId other = 0;
   EXPECT_EQ(a_->Connect(again, a_.recorder(), &other), EBUSY);

@@ -146,6 +146,7 @@ class ConnectionManager {
   // Enter the connection into an index. False if another one has that key.
   bool KeepRemoteId(Connection& c);
   bool KeepRemoteQp(Connection& c);
+  // Of the device `c.local_ca_guid`.
   bool KeepLocalQpn(Connection& c, uint32_t qpn);
   void ForgetQps(Connection& c);
   void ForgetAll(Connection& c);
