@@ -117,7 +117,9 @@ int Resolve(Id& id, const sockaddr* source_address,
     return error;
   }
   if (!IsOfPortSpace(id, destination)) return EINVAL;
-  if (IsIn(id, IdState::kIdle) && source_address != nullptr) {
+  // As in rdma-core, an address of no family is none.
+  if (IsIn(id, IdState::kIdle) && source_address != nullptr &&
+      source_address->sa_family != AF_UNSPEC) {
     EndpointAddress wanted;
     if (const int error = FromSockaddr(source_address, &wanted)) return error;
     if (wanted.family != destination.family) return EINVAL;
