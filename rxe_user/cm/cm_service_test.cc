@@ -473,6 +473,25 @@ TEST_F(CmServiceTest, HandlersMayDestroy) {
   a_.Expect(EventKind::kRejected);
 }
 
+// At exit nobody waits until the peer has answered other requests.
+TEST_F(CmServiceTest, AnExitEndsAllConnectionsToAPeer) {
+  transport::cm::Config config;
+  config.max_unanswered = 1;
+  config.unanswered_hold = 600 * transport::kSecond;
+  TestEnd c(3, config);
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  for (const uint32_t qpn : {0x11, 0x12, 0x13}) {
+    const CmId active = c.Connect(kLoopback, kLoopback, qpn);
+    EXPECT_EQ(b_.Accept(b_.Expect(EventKind::kRequest), qpn + 0x10), 0);
+    EXPECT_EQ(c.Expect(EventKind::kReply), active);
+    EXPECT_EQ(c->Establish(active, {}), 0);
+    b_.Expect(EventKind::kEstablished);
+  }
+  c->DestroyAll();
+  ASSERT_EQ(c->counters().tx_msgs.Of(wire::CmAttribute::kDreq), 3u);
+  for (int i = 0; i < 3; ++i) b_.Expect(EventKind::kDisconnected);
+}
+
 TEST_F(CmServiceTest, AChildOfForkStartsWithANewService) {
   const std::shared_ptr<CmService> ours = CmService::Get(Slot::Acquire);
   EXPECT_EQ(CmService::Get(Slot::Acquire), ours);
