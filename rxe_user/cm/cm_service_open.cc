@@ -59,6 +59,9 @@ void CmServiceImpl::DestroyAllLocked() {
     (void)manager_->Destroy(id, Now());
     Drain();  // makes space for the next one's MADs
   }
+  // Nobody sends the rest later.
+  manager_->SendAllHeldBack(Now());
+  Drain();
 }
 
 void CmServiceImpl::DestroyAll() {

@@ -347,6 +347,7 @@ TEST_F(CmServiceTest, InvalidCallsAreRefused) {
   EXPECT_EQ(a_->Disconnect(id, {}), EINVAL);
   transport::cm::ConnectOptions again;
   again.local = again.remote = kLoopback.address;
+  again.req.local_ca_guid = 1;  // a_'s device
   again.req.local_qpn = 0x11;
   CmId other = 0;
   EXPECT_EQ(a_->Connect(again, a_.recorder(), &other), EBUSY);
@@ -470,6 +471,25 @@ TEST_F(CmServiceTest, HandlersMayDestroy) {
   destroyer->called.acquire();
   EXPECT_EQ(destroyer->result, 0);
   a_.Expect(EventKind::kRejected);
+}
+
+// At exit nobody waits until the peer has answered other requests.
+TEST_F(CmServiceTest, AnExitEndsAllConnectionsToAPeer) {
+  transport::cm::Config config;
+  config.max_unanswered = 1;
+  config.unanswered_hold = 600 * transport::kSecond;
+  TestEnd c(3, config);
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  for (const uint32_t qpn : {0x11, 0x12, 0x13}) {
+    const CmId active = c.Connect(kLoopback, kLoopback, qpn);
+    EXPECT_EQ(b_.Accept(b_.Expect(EventKind::kRequest), qpn + 0x10), 0);
+    EXPECT_EQ(c.Expect(EventKind::kReply), active);
+    EXPECT_EQ(c->Establish(active, {}), 0);
+    b_.Expect(EventKind::kEstablished);
+  }
+  c->DestroyAll();
+  ASSERT_EQ(c->counters().tx_msgs.Of(wire::CmAttribute::kDreq), 3u);
+  for (int i = 0; i < 3; ++i) b_.Expect(EventKind::kDisconnected);
 }
 
 TEST_F(CmServiceTest, AChildOfForkStartsWithANewService) {

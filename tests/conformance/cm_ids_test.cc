@@ -370,6 +370,20 @@ TEST_F(IdTest, ResolvingFindsDeviceAndPath) {
   }
 }
 
+// A program may pass an address that it has not filled in, as for rdma-core.
+TEST_F(IdTest, AnUnspecifiedSourceMeansNone) {
+  rdma_cm_id* id = NewId();
+  CmAddress none;
+  ASSERT_EQ(none.get()->sa_family, AF_UNSPEC);
+  ASSERT_EQ(rdma_resolve_addr(id, none.get(),
+                              CmAddress::Loopback(AF_INET, 7474).get(), 2000),
+            0)
+      << std::strerror(errno);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  EXPECT_NE(rdma_get_src_port(id), 0);
+  EXPECT_EQ(rdma_destroy_id(id), 0);
+}
+
 TEST_F(IdTest, ResolvingWithoutARouteFails) {
   rdma_cm_id* id = NewId();
   EXPECT_EQ(rdma_resolve_addr(id, nullptr,

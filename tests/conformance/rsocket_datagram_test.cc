@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 
 #include "tests/conformance/rsocket_fixture.h"
@@ -92,6 +93,18 @@ TEST_P(DatagramTest, TooLongDatagramsAreLost) {
     EXPECT_EQ(errno, EAGAIN);
     Send(fds_[1], fds_[0], "back");
     EXPECT_EQ(Receive(fds_[0], fds_[1]), "back");
+  }
+}
+
+TEST_P(DatagramTest, AnImpossibleLengthIsRefused) {
+  const LoopbackAddress address(GetParam(), PortOf(fds_[1]));
+  char byte = 0;
+  // The header makes the last ones wrap to a small number.
+  for (const size_t length :
+       {size_t{1} << 16, size_t{1} << 40, SIZE_MAX - 100, SIZE_MAX - 8}) {
+    EXPECT_EQ(rsendto(fds_[0], &byte, length, 0, address.get(), address.length),
+              -1);
+    EXPECT_EQ(errno, EMSGSIZE) << length;
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -665,6 +666,31 @@ TEST_F(RsocketTest, ATimeoutEndsWaiting) {
   char byte;
   EXPECT_EQ(rrecv(server_, &byte, 1, 0), -1);
   EXPECT_EQ(errno, EAGAIN);
+}
+
+// Some programs mean "never" by the largest number.
+TEST_F(RsocketTest, AHugeTimeoutDoesNotEndWaiting) {
+  Connect();
+  const timeval time = {.tv_sec = std::numeric_limits<time_t>::max(),
+                        .tv_usec = 0};
+  ASSERT_EQ(rsetsockopt(server_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)),
+            0);
+  char byte;
+  rxe_user::WatchedThread reads(
+      [&] { EXPECT_EQ(rrecv(server_, &byte, 1, 0), 1); });
+  EXPECT_TRUE(reads.AwaitSleep());
+  SendAll(client_, "x");
+  reads.join();
+  rxe_user::WatchedThread selects([&] {
+    fd_set read;
+    FD_ZERO(&read);
+    FD_SET(server_, &read);
+    timeval limit = time;
+    EXPECT_EQ(rselect(server_ + 1, &read, nullptr, nullptr, &limit), 1);
+  });
+  EXPECT_TRUE(selects.AwaitSleep());
+  SendAll(client_, "x");
+  selects.join();
 }
 
 // A connection is often closed, and waits, in a destructor of its thread.

@@ -25,7 +25,8 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
                                   CmId* id) {
   wire::CmReq req = options.req;
   req.local_qpn &= wire::kQpnMask;
-  if (req.local_qpn != 0 && by_local_qpn_.Find(req.local_qpn) != 0) {
+  if (req.local_qpn != 0 &&
+      by_local_qpn_.Find({req.local_ca_guid, req.local_qpn}) != 0) {
     return Result::kQpnInUse;
   }
   Connection& c = New(options.local, options.remote, now);
@@ -66,8 +67,8 @@ Result ConnectionManager::Accept(CmId id, const wire::CmRep& reply, Time now,
     return Result::kWrongState;
   }
   wire::CmRep rep = reply;
-  if (!KeepLocalQpn(*c, rep.local_qpn)) return Result::kQpnInUse;
   c->local_ca_guid = rep.local_ca_guid;
+  if (!KeepLocalQpn(*c, rep.local_qpn)) return Result::kQpnInUse;
   c->qp_used = true;
   rep.local_comm_id = c->id;
   rep.remote_comm_id = c->remote_comm_id;

@@ -59,6 +59,12 @@ bool ConnectionManager::SendHeldBackFor(const wire::IpAddress& peer, Time now) {
   }
 }
 
+void ConnectionManager::SendAllHeldBack(Time now) {
+  while (!held_back_.empty() && outgoing_.Reserve(1)) {
+    SendFirst(*Find(held_back_.begin()->second), now);
+  }
+}
+
 Connection* ConnectionManager::OldestTurn(const wire::IpAddress& peer) const {
   const auto oldest = unanswered_.From({peer, 0, 0});
   if (oldest == unanswered_.end() || std::get<0>(oldest->first) != peer) {

@@ -20,8 +20,8 @@ using TurnIndex = ReservedIndex<std::tuple<wire::IpAddress, Time, CmId>>;
 // By address, CA GUID, and communication ID or queue pair number.
 using RemoteIndex =
     ReservedIndex<std::tuple<wire::IpAddress, uint64_t, uint32_t>>;
-// By queue pair number.
-using LocalQpnIndex = ReservedIndex<uint32_t>;
+// By CA GUID and queue pair number: each device numbers its own queue pairs.
+using LocalQpnIndex = ReservedIndex<std::pair<uint64_t, uint32_t>>;
 // By address, request ID and service ID.
 using SidrIndex =
     ReservedIndex<std::tuple<wire::IpAddress, uint32_t, uint64_t>>;

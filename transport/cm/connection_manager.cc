@@ -218,13 +218,13 @@ bool ConnectionManager::KeepLocalQpn(Connection& c, uint32_t qpn) {
   qpn &= wire::kQpnMask;
   c.local_qpn = qpn;
   if (qpn == 0) return true;
-  return by_local_qpn_.Enter(c.by_local_qpn, qpn, c.id);
+  return by_local_qpn_.Enter(c.by_local_qpn, {c.local_ca_guid, qpn}, c.id);
 }
 
 void ConnectionManager::ForgetQps(Connection& c) {
   by_remote_qp_.Leave(c.by_remote_qp,
                       {c.remote, c.remote_ca_guid, c.remote_qpn});
-  by_local_qpn_.Leave(c.by_local_qpn, c.local_qpn);
+  by_local_qpn_.Leave(c.by_local_qpn, {c.local_ca_guid, c.local_qpn});
 }
 
 void ConnectionManager::ForgetAll(Connection& c) {

@@ -82,6 +82,10 @@ class ConnectionManager {
   // itself keeps what timewait needs.
   Result Destroy(CmId id, Time now);
 
+  // Sends at once what waits until peers have answered other requests. For an
+  // application that is about to exit.
+  void SendAllHeldBack(Time now);
+
   // --- Service ID resolution (12.11).
   Result Resolve(const ResolveOptions& options, Time now, CmId* id);
   // After kServiceRequest. Fills in request ID and service ID.
@@ -146,6 +150,7 @@ class ConnectionManager {
   // Enter the connection into an index. False if another one has that key.
   bool KeepRemoteId(Connection& c);
   bool KeepRemoteQp(Connection& c);
+  // Of the device `c.local_ca_guid`.
   bool KeepLocalQpn(Connection& c, uint32_t qpn);
   void ForgetQps(Connection& c);
   void ForgetAll(Connection& c);

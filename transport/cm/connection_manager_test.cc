@@ -418,6 +418,29 @@ TEST_F(ConnectionManagerTest, AQueuePairInAConnectionIsInUse) {
   EXPECT_EQ(b_.Accept(passive_, 0x44, 0), Result::kOk);
 }
 
+// Each device of a host numbers its own queue pairs.
+TEST_F(ConnectionManagerTest, AnotherDeviceMayHaveTheSameQueuePairNumber) {
+  Establish();
+  ConnectOptions options = a_.OptionsFor(b_, 0x11);
+  ++options.req.local_ca_guid;
+  CmId id;
+  ASSERT_EQ(a_->Connect(options, 0, &id), Result::kOk);
+  a_.SendTo(b_, 0);
+  const auto request = b_.NextEvent();
+  ASSERT_TRUE(request);
+  wire::CmRep rep = {.local_qpn = 0x22, .local_ca_guid = b_.guid() + 1};
+  EXPECT_EQ(b_->Accept(request->id, rep, 0), Result::kOk);
+  EXPECT_EQ(b_.SendTo(a_, 0), "CM_REP ");
+  EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
+  // Not twice on this one.
+  CmId third;
+  EXPECT_EQ(a_->Connect(options, 0, &third), Result::kQpnInUse);
+  // The end of one leaves the other's number in use.
+  a_->Destroy(active_, 0);
+  a_->OnTimer(kTimeWait);
+  EXPECT_EQ(a_->Connect(options, 0, &third), Result::kQpnInUse);
+}
+
 // The same host after a crash, with different communication IDs.
 void UseUpIds(TestHost& reborn) {
   for (int i = 0; i < 10; ++i) {

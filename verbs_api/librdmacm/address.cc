@@ -117,7 +117,9 @@ int Resolve(Id& id, const sockaddr* source_address,
     return error;
   }
   if (!IsOfPortSpace(id, destination)) return EINVAL;
-  if (IsIn(id, IdState::kIdle) && source_address != nullptr) {
+  // As in rdma-core, an address of no family is none.
+  if (IsIn(id, IdState::kIdle) && source_address != nullptr &&
+      source_address->sa_family != AF_UNSPEC) {
     EndpointAddress wanted;
     if (const int error = FromSockaddr(source_address, &wanted)) return error;
     if (wanted.family != destination.family) return EINVAL;
@@ -254,7 +256,7 @@ CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
 }
 
 // The time-out limits ARP or NDP for the next hop, if the kernel does not know
-// it yet. As in the kernel, a negative time-out means zero.
+// it yet. As in the kernel, a negative time-out is no limit.
 CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
                                 sockaddr* destination, int timeout_ms) {
   return CompleteCall(pointer, WaitingCall::kResolveAddr, [&](Id& id) {

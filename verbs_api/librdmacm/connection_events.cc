@@ -233,7 +233,8 @@ void Id::OnCmEvent(const cm::Event& event) {
       state = IdState::kFailed;
       return;
     case cm::EventKind::kDisconnected:
-      Push(RDMA_CM_EVENT_DISCONNECTED);
+      // Without a message, the peer has not answered our DREQ.
+      Push(RDMA_CM_EVENT_DISCONNECTED, event.has_mad ? 0 : -ETIMEDOUT);
       state = IdState::kDisconnected;
       return;
     case cm::EventKind::kTimeWaitExit:

@@ -104,8 +104,9 @@ struct AddressResolution {
 //
 // Locks: `calls` serializes the application's calls and is held while the
 // service is called. `mutex` guards all members below it. Events of the service
-// take it, so it is held only briefly, and never while the service is called.
-// The lock of a channel is taken after it.
+// take it, so it is held only briefly, and never while the service is called,
+// except on the service's own thread, where calls do not wait for events. The
+// lock of a channel is taken after it.
 class Id final : public rxe_user::CmEventHandler,
                  public rxe_user::NeighborHandler,
                  public std::enable_shared_from_this<Id> {

@@ -241,12 +241,8 @@ RSOCKET_EXPORT int rpoll(pollfd* fds, nfds_t count, int timeout) {
 RSOCKET_EXPORT int rselect(int count, fd_set* read, fd_set* write,
                            fd_set* except, timeval* timeout) {
   return Call([&] {
-    Deadline deadline;
-    if (timeout != nullptr) {
-      deadline = Clock::now() + std::chrono::seconds(timeout->tv_sec) +
-                 std::chrono::microseconds(timeout->tv_usec);
-    }
-    return Select(count, read, write, except, deadline);
+    return Select(count, read, write, except,
+                  timeout != nullptr ? DeadlineIn(*timeout) : std::nullopt);
   });
 }
 

@@ -332,6 +332,7 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
   std::unique_lock<std::mutex> lock(mutex_);
   if (closed_) return -EBADF;
+  if (data.left() >= kMostUdp) return -EMSGSIZE;
   if (write_shut_) return -EPIPE;
   if (to == nullptr && !peer_.has_value()) return -EDESTADDRREQ;
   DatagramAddress address = to != nullptr ? DatagramAddress::Of(to) : *peer_;

@@ -81,7 +81,7 @@ struct ConnectionData {
 inline constexpr size_t kConnectionDataSize = 40;
 
 std::array<uint8_t, kConnectionDataSize> Encode(const ConnectionData& data);
-// Absent if it is too short, of another version, or its buffers are empty.
+// Absent if it is too short, of another version, or its target list is empty.
 // Private data is padded; extra bytes are ignored.
 std::optional<ConnectionData> ParseConnectionData(
     std::span<const uint8_t> bytes);

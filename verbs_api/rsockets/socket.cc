@@ -74,6 +74,18 @@ std::shared_ptr<Socket> Withdraw(int fd) {
   return socket;
 }
 
+Deadline DeadlineIn(const timeval& timeout) {
+  constexpr time_t kMost = time_t{100} * 365 * 24 * 3600;
+  constexpr time_t kMicroseconds = 1'000'000;
+  if (timeout.tv_sec > kMost || timeout.tv_usec / kMicroseconds > kMost) {
+    return std::nullopt;
+  }
+  // One before now ends now.
+  return Clock::now() +
+         std::chrono::seconds(std::max<time_t>(timeout.tv_sec, 0)) +
+         std::chrono::microseconds(std::max<suseconds_t>(timeout.tv_usec, 0));
+}
+
 int PollTimeout(const Deadline& deadline) {
   if (!deadline.has_value()) return -1;
   const auto left =
@@ -123,8 +135,7 @@ bool Socket::nonblocking(int message_flags) const {
 
 Deadline Socket::After(const timeval& timeout) {
   if (timeout.tv_sec == 0 && timeout.tv_usec == 0) return std::nullopt;
-  return Clock::now() + std::chrono::seconds(timeout.tv_sec) +
-         std::chrono::microseconds(timeout.tv_usec);
+  return DeadlineIn(timeout);
 }
 
 int Socket::WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable) {
