@@ -8,6 +8,7 @@
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/queue_pair.h"
+#include "rxe_user/observe/process_files.h"
 
 namespace rxe_user {
 
@@ -45,6 +46,7 @@ CompletionQueue::CompletionQueue(Engine& engine, const Config& config)
 
 CompletionQueue::~CompletionQueue() {
   if (alarm_ != 0) engine_.RemoveAlarm(alarm_);
+  if (Tracer* const tracer = CurrentTracer()) tracer->OnCqDestroyed(id_);
 }
 
 bool CompletionQueue::Push(const Completion& completion) {

@@ -5,6 +5,8 @@
 #include <new>
 #include <type_traits>
 
+#include "rxe_user/observe/process_files.h"
+
 namespace rxe_user {
 
 namespace {
@@ -53,6 +55,9 @@ void SharedReceiveQueue::Retire() {
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() {
+  if (Tracer* const tracer = CurrentTracer()) {
+    tracer->OnDestroyed({trace::QueueKind::kShared, id_});
+  }
   memory_.reset();  // while the allocator exists
   --config_.pd->users;
 }

@@ -160,6 +160,16 @@ TEST(Explain, NamesTheRulesForFaultsOfBothEnds) {
   EXPECT_FALSE(Has(none, "fault")) << none;
 }
 
+// PSNs have 24 bits.
+TEST(Explain, CountsUnacknowledgedPacketsAcrossThePsnWrap) {
+  transport::QpReport qp = Failed(Reason::kNeverAnswered);
+  qp.unacked_psn = 0xfffffe;
+  qp.send_psn = 5;
+  const std::string text = ExplainQueuePair(
+      Process(100, qp), 0x50001, {Process(200, Qp(0x60001, 0x50001))});
+  EXPECT_TRUE(Has(text, "this side has sent 7 packets")) << text;
+}
+
 TEST(Explain, AnotherHostIsNotGuessedAt) {
   transport::QpReport qp = Failed(Reason::kPeerSilent);
   qp.destination = *wire::IpAddress::Parse("192.0.2.9");

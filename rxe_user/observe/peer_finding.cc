@@ -152,21 +152,22 @@ PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
   const bool has_executed =
       wire::PsnDiff(static_cast<uint32_t>(peer.Number("expected_psn")),
                     static_cast<uint32_t>(own.Number("unacked_psn"))) > 0;
-  return {absl::StrCat(name, " is alive and ready (", state,
-                       has_executed
-                           ? "). It has executed what this side waits for, so "
-                             "its answers are lost on the way; this side has "
-                             "sent "
-                           : "), so packets are lost on the way, of either "
-                             "direction; this side has sent ",
-                       own.Number("send_psn") - own.Number("unacked_psn"),
-                       " packets that it does not acknowledge, and it expects "
-                       "PSN ",
-                       peer.Number("expected_psn")),
-          Side::kEither,
-          "Look for a firewall, a wrong route, or an MTU below path_mtu: the "
-          "rx_drop counters of rxe-user stat, at both ends, and a capture of "
-          "both."};
+  return {
+      absl::StrCat(
+          name, " is alive and ready (", state,
+          has_executed ? "). It has executed what this side waits for, so "
+                         "its answers are lost on the way; this side has "
+                         "sent "
+                       : "), so packets are lost on the way, of either "
+                         "direction; this side has sent ",
+          (own.Number("send_psn") - own.Number("unacked_psn")) & wire::kPsnMask,
+          " packets that it does not acknowledge, and it expects "
+          "PSN ",
+          peer.Number("expected_psn")),
+      Side::kEither,
+      "Look for a firewall, a wrong route, or an MTU below path_mtu: the "
+      "rx_drop counters of rxe-user stat, at both ends, and a capture of "
+      "both."};
 }
 
 }  // namespace

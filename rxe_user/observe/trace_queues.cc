@@ -223,7 +223,7 @@ void TraceQueues::Forget(uint32_t qpn) {
   fresh.type = qp.type;
   fresh.mtu = qp.mtu;
   qp = std::move(fresh);
-  receives_.erase(Key({QueueKind::kReceive, qpn}));
+  ForgetQueue({QueueKind::kReceive, qpn});
   for (auto& [cq, completions] : completions_) {
     std::erase_if(completions.unpolled,
                   [qpn](const Unpolled& each) { return each.qpn == qpn; });
@@ -240,6 +240,10 @@ const Post* TraceQueues::FindByPsn(uint32_t qpn, uint32_t psn) const {
     }
   }
   return nullptr;
+}
+
+void TraceQueues::ForgetQueue(const QueueName& queue) {
+  receives_.erase(Key(queue));
 }
 
 uint32_t TraceQueues::highest_psn(uint32_t qpn) const {

@@ -92,6 +92,10 @@ class TraceQueues {
   void OnEmptyPoll(uint64_t cq) { ++completions_[cq].empty_polls; }
   uint64_t TakeEmptyPolls(uint64_t cq);
 
+  // The queue was destroyed; its number is not given out again.
+  void ForgetQueue(const QueueName& queue);
+  void ForgetCq(uint64_t cq) { completions_.erase(cq); }
+
  private:
   // Requests and completions of a queue that are remembered. Nothing takes the
   // receives of an XRC SRQ away.

@@ -228,6 +228,18 @@ TEST_F(TraceQueuesTest, PollsFindTheirCompletions) {
   EXPECT_EQ(queues_.OnPolled(kCq, kQpn, 1), 0u);
 }
 
+TEST_F(TraceQueuesTest, DestroyedQueuesAreForgotten) {
+  constexpr QueueName kShared = {QueueKind::kShared, 3};
+  Add({Request(1, 8), Request(2, 8)}, kShared);
+  EXPECT_NE(Complete(1, WcStatus::kSuccess, kShared)[0].posted, 0u);
+  queues_.OnEmptyPoll(kCq);
+  queues_.ForgetQueue(kShared);
+  queues_.ForgetCq(kCq);
+  EXPECT_EQ(queues_.TakeEmptyPolls(kCq), 0u);
+  EXPECT_EQ(queues_.OnPolled(kCq, kQpn, 1), 0u);
+  EXPECT_EQ(Complete(2, WcStatus::kSuccess, kShared)[0].posted, 0u);
+}
+
 TEST_F(TraceQueuesTest, AResetForgetsAllOfTheQueuePair) {
   Add({Request(1, 8)});
   Send(Operation::kWriteOnly, 10);

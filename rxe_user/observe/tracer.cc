@@ -539,6 +539,16 @@ void Tracer::OnFaultRule(const FaultRuleStatus& rule) {
   Write(event);
 }
 
+void Tracer::OnDestroyed(const trace::QueueName& queue) {
+  const std::lock_guard lock(mutex_);
+  queues_.ForgetQueue(queue);
+}
+
+void Tracer::OnCqDestroyed(uint64_t cq) {
+  const std::lock_guard lock(mutex_);
+  queues_.ForgetCq(cq);
+}
+
 // --- fork.
 
 void Tracer::LockForFork() {

@@ -82,6 +82,10 @@ class Tracer final : public transport::PacketObserver {
   void OnCall(std::string_view function, std::string_view arguments,
               int64_t begin, int64_t result, int error);
 
+  // A shared receive queue, or a completion queue, is destroyed.
+  void OnDestroyed(const trace::QueueName& queue);
+  void OnCqDestroyed(uint64_t cq);
+
   // ns since 1970.
   static int64_t Now();
 

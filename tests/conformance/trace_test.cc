@@ -1,5 +1,6 @@
 // RXE_USER_TRACE: what a program did and what became of it, as shown by
 // rxe-user trace, beside the capture of the same run.
+#include <malloc.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -317,6 +318,39 @@ TEST_F(TraceTest, AWaitForReceivesIsNamed) {
   });
   const std::string text = Run("explain " + recording());
   EXPECT_NE(text.find("655.36 ms"), std::string::npos) << text;
+}
+
+// The recorder forgets queues that are destroyed, and the receives in them.
+TEST_F(TraceTest, DestroyedQueuesTakeNoMemory) {
+  constexpr int kReceives = 4096;
+  ibv_sge sge = {a_.address(), 8, a_.mr->lkey};
+  std::vector<ibv_recv_wr> receives(kReceives);
+  for (int i = 0; i < kReceives; ++i) {
+    receives[i] = {static_cast<uint64_t>(i),
+                   i + 1 < kReceives ? &receives[i + 1] : nullptr, &sge, 1};
+  }
+  const auto round = [&] {
+    ibv_srq_init_attr init = {};
+    init.attr.max_wr = kReceives;
+    init.attr.max_sge = 1;
+    ibv_srq* const srq = ibv_create_srq(pd_, &init);
+    ASSERT_NE(srq, nullptr);
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_srq_recv(srq, receives.data(), &bad), 0);
+    ASSERT_EQ(ibv_destroy_srq(srq), 0);
+    ibv_cq* const cq = ibv_create_cq(context_, 1, nullptr, nullptr, 0);
+    ASSERT_NE(cq, nullptr);
+    ibv_wc wc;
+    ASSERT_EQ(ibv_poll_cq(cq, 1, &wc), 0);
+    ASSERT_EQ(ibv_destroy_cq(cq), 0);
+  };
+  for (int i = 0; i < 2; ++i) round();
+  const size_t before = mallinfo2().uordblks;
+  constexpr size_t kRounds = 20;
+  for (size_t i = 0; i < kRounds; ++i) round();
+  const size_t after = mallinfo2().uordblks;
+  // A receive is at least its wr_id.
+  EXPECT_LT(after, before + kRounds * kReceives * sizeof(uint64_t));
 }
 
 // A refused call names the attribute.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 
 #include "absl/strings/numbers.h"
@@ -63,13 +64,13 @@ int ExplainProcess(const ExplainOptions& options, std::FILE* out,
     return 1;
   }
   if (own->silent) {
-    std::fprintf(out, "process %d (%s) %s\n", static_cast<int>(own->pid),
-                 own->command.c_str(),
-                 own->stopped
-                     ? "is stopped by a signal or a debugger: continue it "
-                       "(kill -CONT)"
-                     : "does not answer: it has no core, or hangs");
-    return 0;
+    return Write(
+        absl::StrFormat("process %d (%s) %s\n", own->pid, own->command,
+                        own->stopped
+                            ? "is stopped by a signal or a debugger: continue "
+                              "it (kill -CONT)"
+                            : "does not answer: it has no core, or hangs"),
+        out, err);
   }
   std::string text = rxe_user::ExplainRefusals(*own);
   for (const uint32_t qpn : rxe_user::QueuePairsOf(*own)) {
@@ -86,7 +87,7 @@ int ExplainProcess(const ExplainOptions& options, std::FILE* out,
     }
     return 1;
   }
-  return std::fwrite(text.data(), 1, text.size(), out) == text.size() ? 0 : 1;
+  return Write(text, out, err);
 }
 
 }  // namespace
@@ -132,6 +133,17 @@ bool ParseExplain(const std::vector<std::string>& words,
   }
   options->qpn = number;
   return true;
+}
+
+int Write(const std::string& text, std::FILE* out, std::FILE* err) {
+  if (std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
+      std::fflush(out) == 0) {
+    return 0;
+  }
+  if (errno == EPIPE) return 0;
+  std::fprintf(err, "rxe-user explain: cannot write: %s\n",
+               std::strerror(errno));
+  return 1;
 }
 
 std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err) {
@@ -193,7 +205,7 @@ int RunExplain(const ExplainOptions& options, std::FILE* out, std::FILE* err) {
     std::fprintf(err, "rxe-user explain: there is no status %u\n", status);
     return 1;
   }
-  return std::fwrite(text.data(), 1, text.size(), out) == text.size() ? 0 : 1;
+  return Write(text, out, err);
 }
 
 }  // namespace rxe_user_cli

@@ -32,7 +32,12 @@ std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err);
 // The table of docs/errors.md, which is made from transport/base/reason.h.
 std::string ErrorsTable();
 
-// Returns the exit status: 1 if there is nothing to explain.
+// Writes to `out`, or why that failed to `err`. Returns the exit status. A
+// closed reader (EPIPE) is not an error.
+int Write(const std::string& text, std::FILE* out, std::FILE* err);
+
+// Returns the exit status: 1 if there is nothing to explain, or if it could not
+// be written.
 int RunExplain(const ExplainOptions& options, std::FILE* out, std::FILE* err);
 
 }  // namespace rxe_user_cli

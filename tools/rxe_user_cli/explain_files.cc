@@ -13,6 +13,7 @@
 #include "rxe_user/observe/recorder.h"
 #include "rxe_user/observe/refusals.h"
 #include "rxe_user/observe/report_text.h"
+#include "tools/rxe_user_cli/explain.h"
 #include "tools/rxe_user_cli/explain_connections.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
@@ -505,8 +506,7 @@ int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
   trace::Timeline timeline = trace::MakeTimeline(readable, {});
   trace::Analyze(&timeline);
   const std::string text = ExplainTimeline(timeline);
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size()) return 1;
-  return status;
+  return Write(text, out, err) == 0 ? status : 1;
 }
 
 }  // namespace rxe_user_cli

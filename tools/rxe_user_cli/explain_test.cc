@@ -1,5 +1,6 @@
 #include "tools/rxe_user_cli/explain.h"
 
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -66,6 +67,22 @@ TEST(Explain, Parses) {
                                              {"99999999999"}}) {
     EXPECT_FALSE(parse(wrong, &options));
   }
+}
+
+// /dev/full fails when the buffer is written, not before.
+TEST(Explain, ReportsThatItCannotWrite) {
+  ExplainOptions options;
+  options.status = 12;
+  std::FILE* const out = std::fopen("/dev/full", "w");
+  std::FILE* const err = std::tmpfile();
+  ASSERT_TRUE(out != nullptr && err != nullptr);
+  EXPECT_EQ(RunExplain(options, out, err), 1);
+  std::rewind(err);
+  char line[256] = "";
+  ASSERT_NE(std::fgets(line, sizeof(line), err), nullptr);
+  EXPECT_TRUE(Has(line, "rxe-user explain: cannot write: ")) << line;
+  std::fclose(out);
+  std::fclose(err);
 }
 
 // docs/errors.md is made from the table: if this fails, put the table that it

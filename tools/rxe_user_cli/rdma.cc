@@ -86,7 +86,7 @@ Item QueuePair(const rxe_user::Device& device, size_t index,
   Item item = OfPort(device, index);
   item.attributes = {{"lqpn", queue_pair.Number("qpn")}};
   for (const auto& [name, value] : queue_pair.attributes) {
-    if (name == "peer_qpn") item.attributes["rqpn"] = std::get<uint64_t>(value);
+    if (name == "peer_qpn") item.attributes["rqpn"] = queue_pair.Number(name);
   }
   item.attributes["type"] = queue_pair.Word("type");
   item.attributes["state"] = queue_pair.Word("state");

@@ -96,6 +96,19 @@ TEST(RdmaTest, ResourceTellsQueuePairs) {
   EXPECT_EQ(Ask({"-j", "resource", "show", "qp", "link", "rxeu1"}), "[]\n");
 }
 
+// Any process may send any report; root asks those of all users.
+TEST(RdmaTest, ANumberOfAReportMayBeAWord) {
+  RdmaState state = TwoDevices();
+  auto& attributes = state.processes[0].devices[0].queue_pairs[0].attributes;
+  ASSERT_EQ(attributes[3].first, "peer_qpn");
+  attributes[3].second = "x";
+  RdmaQuestion question;
+  std::string text;
+  ASSERT_TRUE(ParseRdma({"res", "show", "qp"}, &question, &text)) << text;
+  ASSERT_TRUE(AnswerRdma(question, state, &text));
+  EXPECT_TRUE(text.starts_with("link rxeu0/1 lqpn 17 rqpn 0 type RC")) << text;
+}
+
 // In a process that started before eth0 existed, lo is the first device.
 TEST(RdmaTest, ProcessesMayNumberDevicesOtherwise) {
   RdmaState state = TwoDevices();
