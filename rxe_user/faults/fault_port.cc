@@ -150,6 +150,7 @@ void FaultPort::OnPacket(const ObservedPacket& packet) {
     // Shown when it leaves.
     sent_ = packet;
     sent_.bytes = {};
+    sent_qpns_.push_back(packet.qpn);
     return;
   }
   if (observer_ == nullptr) return;
@@ -351,6 +352,7 @@ void FaultPort::ShowDropped(const GroBatch& batch,
 Burst* FaultPort::Begin(const Flow& flow) {
   if (!transmits_) return inner_->Begin(flow);
   if (!pending_.empty() || inner_->Begin(flow) == nullptr) return nullptr;
+  sent_qpns_.clear();
   burst_.emplace(std::span<uint8_t>(buffer_), kBurstSegments);
   burst_->Begin(&flow);
   return &*burst_;
@@ -362,10 +364,12 @@ void FaultPort::Queue() {
   const Time now = clock_();
   const Flow& flow = *burst_->flow();
   std::span<const uint8_t> rest = burst_->bytes();
-  while (!rest.empty()) {
+  for (size_t index = 0; !rest.empty(); ++index) {
     const std::span<const uint8_t> bytes =
         rest.first(std::min(rest.size(), burst_->segment_size()));
     rest = rest.subspan(bytes.size());
+    // Two queue pairs of DC or XRC may share a burst.
+    if (index < sent_qpns_.size()) sent_.qpn = sent_qpns_[index];
     wire::PacketView packet;
     const Fate fate =
         Decide(true, sent_.qpn, bytes, flow.av.destination, &packet, now);

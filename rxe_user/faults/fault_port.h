@@ -181,6 +181,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   std::vector<uint8_t> buffer_;
   std::optional<transport::Burst> burst_;
   transport::ObservedPacket sent_;           // of the burst, without bytes
+  std::vector<uint32_t> sent_qpns_;          // of its packets
   transport::Burst* inner_burst_ = nullptr;  // begun
   std::deque<Alone> pending_;                // sends are blocked
 

@@ -197,7 +197,9 @@ class FaultPortTest : public testing::Test {
 
   // --- Transmit.
 
-  void Send(uint32_t first, uint32_t count, size_t last = kPayload) {
+  // The last packet is of queue pair `last_qpn`.
+  void Send(uint32_t first, uint32_t count, size_t last = kPayload,
+            uint32_t last_qpn = kQpn) {
     Burst* const burst = port_->Begin(flow_);
     ASSERT_NE(burst, nullptr);
     for (uint32_t i = 0; i < count; ++i) {
@@ -208,10 +210,13 @@ class FaultPortTest : public testing::Test {
       std::copy(packet.begin(), packet.end(), out);
       burst->Commit();
     }
-    ObservedPacket shown;
-    shown.direction = transport::Direction::kTransmitted;
-    shown.qpn = kQpn;
-    endpoint_observer_->OnPacket(shown);
+    for (uint32_t i = 0; i < count; ++i) {
+      ObservedPacket shown;
+      shown.direction = transport::Direction::kTransmitted;
+      shown.segment_index = static_cast<uint16_t>(i);
+      shown.qpn = i + 1 == count ? last_qpn : kQpn;
+      endpoint_observer_->OnPacket(shown);
+    }
     port_->Queue();
   }
   std::vector<Sent> TakeSent() { return std::exchange(inner_->sent, {}); }
@@ -472,6 +477,18 @@ TEST_F(FaultPortTest, DelaysAndReordersASentPacket) {
   sent = TakeSent();
   EXPECT_EQ(PsnsOf(sent), (Psns{10, 12, 13, 14, 11, 15}));
   ExpectGood(sent);
+}
+
+// The answers of one, and the ACK of the other (DC, XRC).
+TEST_F(FaultPortTest, TwoQueuePairsShareABurst) {
+  Open("drop tx qp=@1");
+  faults_->OnCreated(kQpn + 1);
+  Send(10, 3, kPayload, kQpn + 1);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
+  Open("drop tx qp=@2");
+  faults_->OnCreated(kQpn + 1);
+  Send(10, 3, kPayload, kQpn + 1);
+  EXPECT_EQ(PsnsOf(TakeSent()), (Psns{10, 11}));
 }
 
 TEST_F(FaultPortTest, NothingIsLostWhileSendsAreBlocked) {

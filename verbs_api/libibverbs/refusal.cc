@@ -18,7 +18,7 @@ namespace {
 // with a destructor would need one more registration for each thread.
 thread_local char noted[160];
 // For the recording: calls of the thread that have begun, and the arguments of
-// the innermost one, more of them than an event has, which shows that it is cut.
+// the innermost one. More of these than an event has: it is seen to be cut.
 thread_local int depth = 0;
 thread_local char arguments[2 * sizeof(rxe_user::trace::CallEvent::arguments)];
 
