@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rxe_user/base/high_fd.h"
+#include "transport/faults/rule_parser.h"
 
 namespace rxe_user {
 namespace {
@@ -150,6 +151,11 @@ void Tally::OnDropped(transport::Disposition disposition,
 
 void Tally::OnRepeated(const TallyItem& item) {
   AddFirst(&page_->repeated, &page_->first_repeated, item);
+}
+
+void Tally::OnFault(uint32_t rule) {
+  static_assert(kTallyRules >= transport::faults::kMaxRules);
+  Add(&page_->faults[rule - 1], 1);
 }
 
 void Tally::OnOpened() {

@@ -35,6 +35,7 @@ class Tally {
   void OnRareEvent(transport::RareEventKind kind, const TallyItem& item);
   void OnDropped(transport::Disposition disposition, const TallyItem& item);
   void OnRepeated(const TallyItem& item);
+  void OnFault(uint32_t rule);  // its number, from 1
   bool has_repeated() const { return page_->first_repeated.is_set != 0; }
 
   // --- Engines. Thread: any.

@@ -34,6 +34,7 @@ inline constexpr size_t kTallyQueues = 2;
 inline constexpr size_t kTallyStatuses = 32;
 inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
 inline constexpr size_t kTallyMostCounters = 256;
+inline constexpr size_t kTallyRules = 256;  // transport::faults::kMaxRules
 
 // The contents of the file. Integers of this machine; zero before the first.
 struct TallyPage {
@@ -62,6 +63,9 @@ struct TallyPage {
   // Received packets, by transport::Disposition.
   uint64_t dropped[transport::kDropKinds] = {};
   TallyItem first_dropped[transport::kDropKinds] = {};
+
+  // Packets that a rule for faults hit, by its number less one.
+  uint64_t faults[kTallyRules] = {};
 
   // Counters of devices, in the order of CountersOf(DeviceReport).
   uint64_t devices_opened = 0;

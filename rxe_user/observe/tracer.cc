@@ -212,6 +212,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
     }
     if (tally_ != nullptr) {
       if (repeated) CountRepeated(event.header.qpn, *repeated);
+      if (packet.fault != nullptr) tally_->OnFault(packet.fault->rule);
       if (packet.disposition != Disposition::kDelivered) {
         tally_->OnDropped(packet.disposition, {});
       }

@@ -190,6 +190,24 @@ TEST_F(ExpectTest, ARepeatedPacketIsNamed) {
       << ReadAll(tap);
 }
 
+// A test of faults that passes without a fault shows nothing.
+TEST_F(ExpectTest, RulesForFaultsHaveToFire) {
+  const auto run = [this](const std::string& rules) {
+    return Execute({"run", "--faults", rules, "--expect", "wc(SUCCESS) == 10",
+                    "--", "expect_program", "send", "exit0"});
+  };
+  const Result good = run("duplicate tx op=data nth=1");
+  EXPECT_EQ(good.status, 0) << good.err;
+  EXPECT_EQ(good.err, "");
+  const Result r = run("duplicate tx op=data nth=1; drop tx op=RC_FETCH_ADD");
+  EXPECT_EQ(r.status, 99);
+  EXPECT_NE(r.err.find("rxe-user run: expectation failed: fault rule 2 (drop "
+                       "tx op=RC_FETCH_ADD) fires: it never fired"),
+            std::string::npos)
+      << r.err;
+  EXPECT_EQ(run("drop tx op=RC_FETCH_ADD maybe").status, 0);
+}
+
 TEST_F(ExpectTest, TapOnStderr) {
   const Result r = Execute({"run", "--tap", "--expect", "wc(*) == 10", "--",
                             "expect_program", "send", "exit0"});

@@ -281,6 +281,18 @@ Judgement Facts::Judge(const Expectation& expectation) const {
   return judgement;
 }
 
+Judgement Facts::JudgeRule(uint32_t number) const {
+  uint64_t hit = 0;
+  for (const Process& process : processes_) {
+    hit = Sum(hit, process.page.faults[number - 1]);
+  }
+  if (hit != 0) return {Verdict::kTrue, "", ""};
+  for (const std::string& why : {Nothing(), Running()}) {
+    if (!why.empty()) return {Verdict::kNotKnown, why, ""};
+  }
+  return {Verdict::kFalse, "it never fired", ""};
+}
+
 Verdict Facts::JudgePart(const Condition& part) const {
   Verdict verdict;
   switch (part.kind) {

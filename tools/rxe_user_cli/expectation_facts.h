@@ -32,6 +32,8 @@ class Facts {
   void AddUnreadable(const std::string& why) { unreadable_ = why; }
 
   Judgement Judge(const Expectation& expectation) const;
+  // Whether the rule for faults, by its number, has hit a packet.
+  Judgement JudgeRule(uint32_t number) const;
 
  private:
   struct Process {

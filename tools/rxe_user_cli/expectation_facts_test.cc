@@ -208,6 +208,19 @@ TEST_F(FactsTest, WithoutAProcessNothingIsKnown) {
   }
 }
 
+TEST_F(FactsTest, RulesForFaultsFire) {
+  EXPECT_EQ(facts_.JudgeRule(1).verdict, Verdict::kNotKnown);
+  tally_.OnFault(2);
+  Close();
+  EXPECT_EQ(facts_.JudgeRule(2).verdict, Verdict::kTrue);
+  EXPECT_EQ(facts_.JudgeRule(1).verdict, Verdict::kFalse);
+  EXPECT_EQ(facts_.JudgeRule(1).seen, "it never fired");
+  Close(/*runs=*/true);
+  EXPECT_EQ(facts_.JudgeRule(2).verdict, Verdict::kTrue);
+  EXPECT_EQ(facts_.JudgeRule(1).verdict, Verdict::kNotKnown);
+  EXPECT_EQ(facts_.JudgeRule(1).seen, "client (process 12) still runs");
+}
+
 TEST_F(FactsTest, WhatCannotBeReadIsNotKnown) {
   Exit("retrans_pkts", 0);
   EXPECT_EQ(Is("repeated == 0"), Verdict::kTrue);

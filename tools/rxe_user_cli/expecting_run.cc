@@ -215,6 +215,13 @@ int RunExpecting(const std::string& program, const ExpectOptions& options,
     result.expectations.emplace_back(expectation.text,
                                      facts.Judge(expectation));
   }
+  for (const transport::faults::Rule& rule : options.rules) {
+    if (rule.maybe) continue;
+    result.expectations.emplace_back("fault rule " +
+                                         std::to_string(rule.number) + " (" +
+                                         rule.text + ") fires",
+                                     facts.JudgeRule(rule.number));
+  }
   // TAP on stderr has these lines in its own form.
   WriteAll(STDERR_FILENO,
            options.tap ? ResultAsTap(result) : ResultAsLines(result));

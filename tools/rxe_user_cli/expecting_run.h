@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/rxe_user_cli/expectation.h"
+#include "transport/faults/rule.h"
 
 namespace rxe_user_cli {
 
@@ -15,10 +16,11 @@ inline constexpr int kExitNotAsExpected = 99;
 
 struct ExpectOptions {
   std::vector<Expectation> expectations;
-  bool tap = false;      // print TAP on stderr
-  std::string tap_file;  // write TAP there; empty: no
-  std::string junit;     // write JUnit's XML there; empty: no
-  std::string command;   // as it was started, for a shell
+  std::vector<transport::faults::Rule> rules;  // for faults
+  bool tap = false;                            // print TAP on stderr
+  std::string tap_file;                        // write TAP there; empty: no
+  std::string junit;    // write JUnit's XML there; empty: no
+  std::string command;  // as it was started, for a shell
 
   bool any() const {
     return !expectations.empty() || tap || !tap_file.empty() || !junit.empty();
@@ -33,7 +35,8 @@ bool AddExpectation(const std::string& text, ExpectOptions* options,
 bool AddExpectationFile(const std::string& file, ExpectOptions* options,
                         std::string* why);
 
-// Runs the program by `execute` (see Supervise) and judges what it did. Returns
+// Runs the program by `execute` (see Supervise) and judges what it did. Each
+// rule for faults is expected to fire, unless it may not. Returns
 // the program's exit status (ExitStatusOf), or kExitNotAsExpected if that is 0
 // and an expectation is not met; kExitOurFailure, after one line on stderr, if
 // it cannot be run so.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/faults/fault_settings.h"
@@ -94,7 +95,8 @@ constexpr char kRunHelp[] =
     "p=\n"
     "and ~ (default: 1). A rule that never fired is reported at the end of "
     "the\n"
-    "program, unless it says maybe.\n"
+    "program, unless it says maybe; with --expect, --tap or --junit, the run "
+    "fails.\n"
     "\n"
     "--expect CONDITION: the run fails unless the condition is true when "
     "COMMAND\n"
@@ -166,6 +168,7 @@ int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
     if (!options->faults.empty()) options->faults += "\n";
     options->faults += rule.text;
   }
+  options->expect.rules = std::move(rules);
   return 0;
 }
 
