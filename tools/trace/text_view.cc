@@ -191,7 +191,7 @@ std::string FateText(const Arrow& arrow) {
       add("second copy, made on the way");
       break;
     case Fate::kAfterEnd:
-      add("the peer's file had ended");
+      add("the peer's file or queue pair had ended");
       break;
     case Fate::kStranger:
       add("the sender's file does not have it");

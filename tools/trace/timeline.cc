@@ -12,6 +12,7 @@
 #include "tools/trace/match.h"
 #include "tools/trace/time_text.h"
 #include "transport/base/counters.h"
+#include "transport/base/rare_event.h"
 #include "wire/headers.h"
 #include "wire/mad.h"
 
@@ -60,6 +61,7 @@ class Joiner {
     FindOwners();
     CompareAllClocks();
     for (size_t f = 0; f < files; ++f) last_times_.push_back(LastTime(f));
+    FindDestroyed();
     MakeFlows();
     for (auto& [flow, packets] : flows_) JoinFlow(packets);
     AddEvents();
@@ -431,6 +433,12 @@ class Joiner {
       return all;
     };
     const Match match = MatchPackets(sightings(sent), sightings(received));
+    int64_t longest = 0;  // delay
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const size_t j = match.received[i];
+      if (j == kNone) continue;
+      longest = std::max(longest, Time(received[j]) - Time(sent[i]));
+    }
     for (size_t i = 0; i < sent.size(); ++i) {
       const size_t j = match.received[i];
       if (j != kNone) {
@@ -438,7 +446,9 @@ class Joiner {
             match.overtaken[i]);
         continue;
       }
-      const bool after = Time(sent[i]) > last_times_[file];
+      const bool after =
+          Time(sent[i]) >
+          std::min(last_times_[file], EndOfQueuePair(file, sent[i]) - longest);
       Add(&sent[i], nullptr, file, after ? Fate::kAfterEnd : Fate::kLost,
           match.ambiguous[i]);
     }
@@ -452,6 +462,28 @@ class Joiner {
             sent.empty() && !SenderHasFile(*received[j].packet)
                 ? Fate::kReceived
                 : Fate::kStranger);
+      }
+    }
+  }
+
+  // When the destination of a packet was destroyed for good; or INT64_MAX.
+  int64_t EndOfQueuePair(size_t file, const Seen& sent) const {
+    const auto end = destroyed_.find({file, sent.packet->qpn});
+    return end == destroyed_.end() ? std::numeric_limits<int64_t>::max()
+                                   : end->second;
+  }
+
+  void FindDestroyed() {
+    using transport::RareEventKind;
+    for (size_t f = 0; f < t_.recordings.size(); ++f) {
+      for (const Event& event : t_.recordings[f]->events) {
+        const std::pair<size_t, uint32_t> key = {f, event.header().qpn};
+        if (event.As<rxe_user::trace::QpStateEvent>()) destroyed_.erase(key);
+        const auto incident = event.As<rxe_user::trace::IncidentEvent>();
+        if (incident &&
+            incident->kind == static_cast<uint8_t>(RareEventKind::kDestroyed)) {
+          destroyed_[key] = event.header().time - t_.offsets[f];
+        }
       }
     }
   }
@@ -599,6 +631,8 @@ class Joiner {
   std::map<size_t, IpAddress> own_addresses_;        // the first, by file
   std::map<Target, std::vector<size_t>> owners_;
   std::vector<int64_t> last_times_;
+  // By file and number, on the clock of the first file.
+  std::map<std::pair<size_t, uint32_t>, int64_t> destroyed_;
   std::map<Flow, FlowPackets> flows_;
   std::map<std::tuple<size_t, IpAddress, uint32_t>, size_t> end_indices_;
   std::map<size_t, size_t> partners_;

@@ -34,7 +34,8 @@ enum class Fate : uint8_t {
   kLost,       // sent, and the peer's file does not have it
   kDropped,    // arrived, and the peer's device dropped it
   kDuplicate,  // a second copy, made on the way
-  kAfterEnd,   // sent after the end of the peer's file
+  kAfterEnd,   // sent when the peer's file ended, or its queue pair was
+               // destroyed
   kUnseen,     // sent; there is no file of the peer
   kReceived,   // received; there is no file of the sender
   kStranger,   // received; the sender's file does not have it

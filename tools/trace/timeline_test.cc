@@ -20,6 +20,7 @@
 #include "tools/trace/conversation.h"
 #include "tools/trace/sim_recorder.h"
 #include "tools/trace/text_view.h"
+#include "transport/base/rare_event.h"
 #include "transport/cm/mad_packet.h"
 #include "transport/sim/pair.h"
 #include "wire/cm.h"
@@ -257,6 +258,37 @@ TEST(TimelineTest, ConnectionManagementOfOneAddress) {
     EXPECT_EQ(std::pair(arrow.from, arrow.to), way) << text;
     EXPECT_EQ(arrow.fate, text == "CM RTU" ? Fate::kLost : Fate::kArrived)
         << text;
+  }
+}
+
+// What is on its way to a queue pair that is destroyed is not lost.
+TEST(TimelineTest, TheQueuePairWasDestroyed) {
+  for (const bool is_destroyed : {false, true}) {
+    Recorded r({});
+    r.pair.a.Write(1, 0, 0, 100);
+    r.pair.Run();
+    uint32_t qpn = 0;  // of the receiver
+    for (const Packet& packet : Load(r.a.Write("a.pcapng"))->packets) {
+      if (packet.direction == wire::pcapng::Direction::kSent) qpn = packet.qpn;
+    }
+    r.drop = [](int from, size_t, const wire::PacketView&) {
+      return from == 0;
+    };
+    if (is_destroyed) {
+      rxe_user::trace::IncidentEvent incident;
+      incident.header.qpn = qpn;
+      incident.kind =
+          static_cast<uint8_t>(transport::RareEventKind::kDestroyed);
+      r.b.Add(incident);
+    }
+    r.pair.a.Write(2, 0, 0, 100);
+    r.pair.Run();
+    // The file goes on.
+    rxe_user::trace::CallEvent call;
+    r.b.Add(call);
+    r.Finish();
+    EXPECT_EQ(r.With(Fate::kLost).empty(), is_destroyed);
+    EXPECT_EQ(r.With(Fate::kAfterEnd).empty(), !is_destroyed);
   }
 }
 
