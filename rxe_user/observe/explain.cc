@@ -258,6 +258,22 @@ void ExplainRetries(const ReportRecord& qp, std::string* out) {
        out);
 }
 
+// PSN of what the queue pair waits for. In ERR it has forgotten that; what
+// ended it says it.
+std::optional<uint32_t> UnackedPsn(
+    const ReportRecord& qp, const std::vector<const ReportRecord*>& events) {
+  if (qp.Number("send_psn") != qp.Number("unacked_psn")) {
+    return static_cast<uint32_t>(qp.Number("unacked_psn"));
+  }
+  std::optional<uint32_t> psn;
+  for (const ReportRecord* event : events) {
+    if (event->Word("kind") == "retries_exceeded") {
+      psn = static_cast<uint32_t>(event->Number("psn"));
+    }
+  }
+  return psn;
+}
+
 }  // namespace
 
 Witness WitnessOf(pid_t pid, std::string_view report) {
@@ -324,8 +340,8 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
   if (qp != nullptr) ExplainWaiting(*qp, now, &long_silence, &waiting);
   if (qp != nullptr &&
       (long_silence || (failed && DependsOnPeer(reason->reason)))) {
-    finding =
-        FindPeer(*qp, others, failed ? reason->reason : Reason::kNone, asked);
+    finding = FindPeer(*qp, UnackedPsn(*qp, events), others,
+                       failed ? reason->reason : Reason::kNone, asked);
   }
   if (failed) {
     const StatusText& status = *FindStatus(StatusOf(reason->reason));

@@ -170,6 +170,34 @@ TEST(Explain, CountsUnacknowledgedPacketsAcrossThePsnWrap) {
   EXPECT_TRUE(Has(text, "this side has sent 7 packets")) << text;
 }
 
+// In ERR a queue pair has forgotten where it stood. The event that ended it
+// tells.
+TEST(Explain, WhatAFailedQueuePairWaitedFor) {
+  transport::QpReport failed = Failed(Reason::kPeerSilent);
+  failed.send_psn = failed.unacked_psn = 3;
+  RecordedEvent end;
+  end.event = {.time = 8 * transport::kSecond,
+               .qpn = 0x50001,
+               .kind = RareEventKind::kRetriesExceeded,
+               .psn = 7};
+  end.last = end.event.time;
+  end.count = 1;
+  transport::QpReport peer = Qp(0x60001, 0x50001);
+  const auto explain = [&](uint32_t expected) {
+    peer.expected_psn = expected;
+    return ExplainQueuePair(Process(100, failed, {end}), 0x50001,
+                            {Process(200, peer)});
+  };
+  EXPECT_TRUE(Has(explain(7),
+                  "so packets are lost on the way, of either direction; it "
+                  "expects PSN 7\n"))
+      << explain(7);
+  EXPECT_TRUE(Has(explain(8),
+                  "It has executed what this side waits for, so its answers "
+                  "are lost on the way; it expects PSN 8\n"))
+      << explain(8);
+}
+
 TEST(Explain, AnotherHostIsNotGuessedAt) {
   transport::QpReport qp = Failed(Reason::kPeerSilent);
   qp.destination = *wire::IpAddress::Parse("192.0.2.9");

@@ -103,7 +103,8 @@ Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
 }
 
 // The peer's queue pair exists.
-PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
+PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
+                       const Search& found) {
   const ReportRecord& peer = *found.qp;
   const std::string name = absl::StrFormat(
       "queue pair 0x%06x of %s", peer.Number("qpn"), Name(*found.owner));
@@ -149,21 +150,23 @@ PeerFinding OfExisting(const ReportRecord& own, const Search& found) {
       own.Word("waits_for") == "rnr_timer") {
     return {name + " has no receive posted", Side::kPeer, ""};
   }
-  const bool has_executed =
-      wire::PsnDiff(static_cast<uint32_t>(peer.Number("expected_psn")),
-                    static_cast<uint32_t>(own.Number("unacked_psn"))) > 0;
+  const auto expected = static_cast<uint32_t>(peer.Number("expected_psn"));
+  const bool has_executed = unacked && wire::PsnDiff(expected, *unacked) > 0;
+  // 0: a queue pair in ERR has forgotten what it had sent.
+  const uint64_t sent =
+      (own.Number("send_psn") - own.Number("unacked_psn")) & wire::kPsnMask;
   return {
-      absl::StrCat(
-          name, " is alive and ready (", state,
-          has_executed ? "). It has executed what this side waits for, so "
-                         "its answers are lost on the way; this side has "
-                         "sent "
+      absl::StrCat(name, " is alive and ready (", state,
+                   has_executed
+                       ? "). It has executed what this side waits for, so its "
+                         "answers are lost on the way"
                        : "), so packets are lost on the way, of either "
-                         "direction; this side has sent ",
-          (own.Number("send_psn") - own.Number("unacked_psn")) & wire::kPsnMask,
-          " packets that it does not acknowledge, and it expects "
-          "PSN ",
-          peer.Number("expected_psn")),
+                         "direction",
+                   sent == 0 ? ""
+                             : absl::StrCat("; this side has sent ", sent,
+                                            " packets that it does not "
+                                            "acknowledge, and it"),
+                   sent == 0 ? "; it" : "", " expects PSN ", expected),
       Side::kEither,
       "Look for a firewall, a wrong route, or an MTU below path_mtu: the "
       "rx_drop counters of rxe-user stat, at both ends, and a capture of "
@@ -188,8 +191,9 @@ bool DependsOnPeer(Reason reason) {
   }
 }
 
-PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
-                     Reason reason, Asked asked) {
+PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
+                     const std::vector<Witness>& others, Reason reason,
+                     Asked asked) {
   const auto qpn = static_cast<uint32_t>(qp.Number("peer_qpn"));
   const std::string address = qp.Word("peer_address");
   const transport::ReasonText& text = transport::TextOf(reason);
@@ -199,7 +203,7 @@ PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
   const bool is_asked = asked == Asked::kRecordings || IsLocal(address);
   if (found.qp != nullptr &&
       (is_asked || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {
-    return OfExisting(qp, found);
+    return OfExisting(qp, unacked, found);
   }
   const std::string number = absl::StrFormat("queue pair 0x%06x", qpn);
   if (!is_asked) {

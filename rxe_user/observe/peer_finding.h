@@ -3,6 +3,8 @@
 #ifndef RXE_USER_OBSERVE_PEER_FINDING_H_
 #define RXE_USER_OBSERVE_PEER_FINDING_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,9 @@ struct PeerFinding {
 bool DependsOnPeer(transport::Reason reason);
 
 // `qp`: the record of a queue pair that failed for `reason`, or has waited for
-// long (kNone).
-PeerFinding FindPeer(const ReportRecord& qp, const std::vector<Witness>& others,
+// long (kNone). `unacked`: PSN of what it waits for, if that is known.
+PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
+                     const std::vector<Witness>& others,
                      transport::Reason reason, Asked asked);
 
 }  // namespace rxe_user
