@@ -7,6 +7,10 @@
 
 namespace rxe_user {
 
+namespace {
+void (*register_first)() = nullptr;
+}  // namespace
+
 class ForkGuard::Registry {
  public:
   static Registry& Get() {
@@ -34,6 +38,7 @@ class ForkGuard::Registry {
   };
 
   Registry() {
+    if (register_first != nullptr) register_first();
     pthread_atfork([] { Get().Before(); }, [] { Get().InParent(); },
                    [] { Get().InChild(); });
   }
@@ -68,6 +73,7 @@ class ForkGuard::Registry {
   std::array<Level, static_cast<size_t>(ForkLevel::kCount)> levels_;
 };
 
+void ForkGuard::RegisterAfter(void (*other)()) { register_first = other; }
 void ForkGuard::EnterForkGuard() { Registry::Get().Add(this); }
 void ForkGuard::LeaveForkGuard() { Registry::Get().Remove(this); }
 

@@ -28,6 +28,13 @@ class ForkGuard {
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 
+  // Before the first guard here enters, `other` is called to register the
+  // handlers of a library whose locks are taken while locks of this one are
+  // held: handlers run in reverse order. Called once, when this library is
+  // loaded; registering then would be before the preload library of rsockets,
+  // whose handlers have to be the first.
+  static void RegisterAfter(void (*other)());
+
  protected:
   explicit ForkGuard(ForkLevel level) : level_(level) {}
   ~ForkGuard() = default;

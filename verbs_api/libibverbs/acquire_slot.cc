@@ -13,10 +13,7 @@ VERBS_EXPORT void rxe_user_acquire_slot(
   *slot = rxe_user::Slot::Acquire();
 }
 
-// Before librdmacm is initialized, which calls the observer with locks held.
-__attribute__((constructor)) static void GuardFiles() {
-  rxe_user::GuardProcessFiles();
-}
+VERBS_EXPORT void rxe_user_guard_files() { rxe_user::GuardProcessFiles(); }
 
 VERBS_EXPORT transport::PacketObserver* rxe_user_packet_observer() {
   return rxe_user::ProcessObserver();

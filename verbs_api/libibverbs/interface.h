@@ -27,4 +27,8 @@ extern "C" void rxe_user_acquire_slot(
 // Thread: any.
 extern "C" transport::PacketObserver* rxe_user_packet_observer();
 
+// Registers the handlers of fork() that guard these files. Before those of
+// librdmacm, which calls the observer with locks held (ForkGuard).
+extern "C" void rxe_user_guard_files();
+
 #endif  // VERBS_API_LIBIBVERBS_INTERFACE_H_

@@ -69,6 +69,10 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
 
 namespace {
 
+__attribute__((constructor)) void GuardAfterLibibverbs() {
+  rxe_user::ForkGuard::RegisterAfter(&rxe_user_guard_files);
+}
+
 // A share that is never given up. After fork() the child keeps the parent's.
 std::atomic<std::shared_ptr<rxe_user::CmService>*> kept = nullptr;
 
