@@ -355,6 +355,51 @@ TEST_F(Mlx5DcTest, SeveralInitiatorsShareATarget) {
   for (uint64_t id = 0; id < 8; ++id) ExpectSuccess(target_.cq, id);
 }
 
+// All connect at once. Half of them have to wait, because no more initiators of
+// one address may be without data (DcConnections::kMostWaiting).
+TEST_F(Mlx5DcTest, AThousandInitiatorsShareATarget) {
+  constexpr size_t kInitiators = 1000;
+  Side from;
+  from.cq = ibv_create_cq(context_, kInitiators, nullptr, nullptr, 0);
+  ASSERT_NE(from.cq, nullptr);
+  MakeMemory(&from);
+  FillPattern(from.memory.data(), 8 * kInitiators, 1);
+  std::vector<ibv_qp*> initiators;
+  for (size_t i = 0; i < kInitiators; ++i) {
+    ibv_qp_init_attr_ex attr = OfInitiator(from);
+    attr.cap.max_send_wr = 1;
+    mlx5dv_qp_init_attr mlx5 = Initiator();
+    initiators.push_back(mlx5dv_create_qp(context_, &attr, &mlx5));
+    ASSERT_NE(initiators.back(), nullptr) << std::strerror(errno);
+    ASSERT_EQ(InitiatorToRts(initiators.back()), 0);
+  }
+  // The second time they are connected.
+  for (int round = 0; round < 2; ++round) {
+    target_.memory.assign(target_.memory.size(), 0);
+    for (size_t i = 0; i < kInitiators; ++i) {
+      from.qp = initiators[i];
+      ASSERT_EQ(PostTo(from, target_.qp->qp_num, kKey, i, 8 * i, 8,
+                       [&](ibv_qp_ex* qp) {
+                         ibv_wr_rdma_write(qp, target_.mr->rkey,
+                                           target_.address(8 * i));
+                       }),
+                0);
+    }
+    std::vector<bool> done(kInitiators);
+    for (size_t i = 0; i < kInitiators; ++i) {
+      const ibv_wc wc = Next(from.cq);
+      ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+      ASSERT_LT(wc.wr_id, kInitiators);
+      EXPECT_FALSE(done[wc.wr_id]);
+      done[wc.wr_id] = true;
+    }
+    EXPECT_TRUE(HasPattern(target_.memory.data(), 8 * kInitiators, 1));
+  }
+  for (ibv_qp* const qp : initiators) EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  from.qp = nullptr;
+  DestroySide(&from);
+}
+
 TEST_F(Mlx5DcTest, RefusesWrongAttributes) {
   const auto refused = [&](int error, ibv_qp_init_attr_ex attr,
                            mlx5dv_qp_init_attr mlx5) {
