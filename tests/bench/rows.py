@@ -11,9 +11,9 @@ from typing import Callable
 
 import connections
 import figures
-from figures import (bandwidth, idle, dc_in_turn, latency, memory_per_queue_pair,
-                     ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
-                     threads, verbs)
+from figures import (bandwidth, dc_in_turn, idle, latency,
+                     memory_per_queue_pair, ordinary_user, raw_bandwidth,
+                     raw_latency, tcp_bandwidth, threads, verbs)
 from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
