@@ -10,6 +10,7 @@
 #include "tools/trace/conversation.h"
 #include "tools/trace/ladder.h"
 #include "tools/trace/page.h"
+#include "tools/trace/perfetto.h"
 #include "tools/trace/recording.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/timeline.h"
@@ -39,6 +40,7 @@ void UseAll(const std::vector<const trace::Recording*>& recordings) {
   std::FILE* const out = std::fopen("/dev/null", "w");
   Require(trace::WriteText(timeline, conversation, out));
   Require(trace::WriteJson(timeline, conversation, out));
+  Require(trace::WritePerfetto(timeline, conversation, out));
   std::fclose(out);
 }
 

@@ -680,10 +680,20 @@ TEST_F(CliTest, TraceWritesItsViews) {
   EXPECT_EQ(both.out, "");
   EXPECT_TRUE(ReadAll(html).starts_with("<!doctype html>"));
   EXPECT_TRUE(ReadAll(svg).starts_with("<svg "));
-  const Result bad = Execute({"trace", file, "--svg", "/nonexistent/x.svg"});
-  EXPECT_EQ(bad.exit_status, 1);
-  EXPECT_EQ(bad.err,
-            "rxe-user trace: /nonexistent/x.svg: No such file or directory\n");
+  const fs::path perfetto = root_ / "x.json";
+  const Result tracks = Execute({"trace", file, "--perfetto", perfetto});
+  EXPECT_EQ(tracks.exit_status, 0) << tracks.err;
+  EXPECT_EQ(tracks.out, "");
+  EXPECT_TRUE(nlohmann::json::parse(ReadAll(perfetto))["traceEvents"].empty());
+  for (const std::string view : {"--svg", "--perfetto"}) {
+    const Result bad = Execute({"trace", file, view, "/nonexistent/x"});
+    EXPECT_EQ(bad.exit_status, 1);
+    EXPECT_EQ(bad.err,
+              "rxe-user trace: /nonexistent/x: No such file or directory\n");
+  }
+  const Result full = Execute({"trace", file, "--perfetto", "/dev/full"});
+  EXPECT_EQ(full.exit_status, 1);
+  EXPECT_EQ(full.err, "rxe-user trace: /dev/full: No space left on device\n");
 }
 
 TEST_F(CliTest, DecodeReportsAFileThatIsNotThere) {

@@ -8,6 +8,7 @@
 #include "tools/trace/escape.h"
 #include "tools/trace/ladder.h"
 #include "tools/trace/page.h"
+#include "tools/trace/perfetto.h"
 #include "tools/trace/recording.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/timeline.h"
@@ -21,14 +22,14 @@ void Complain(std::FILE* err, const std::string& path, const std::string& why) {
                trace::Printable(why).c_str());
 }
 
-bool WriteFile(const std::string& path, const std::string& contents,
-               std::FILE* err) {
+// Writes a file by `write(file)`, which returns whether it could.
+template <typename Write>
+bool WriteFile(const std::string& path, std::FILE* err, Write&& write) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   bool good = file != nullptr;
   int error = errno;
   if (good) {
-    good = std::fwrite(contents.data(), 1, contents.size(), file) ==
-           contents.size();
+    good = write(file);
     error = errno;
     if (std::fclose(file) != 0 && good) {
       good = false;
@@ -37,6 +38,14 @@ bool WriteFile(const std::string& path, const std::string& contents,
   }
   if (!good) Complain(err, path, std::strerror(error));
   return good;
+}
+
+bool WriteFile(const std::string& path, const std::string& contents,
+               std::FILE* err) {
+  return WriteFile(path, err, [&](std::FILE* file) {
+    return std::fwrite(contents.data(), 1, contents.size(), file) ==
+           contents.size();
+  });
 }
 
 }  // namespace
@@ -81,12 +90,19 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
       return 1;
     }
   }
-  const bool picture = !options.svg.empty() || !options.html.empty();
+  if (!options.perfetto.empty() &&
+      !WriteFile(options.perfetto, err, [&](std::FILE* file) {
+        return trace::WritePerfetto(timeline, conversation, file);
+      })) {
+    return 1;
+  }
+  const bool has_file = !options.svg.empty() || !options.html.empty() ||
+                        !options.perfetto.empty();
   errno = 0;
   bool good = true;
   if (options.json) {
     good = trace::WriteJson(timeline, conversation, out);
-  } else if (options.text || !picture) {
+  } else if (options.text || !has_file) {
     good = trace::WriteText(timeline, conversation, out);
   }
   if (!good || std::fflush(out) != 0) {

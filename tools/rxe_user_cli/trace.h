@@ -20,6 +20,7 @@ struct TraceOptions {
   bool json = false;
   std::string svg;  // files to write; empty: none
   std::string html;
+  std::string perfetto;
   // The pictures have at most this many packets, from the first on.
   size_t limit = 20000;
 };

@@ -4,9 +4,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "tools/trace/escape.h"
 #include "tools/trace/ladder.h"
 #include "tools/trace/page.h"
+#include "tools/trace/perfetto.h"
 #include "tools/trace/sim_recorder.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
@@ -286,6 +289,148 @@ TEST(JsonTest, OneObjectPerLine) {
   EXPECT_EQ(types["message"], 1);
   EXPECT_EQ(last["type"], "summary");
   EXPECT_EQ(last["lost"], 0);
+}
+
+// What the format demands of any file; counts the events by phase.
+std::map<std::string, int> CheckPerfetto(const nlohmann::json& trace) {
+  std::map<std::string, int> phases;
+  std::map<std::string, std::string> slices;  // phases of work requests, by id
+  std::map<std::string, std::string> flows;   // phases, by id
+  std::set<std::pair<int, uint64_t>> named;
+  std::map<uint64_t, std::vector<double>> open;  // ends of slices, by track
+  double last = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    const std::string phase = event["ph"];
+    ++phases[phase];
+    EXPECT_TRUE(event["name"].is_string());
+    const std::pair<int, uint64_t> track(event["pid"].get<int>(),
+                                         event["tid"].get<uint64_t>());
+    if (phase == "M") {
+      named.insert(track);
+      continue;
+    }
+    EXPECT_TRUE(named.contains(track)) << event;
+    const double time = event["ts"];
+    EXPECT_GE(time, last) << event;
+    last = time;
+    if (phase == "b" || phase == "e") {
+      EXPECT_EQ(event["cat"], "work request");
+      slices[event["id"]] += phase;
+    } else if (phase == "s" || phase == "t" || phase == "f") {
+      EXPECT_EQ(event["cat"], "flow");
+      flows[event["id"]] += phase;
+      EXPECT_EQ(phase == "f", event.contains("bp"));
+    } else if (phase == "i") {
+      EXPECT_EQ(event["s"], "t");
+    } else {
+      EXPECT_EQ(phase, "X");
+      std::vector<double>& around = open[track.second];
+      while (!around.empty() && around.back() <= time) around.pop_back();
+      const double end = time + event["dur"].get<double>();
+      EXPECT_GE(event["dur"], 0);
+      // Half a nanosecond for the sum.
+      EXPECT_TRUE(around.empty() || end <= around.back() + 5e-4) << event;
+      around.push_back(end);
+    }
+  }
+  for (const auto& [id, text] : slices) EXPECT_EQ(text, "be") << id;
+  for (const auto& [id, text] : flows) {
+    EXPECT_TRUE(text == "sf" || text == "stf") << id << " " << text;
+  }
+  return phases;
+}
+
+TEST(PerfettoTest, WorkRequestsOverlapAndPostsLeadToPolls) {
+  Views v("client \"\n\x1b\xff");
+  rxe_user::trace::PostedEvent post;
+  post.header.qpn = v.pair.a.qp->qpn();
+  post.header.thread = 4711;
+  std::vector<uint64_t> posted;
+  for (post.wr_id = 7; post.wr_id < 10; ++post.wr_id) {
+    posted.push_back(v.a.Add(post));
+  }
+  rxe_user::trace::CallEvent call;
+  call.header.thread = 4711;
+  rxe_user::trace::SetText("ibv_reg_mr\"\x01\\", call.function);
+  call.duration = 2500;
+  v.a.Add(call);
+  v.pair.a.Write(1, 0, 0, 3000);
+  v.pair.a.Write(2, 0, 0, 3000);
+  v.pair.Run();
+  rxe_user::trace::CompletedEvent done;
+  done.header.qpn = post.header.qpn;
+  rxe_user::trace::PolledEvent poll;
+  poll.header = post.header;
+  done.posted = posted[0];
+  poll.header.cause = v.a.Add(done);
+  v.a.Add(poll);
+  v.a.Add(poll);  // the same again: a damaged file
+  done.posted = posted[1];
+  v.a.Add(done);  // nobody polls it
+  done.posted = 999;
+  v.a.Add(done);  // of no post
+  v.Make();
+  const std::string text = v.Written(WritePerfetto);
+  EXPECT_EQ(Count(text, "\x1b"), 0u);
+  const nlohmann::json trace = nlohmann::json::parse(text);
+  auto phases = CheckPerfetto(trace);
+  EXPECT_EQ(phases["b"], static_cast<int>(v.conversation.messages.size()));
+  EXPECT_GE(phases["b"], 2);
+  EXPECT_EQ(phases["s"], 2);
+  EXPECT_EQ(phases["t"], 1);
+  EXPECT_EQ(phases["f"], 2);
+  EXPECT_EQ(phases["X"], 3 + 1 + 2 + 3);
+  size_t packets = 0;
+  size_t calls = 0;
+  size_t programs = 0;
+  std::set<uint64_t> threads;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "M") {
+      const std::string name = event["args"]["name"];
+      programs += name.find("client \"???") != std::string::npos;
+      if (name == "thread 4711") threads.insert(event["tid"].get<uint64_t>());
+    }
+    packets += event["ph"] == "i" && event["args"].contains("fate");
+    if (event["name"] == "ibv_reg_mr\"?\\") {
+      ++calls;
+      EXPECT_EQ(event["dur"], 2.5);
+      EXPECT_TRUE(threads.contains(event["tid"].get<uint64_t>()));
+    }
+    if (event["ph"] == "s") {
+      EXPECT_TRUE(threads.contains(event["tid"].get<uint64_t>()));
+    }
+  }
+  EXPECT_EQ(programs, 1u);
+  EXPECT_EQ(calls, 1u);
+  EXPECT_EQ(threads.size(), 1u);
+  EXPECT_EQ(packets, 2 * v.timeline.arrows.size());
+}
+
+// A lost packet is an instant of its sender alone, and says so.
+TEST(PerfettoTest, ALossIsSaid) {
+  Views v;
+  bool dropped = false;
+  v.keep = [&](int from, const wire::PacketView& p) {
+    if (dropped || from != 0 || p.bth().psn != v.pair.a.attributes.sq_psn + 1) {
+      return true;
+    }
+    dropped = true;
+    return false;
+  };
+  v.pair.a.Write(1, 0, 0, 3500);
+  v.pair.Run();
+  v.Make();
+  const std::string text = v.Written(WritePerfetto);
+  auto phases = CheckPerfetto(nlohmann::json::parse(text));
+  EXPECT_EQ(phases["i"], static_cast<int>(2 * v.timeline.arrows.size()) - 1);
+  EXPECT_EQ(Count(text, "| LOST\""), 1u);
+  EXPECT_EQ(phases["b"], 1);
+}
+
+TEST(PerfettoTest, NothingIsStillJson) {
+  Views v;
+  const nlohmann::json trace = nlohmann::json::parse(v.Written(WritePerfetto));
+  EXPECT_TRUE(trace["traceEvents"].empty());
 }
 
 TEST(EscapeTest, TextFromAFile) {
