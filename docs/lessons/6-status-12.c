@@ -18,8 +18,8 @@ int main(void) {
   int bad = attempt("dead: the server has destroyed its queue pair");
 
   connect_pair();
-  struct ibv_qp_attr error = {.qp_state = IBV_QPS_RESET};
-  need(!ibv_modify_qp(client.qp, &error, IBV_QP_STATE), "RESET");
+  struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+  need(!ibv_modify_qp(client.qp, &reset, IBV_QP_STATE), "RESET");
   connect_to(&client, server.qp->qp_num ^ 0x800000);
   bad |= attempt("wrong number: the server is alive, but not this queue pair");
 
