@@ -156,8 +156,11 @@ int RunLesson(const LessonOptions& options, std::FILE* out, std::FILE* err) {
   std::fprintf(out, "\n$ rxe-user trace %s\n", recording.c_str());
   const int drawn = RunTrace(trace, out, err);
   const fs::path text = fs::path(lesson->source).replace_extension(".md");
-  std::fprintf(out, "\nladder:    %s\nquestions: %s\nprogram:   %s\n",
-               page.c_str(), text.c_str(), lesson->source.c_str());
+  std::fprintf(out,
+               "\nladder:    %s\nquestions: %s\nprogram:   %s\nin words:  "
+               "rxe-user explain %s\n",
+               page.c_str(), text.c_str(), lesson->source.c_str(),
+               recording.c_str());
   return status != 0 ? status : drawn;
 }
 
