@@ -257,7 +257,7 @@ TEST_F(CliTest, WrongUseSaysWhereToLook) {
        {std::pair<std::vector<std::string>, std::string>{
             {"frobnicate"},
             "no command frobnicate; there are run, rdma, devices, decode, "
-            "trace, stat, explain, view (see rxe-user --help)\n"},
+            "trace, stat, explain, lesson, view (see rxe-user --help)\n"},
         {{"--frobnicate"}, "(see rxe-user --help)\n"},
         {{"devices", "surplus"}, "(see rxe-user devices --help)\n"},
         {{"stat", "x"}, "(see rxe-user stat --help)\n"},
@@ -402,6 +402,43 @@ TEST_F(CliTest, RdmaShowsDevices) {
   EXPECT_EQ(none.exit_status, 1);
   EXPECT_EQ(none.err, "rdma: there is no no_such_device; see rdma link\n");
   EXPECT_EQ(none.out, "");
+}
+
+TEST_F(CliTest, LessonsAreListed) {
+  Result r = Execute({"lesson"});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_NE(r.err.find("no lessons in"), std::string::npos) << r.err;
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+
+  const fs::path lessons = root_ / "libexec/lessons";
+  fs::create_directories(lessons);
+  std::ofstream(lessons / "10-b.c") << "/* Lesson 10: the last. */\n";
+  std::ofstream(lessons / "2-a.c") << "/* Lesson 2: a: b, c.\n * faults: x\n";
+  std::ofstream(lessons / "3-other.c") << "/* No lesson. */\n";
+  std::ofstream(lessons / "empty.c") << "";
+  r = Execute({"lesson"});
+  EXPECT_EQ(r.exit_status, 0);
+  EXPECT_EQ(r.out, " 2  a: b, c\n10  the last\n");
+  EXPECT_EQ(r.err, "");
+
+  r = Execute({"lesson", "3"});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_NE(r.err.find("no lesson 3"), std::string::npos) << r.err;
+  EXPECT_TRUE(OneLine(r.err)) << r.err;
+  for (const char* number : {"0", "-1", "x", "100"}) {
+    EXPECT_EQ(Execute({"lesson", number}).exit_status, 2) << number;
+  }
+}
+
+TEST_F(CliTest, LessonThatDoesNotCompileSaysWhatItNeeds) {
+  fs::create_directories(root_ / "libexec/lessons");
+  std::ofstream(root_ / "libexec/lessons/1-a.c")
+      << "/* Lesson 1: a. */\n#error this\n";
+  const Result r =
+      Execute({"lesson", "1", "--folder", (root_ / "work").string()});
+  EXPECT_EQ(r.exit_status, 125);
+  EXPECT_NE(r.err.find("cannot compile"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("libibverbs-dev"), std::string::npos) << r.err;
 }
 
 TEST_F(CliTest, RunSaysWhatCannotBeRun) {

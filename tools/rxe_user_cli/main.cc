@@ -13,6 +13,7 @@
 #include "tools/rxe_user_cli/expectation_report.h"
 #include "tools/rxe_user_cli/expecting_run.h"
 #include "tools/rxe_user_cli/explain.h"
+#include "tools/rxe_user_cli/lesson.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/stat.h"
@@ -372,6 +373,22 @@ int main(int argc, char** argv) {
       "ends;\n"
       "nothing if nothing went wrong.");
 
+  rxe_user_cli::LessonOptions lesson_options;
+  CLI::App* lesson = app.add_subcommand(
+      "lesson", "Run a lesson about RDMA on loopback and draw what happened");
+  lesson
+      ->add_option("NUMBER", lesson_options.number,
+                   "The lesson; without it, they are listed")
+      ->check(CLI::Range(1, 99));
+  lesson
+      ->add_option("--folder", lesson_options.folder,
+                   "For program, recording and page (default: a new folder in "
+                   "TMPDIR)")
+      ->type_name("FOLDER");
+  lesson->footer(
+      "Compiles the lesson's program with cc. Exit status: that of the "
+      "program,\n0 if it saw what the lesson is about.");
+
   rxe_user_cli::ViewOptions view_options;
   CLI::App* view = app.add_subcommand(
       "view",
@@ -431,6 +448,9 @@ int main(int argc, char** argv) {
       return WrongUse("explain: " + why, "explain");
     }
     return rxe_user_cli::RunExplain(explain_options, stdout, stderr);
+  }
+  if (lesson->parsed()) {
+    return rxe_user_cli::RunLesson(lesson_options, stdout, stderr);
   }
   if (view->parsed()) {
     return rxe_user_cli::RunView(view_options, stdout, stderr);
