@@ -219,6 +219,7 @@ def _kill(processes):
 def _perftest(bench, place, argv, how, pairs=1):
     """The output of each of `pairs` clients. They start together when all
     servers listen."""
+    options = ("--mlx5",) if "DC" in argv else ()
     ports = [free_port() for _ in range(pairs)]
     server, client = (
         argv + ["-d", device, "-x", str(gid), "-F", "-p"]
@@ -234,13 +235,14 @@ def _perftest(bench, place, argv, how, pairs=1):
     try:
         for port in ports:
             started.append(bench.runner.start(place.server, how,
-                                              server + [str(port)]))
+                                              server + [str(port)], options))
         for process, port in zip(started, ports):
             places.await_listen(process, port)
         servers = [ended(process, "the server") for process in started]
         for port in ports:
             started.append(bench.runner.start(
-                place.client, how, client + [str(port), place.server.ipv4]))
+                place.client, how, client + [str(port), place.server.ipv4],
+                options))
         clients = [ended(process, "the client") for process in started[pairs:]]
         texts = [client.result() for client in clients]
         for server in servers:
@@ -429,12 +431,13 @@ def tcp_latency(size):
 # --- Queue pairs, many or idle; threads.
 
 
-def _start_verbs(bench, place, argv, program="verbs_bench", lanes=1, **popen):
+def _start_verbs(bench, place, argv, program="verbs_bench", lanes=1,
+                 options=(), **popen):
     device, gid = bench.runner.device_and_gid(place.server, 4)
     return subprocess.Popen(
         bench.runner.argv(place.server, bench.how(lanes=lanes),
                           [os.path.join(PROGRAMS, program), "--device",
-                           device, "--gid", str(gid)] + argv),
+                           device, "--gid", str(gid)] + argv, options),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True, **popen)
 
@@ -449,6 +452,23 @@ def verbs(argv, field):
         finally:
             places.end(process)
         return Sample(json.loads(text.splitlines()[-1])[field])
+
+    return measure
+
+
+def dc_in_turn(targets):
+    """The latency of WRITEs by one DC initiator to that many targets in turn;
+    0: by an RC queue pair. us."""
+    def measure(bench):
+        process = _start_verbs(bench, bench.place("loopback"),
+                               ["--targets", str(targets)], "dc_bench",
+                               options=("--mlx5",), stdin=subprocess.DEVNULL)
+        try:
+            text = places.finish(process, "dc_bench", LIMIT)
+        finally:
+            places.end(process)
+        said = json.loads(text.splitlines()[-1])
+        return Sample(said["us"], said["messages"], 8 * said["messages"])
 
     return measure
 

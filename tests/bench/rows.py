@@ -11,9 +11,9 @@ from typing import Callable
 
 import connections
 import figures
-from figures import (bandwidth, idle, latency, memory_per_queue_pair,
-                     ordinary_user, raw_bandwidth, raw_latency, tcp_bandwidth,
-                     threads, verbs)
+from figures import (bandwidth, dc_in_turn, idle, latency,
+                     memory_per_queue_pair, ordinary_user, raw_bandwidth,
+                     raw_latency, tcp_bandwidth, threads, verbs)
 from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
@@ -86,6 +86,23 @@ def _unacknowledged(service):
     ]
 
 
+def _beside_rc(service):
+    """Services whose ends are halves of RC, compared with RC."""
+    out = []
+    for program in ("ib_write_bw", "ib_send_bw"):
+        argv = [program, "-s", str(64 * KB)]
+        out.append(Row(f"{program} -c {service} 64 KB", "Gbit/s",
+                       bandwidth(argv + ["-c", service]),
+                       [Reference(f"{program} 64 KB", bandwidth(argv), 0.95)]))
+    for program in ("ib_write_lat", "ib_send_lat"):
+        argv = [program, "-s", "64"]
+        out.append(Row(f"{program} -c {service} 64 B", "us",
+                       latency(argv + ["-c", service]),
+                       [Reference(f"{program} 64 B", latency(argv), 1.1)],
+                       less=True))
+    return out
+
+
 def _beside_ucx(name, unit, measure, *args, less=False, **options):
     """An application over our device, compared with UCX's own transports."""
     return Row(name, unit, measure("ours", *args, **options),
@@ -140,6 +157,12 @@ def all_rows():
         Row("ib_write_bw -c UC 64 KB", "Gbit/s",
             bandwidth(["ib_write_bw", "-c", "UC", "-s", str(64 * KB)]),
             [Reference("ib_write_bw 64 KB", _one_pair(), 1.0)]),
+        *_beside_rc("DC"),
+        *_beside_rc("XRC"),
+        Row("DC WRITE 8 B, two targets in turn, within a process", "us",
+            dc_in_turn(2),
+            [Reference("RC", dc_in_turn(0), 2.5),
+             Reference("one target", dc_in_turn(1))], less=True),
         # 64 bytes and BTH, ICRC; RETH; AETH.
         Row("ib_send_lat 64 B, both ends poll", "us",
             latency(["ib_send_lat", "-s", "64"]),

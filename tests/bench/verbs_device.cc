@@ -56,6 +56,16 @@ ibv_qp* Device::Create(ibv_cq* cq, uint32_t depth) {
   return qp;
 }
 
+ibv_ah_attr Device::OwnAddress() const {
+  ibv_ah_attr attr = {};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.dgid = gid_;
+  attr.grh.sgid_index = static_cast<uint8_t>(gid_index_);
+  attr.grh.hop_limit = 64;
+  return attr;
+}
+
 void Device::Connect(ibv_qp* qp, uint32_t peer) {
   ibv_qp_attr attr = {};
   attr.qp_state = IBV_QPS_INIT;
@@ -71,11 +81,7 @@ void Device::Connect(ibv_qp* qp, uint32_t peer) {
   attr.dest_qp_num = peer;
   attr.max_dest_rd_atomic = 1;
   attr.min_rnr_timer = 12;
-  attr.ah_attr.is_global = 1;
-  attr.ah_attr.port_num = 1;
-  attr.ah_attr.grh.dgid = gid_;
-  attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(gid_index_);
-  attr.ah_attr.grh.hop_limit = 64;
+  attr.ah_attr = OwnAddress();
   error = ibv_modify_qp(qp, &attr,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                             IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

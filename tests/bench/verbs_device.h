@@ -29,6 +29,10 @@ class Device {
   // Moves it to RTS, connected to `peer` at our own address.
   void Connect(ibv_qp* qp, uint32_t peer);
 
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  ibv_ah_attr OwnAddress() const;
+
  private:
   const int gid_index_;
   ibv_context* context_ = nullptr;

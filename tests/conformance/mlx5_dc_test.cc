@@ -355,6 +355,51 @@ TEST_F(Mlx5DcTest, SeveralInitiatorsShareATarget) {
   for (uint64_t id = 0; id < 8; ++id) ExpectSuccess(target_.cq, id);
 }
 
+// All connect at once. Those that come while DcConnections::kMostWaiting of this
+// address are without data get no answer and connect again.
+TEST_F(Mlx5DcTest, AThousandInitiatorsShareATarget) {
+  constexpr size_t kInitiators = 1000;
+  Side from;
+  from.cq = ibv_create_cq(context_, kInitiators, nullptr, nullptr, 0);
+  ASSERT_NE(from.cq, nullptr);
+  MakeMemory(&from);
+  FillPattern(from.memory.data(), 8 * kInitiators, 1);
+  std::vector<ibv_qp*> initiators;
+  for (size_t i = 0; i < kInitiators; ++i) {
+    ibv_qp_init_attr_ex attr = OfInitiator(from);
+    attr.cap.max_send_wr = 1;
+    mlx5dv_qp_init_attr mlx5 = Initiator();
+    initiators.push_back(mlx5dv_create_qp(context_, &attr, &mlx5));
+    ASSERT_NE(initiators.back(), nullptr) << std::strerror(errno);
+    ASSERT_EQ(InitiatorToRts(initiators.back()), 0);
+  }
+  // The second time they are connected.
+  for (int round = 0; round < 2; ++round) {
+    target_.memory.assign(target_.memory.size(), 0);
+    for (size_t i = 0; i < kInitiators; ++i) {
+      from.qp = initiators[i];
+      ASSERT_EQ(PostTo(from, target_.qp->qp_num, kKey, i, 8 * i, 8,
+                       [&](ibv_qp_ex* qp) {
+                         ibv_wr_rdma_write(qp, target_.mr->rkey,
+                                           target_.address(8 * i));
+                       }),
+                0);
+    }
+    std::vector<bool> done(kInitiators);
+    for (size_t i = 0; i < kInitiators; ++i) {
+      const ibv_wc wc = Next(from.cq);
+      ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+      ASSERT_LT(wc.wr_id, kInitiators);
+      EXPECT_FALSE(done[wc.wr_id]);
+      done[wc.wr_id] = true;
+    }
+    EXPECT_TRUE(HasPattern(target_.memory.data(), 8 * kInitiators, 1));
+  }
+  for (ibv_qp* const qp : initiators) EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  from.qp = nullptr;
+  DestroySide(&from);
+}
+
 TEST_F(Mlx5DcTest, RefusesWrongAttributes) {
   const auto refused = [&](int error, ibv_qp_init_attr_ex attr,
                            mlx5dv_qp_init_attr mlx5) {
@@ -433,6 +478,13 @@ TEST_F(Mlx5DcTest, ARequestNeedsOneAddress) {
             EINVAL);
   EXPECT_EQ(ibv_destroy_ah(other), 0);
   EXPECT_EQ(ibv_dealloc_pd(pd), 0);
+  // RoCE has no address without a GRH.
+  ibv_ah_attr local = {};
+  local.port_num = 1;
+  local.dlid = 1;
+  errno = 0;
+  EXPECT_EQ(ibv_create_ah(pd_, &local), nullptr);
+  EXPECT_EQ(errno, EINVAL);
   // Before a request, and after abort.
   ibv_wr_start(qp);
   mlx5dv_wr_set_dc_addr(mlx5, ah_, dctn, kKey);
@@ -463,6 +515,27 @@ TEST_F(Mlx5DcTest, NoAnswerToAWrongKeyOrNumber) {
   silent(target_.qp->qp_num, kKey + 1);
   silent(target_.qp->qp_num ^ 0x100, kKey);
   silent(a_.qp->qp_num, kKey);
+  // Its own number.
+  MakeInitiator(&b_, options);
+  ASSERT_EQ(PostTo(b_, b_.qp->qp_num, kKey, 1, 0, 8,
+                   [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
+            0);
+  ExpectStatus(b_.cq, 1, IBV_WC_RETRY_EXC_ERR);
+  DestroySide(&b_);
+  // Connected queue pairs, which are not affected.
+  Side c, d;
+  MakeSide(&c);
+  MakeSide(&d);
+  Connect(&c, &d);
+  ASSERT_EQ(Receive(d, 30, 0, 8), 0);
+  silent(d.qp->qp_num, kKey);
+  ExpectNothing(d.cq);
+  EXPECT_EQ(StateOf(d.qp), IBV_QPS_RTS);
+  ASSERT_EQ(Send(c, IBV_WR_SEND, 31, 0, 8), 0);
+  ExpectSuccess(c.cq, 31);
+  ExpectSuccess(d.cq, 30);
+  DestroySide(&c);
+  DestroySide(&d);
   // The key may be right in one request and wrong in the next.
   ReceiveAt(&target_, 10, 0, 8);
   MakeInitiator(&b_, options);
@@ -537,6 +610,56 @@ TEST_F(Mlx5DcTest, NotOnAPlainDevice) {
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
+
+  ibv_pd* const pd = ibv_alloc_pd(plain);
+  ASSERT_NE(pd, nullptr);
+  mlx5dv_mkey_init_attr mkey = {pd, MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, 4};
+  errno = 0;
+  EXPECT_EQ(mlx5dv_create_mkey(&mkey), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  ibv_cq_init_attr_ex cq_attr = {};
+  cq_attr.cqe = 1;
+  errno = 0;
+  EXPECT_EQ(mlx5dv_create_cq(plain, &cq_attr, nullptr), nullptr);
+  EXPECT_EQ(errno, EOPNOTSUPP);
+  uint32_t number;
+  EXPECT_EQ(mlx5dv_reserved_qpn_alloc(plain, &number), EOPNOTSUPP);
+  EXPECT_EQ(mlx5dv_reserved_qpn_dealloc(plain, 1), EOPNOTSUPP);
+  mlx5dv_context device = {};
+  EXPECT_EQ(mlx5dv_query_device(plain, &device), EOPNOTSUPP);
+  mlx5dv_clock_info clock;
+  EXPECT_EQ(mlx5dv_get_clock_info(plain, &clock), EOPNOTSUPP);
+
+  ibv_ah* const ah = MakeAh(pd);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_EQ(mlx5dv_map_ah_to_qp(ah, 1), EOPNOTSUPP);
+  ibv_cq* const cq = ibv_create_cq(plain, 4, nullptr, nullptr, 0);
+  ASSERT_NE(cq, nullptr);
+  attr = {};
+  attr.qp_type = IBV_QPT_RC;
+  attr.send_cq = attr.recv_cq = cq;
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.pd = pd;
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  ibv_qp* const qp = ibv_create_qp_ex(plain, &attr);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_EQ(mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp)), nullptr);
+  EXPECT_EQ(mlx5dv_modify_qp_udp_sport(qp, 0xc001), EOPNOTSUPP);
+  EXPECT_EQ(mlx5dv_dci_stream_id_reset(qp, 1), EOPNOTSUPP);
+  // Its address handle at an initiator of the other device.
+  ibv_qp_ex* const from = ibv_qp_to_qp_ex(a_.qp);
+  ibv_wr_start(from);
+  ibv_wr_send(from);
+  mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(from), ah,
+                        target_.qp->qp_num, kKey);
+  ibv_wr_set_sge(from, a_.mr->lkey, a_.address(), 8);
+  EXPECT_EQ(ibv_wr_complete(from), EINVAL);
+  ExpectNothing(a_.cq);
+  EXPECT_EQ(ibv_destroy_qp(qp), 0);
+  EXPECT_EQ(ibv_destroy_cq(cq), 0);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+  EXPECT_EQ(ibv_dealloc_pd(pd), 0);
   EXPECT_EQ(ibv_close_device(plain), 0);
 }
 
