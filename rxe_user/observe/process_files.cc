@@ -30,6 +30,9 @@ class Both final : public transport::PacketObserver {
     first_.OnPacket(packet);
     second_.OnPacket(packet);
   }
+  bool WantsKernelTime() const override {
+    return first_.WantsKernelTime() || second_.WantsKernelTime();
+  }
 
  private:
   PacketObserver& first_;

@@ -223,6 +223,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   if (message && is_sent) WriteNow(*message, now);
   event.header =
       Header(event.header.id, event.header.cause, event.header.qpn, now);
+  event.kernel_time = packet.kernel_time;
   event.disposition = static_cast<uint8_t>(packet.disposition);
   std::string fault_comment;
   std::string_view why = WhyDropped(packet.disposition);

@@ -46,6 +46,7 @@ class Tracer final : public transport::PacketObserver {
   // --- The device. The lane's lock is held.
 
   void OnPacket(const transport::ObservedPacket& packet) override;
+  bool WantsKernelTime() const override { return file_ != nullptr; }
   // `attributes`: of the queue pair; null: none.
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
                    const transport::QpAttributes* attributes);

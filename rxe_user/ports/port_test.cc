@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -489,6 +490,91 @@ TEST_P(PortTest, IgnoresForeignDatagrams) {
     }
   }
   EXPECT_EQ(total, bytes.size());
+}
+
+// Notes the time of the last packet.
+class TimeObserver final : public transport::PacketObserver {
+ public:
+  explicit TimeObserver(bool wants) : wants_(wants) {}
+  void OnPacket(const transport::ObservedPacket& packet) override {
+    time = packet.kernel_time;
+  }
+  bool WantsKernelTime() const override { return wants_; }
+
+  int64_t time = -1;
+
+ private:
+  const bool wants_;
+};
+
+int64_t RealTime() {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+bool HasKernelTimes(const Port& port) {
+  int on = -1;
+  socklen_t size = sizeof(on);
+  for (const int fd : port.ReceiveDescriptors()) {
+    EXPECT_EQ(::getsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, &size), 0);
+  }
+  return on != 0;
+}
+
+TEST_P(PortTest, TheKernelsTimeIsKnownIfAnObserverWantsIt) {
+  TimeObserver indifferent(false);
+  EXPECT_EQ(port_->Watch(&indifferent, nullptr), &indifferent);
+  EXPECT_EQ(port_->Watch(nullptr, nullptr), nullptr);
+  EXPECT_FALSE(HasKernelTimes(*port_));
+
+  TimeObserver observer(true);
+  transport::PacketObserver* const watching = port_->Watch(&observer, nullptr);
+  EXPECT_TRUE(HasKernelTimes(*port_));
+  const transport::Flow flow(av_);
+  int64_t last = RealTime();
+  // Alone, and merged by GRO.
+  for (const std::vector<size_t>& sizes :
+       {std::vector<size_t>{64}, std::vector<size_t>{64, 64, 20}}) {
+    Queue(flow, sizes);
+    port_->Flush();
+    size_t packets = 0;
+    while (packets < sizes.size()) {
+      for (const transport::GroBatch& batch : port_->Receive(true)) {
+        const int64_t received = RealTime();
+        for (size_t at = 0; at < batch.bytes.size();
+             at += batch.segment_size, ++packets) {
+          transport::ObservedPacket packet;
+          packet.bytes = batch.bytes.subspan(
+              at, std::min(batch.segment_size, batch.bytes.size() - at));
+          watching->OnPacket(packet);
+          EXPECT_GE(observer.time, last);
+          EXPECT_LE(observer.time, received);
+        }
+      }
+    }
+    last = observer.time;
+  }
+  // Bytes from elsewhere, and packets that are sent.
+  const uint8_t elsewhere[64] = {};
+  transport::ObservedPacket packet;
+  packet.bytes = elsewhere;
+  watching->OnPacket(packet);
+  EXPECT_EQ(observer.time, 0);
+  observer.time = -1;
+  packet.direction = transport::Direction::kTransmitted;
+  watching->OnPacket(packet);
+  EXPECT_EQ(observer.time, 0);
+}
+
+// The next owner of a socket that was recorded does not record.
+TEST_P(PortTest, ASocketOfAFormerOwnerHasNoKernelTimes) {
+  port_->RemoveReceiver(local_.address);
+  const int former = Bind();
+  ASSERT_GE(former, 0);
+  SetKernelTimes(former, true);
+  ASSERT_TRUE(port_->AddReceiver(local_, former).ok());
+  EXPECT_FALSE(HasKernelTimes(*port_));
 }
 
 INSTANTIATE_TEST_SUITE_P(Addresses, PortTest,

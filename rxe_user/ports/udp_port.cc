@@ -13,6 +13,24 @@ absl::StatusOr<std::unique_ptr<Port>> UdpPort::Create() {
   return port;
 }
 
+transport::PacketObserver* UdpPort::Watch(transport::PacketObserver* observer,
+                                          Recorder*) {
+  if (observer == nullptr || !observer->WantsKernelTime()) return observer;
+  receiver_.NoteKernelTimes();
+  timed_ = std::make_unique<Timed>(receiver_, *observer);
+  return timed_.get();
+}
+
+void UdpPort::Timed::OnPacket(const transport::ObservedPacket& packet) {
+  if (packet.direction != transport::Direction::kReceived) {
+    observer_.OnPacket(packet);
+    return;
+  }
+  transport::ObservedPacket timed = packet;
+  timed.kernel_time = receiver_.KernelTimeOf(packet.bytes);
+  observer_.OnPacket(timed);
+}
+
 void UdpPort::AbandonInChild() {
   receiver_.AbandonInChild();
   transmitter_.AbandonInChild();

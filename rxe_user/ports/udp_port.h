@@ -12,6 +12,7 @@
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/udp_receiver.h"
 #include "rxe_user/ports/udp_transmitter.h"
+#include "transport/endpoint/packet_observer.h"
 
 namespace rxe_user {
 
@@ -61,12 +62,27 @@ class UdpPort final : public Port {
   bool blocked() const override { return transmitter_.blocked(); }
 
   const PortCounters& counters() const override { return counters_; }
+  transport::PacketObserver* Watch(transport::PacketObserver* observer,
+                                   Recorder* recorder) override;
   void AbandonInChild() override;
 
  private:
+  // Adds the kernel's time to received packets.
+  class Timed final : public transport::PacketObserver {
+   public:
+    Timed(const UdpReceiver& receiver, transport::PacketObserver& observer)
+        : receiver_(receiver), observer_(observer) {}
+    void OnPacket(const transport::ObservedPacket& packet) override;
+
+   private:
+    const UdpReceiver& receiver_;
+    transport::PacketObserver& observer_;
+  };
+
   PortCounters counters_;
   UdpReceiver receiver_{&counters_};
   UdpTransmitter transmitter_{&counters_};
+  std::unique_ptr<Timed> timed_;  // null: nobody wants the kernel's times
 };
 
 }  // namespace rxe_user

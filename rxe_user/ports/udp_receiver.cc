@@ -56,6 +56,8 @@ void UdpReceiver::AbandonInChild() {
 absl::Status UdpReceiver::Add(const LocalAddress& local, int fd) {
   const std::lock_guard<std::mutex> lock(adding_);
   absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
+  // Also off: a former owner may have had it on.
+  SetKernelTimes(fd, notes_kernel_times_);
   const size_t count = socket_count_.load(std::memory_order_relaxed);
   size_t index = 0;
   while (index < count && sockets_[index].fd >= 0) ++index;
@@ -223,6 +225,22 @@ void UdpReceiver::Prepare(size_t index) {
   message.msg_control = incoming.control;
   message.msg_controllen = sizeof(incoming.control);
   message.msg_flags = 0;
+}
+
+void UdpReceiver::NoteKernelTimes() {
+  const std::lock_guard<std::mutex> lock(adding_);
+  notes_kernel_times_ = true;
+  for (const int fd : Descriptors()) SetKernelTimes(fd, true);
+}
+
+// From the control data of its buffer, which stays until the next receive: so
+// nothing is read unless somebody asks.
+int64_t UdpReceiver::KernelTimeOf(std::span<const uint8_t> bytes) const {
+  const auto at = reinterpret_cast<uintptr_t>(bytes.data());
+  const auto first = reinterpret_cast<uintptr_t>(incoming_[0].buffer.data());
+  const size_t index = (at - first) / kDatagramBytes;
+  if (at < first || index >= kBuffers) return 0;
+  return KernelTimeIn(incoming_[index].control);
 }
 
 uint64_t UdpReceiver::TakeOverflow() { return std::exchange(new_overflow_, 0); }

@@ -43,6 +43,12 @@ class UdpReceiver {
   uint64_t TakeOverflow();
   void AbandonInChild();
 
+  // From now on, the kernel notes when it gets each datagram.
+  void NoteKernelTimes();
+  // When it got the datagram that contains `bytes`, ns since 1970. 0: not
+  // known, or it is not one of the last Receive.
+  int64_t KernelTimeOf(std::span<const uint8_t> bytes) const;
+
  private:
   static constexpr size_t kBuffers = 8;
   static constexpr size_t kMaxSockets = 256;
@@ -63,7 +69,7 @@ class UdpReceiver {
     std::span<uint8_t> buffer;
     iovec vector{};
     SocketAddress from{};
-    alignas(cmsghdr) uint8_t control[kControlBytes];
+    alignas(cmsghdr) uint8_t control[kControlBytes] = {};
   };
 
   void CloseAll();
@@ -77,7 +83,8 @@ class UdpReceiver {
   PortCounters& counters_;
   bool abandoned_ = false;
 
-  std::mutex adding_;  // serializes growth of the table
+  std::mutex adding_;                // serializes growth of the table
+  bool notes_kernel_times_ = false;  // under adding_
   std::array<Socket, kMaxSockets> sockets_;
   std::atomic<size_t> socket_count_ = 0;
 

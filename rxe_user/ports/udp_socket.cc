@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <ctime>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -185,6 +186,21 @@ absl::Status PrepareReceiver(int fd, bool v6) {
   // Kernels before 5.0 have no UDP_GRO: datagrams then arrive one by one.
   SetOption(fd, IPPROTO_UDP, UDP_GRO, 1);
   return absl::OkStatus();
+}
+
+void SetKernelTimes(int fd, bool on) {
+  SetOption(fd, SOL_SOCKET, SO_TIMESTAMPNS, on);
+}
+
+int64_t KernelTimeIn(const uint8_t* control) {
+  const auto* const header = reinterpret_cast<const cmsghdr*>(control);
+  if (header->cmsg_level != SOL_SOCKET ||
+      header->cmsg_type != SCM_TIMESTAMPNS ||
+      header->cmsg_len != CMSG_LEN(sizeof(timespec))) {
+    return 0;
+  }
+  const auto time = ReadControl<timespec>(header);
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 uint64_t ReceiveBufferOf(int fd) {

@@ -36,6 +36,12 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // checksums over IPv6, a receive buffer as large as allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
+// Whether the kernel notes when it gets each datagram (SO_TIMESTAMPNS).
+void SetKernelTimes(int fd, bool on);
+// That time, of the control data of a socket that has it on, ns since 1970; 0:
+// not there. The kernel writes it before all other control data.
+int64_t KernelTimeIn(const uint8_t* control);
+
 // The size of its receive buffer as the kernel counts it; 0 if unknown.
 uint64_t ReceiveBufferOf(int fd);
 

@@ -39,7 +39,7 @@ Events are in the order of writing, which is nearly that of time. Packets that a
 checksum.
 
 `rxe-user run --trace` does not write these yet: `path`, `cnp`, `overflow`, timers that are set or
-cancelled, `kernel_time`, and notifications but arming.
+cancelled, and notifications but arming.
 
 Numbers of events are not reused, and a struct only grows at its end. A reader takes the `size` of an
 event from its header, reads members that are missing as zero, and skips events that it does not know.

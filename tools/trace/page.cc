@@ -55,7 +55,7 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
     opcodes[std::to_string(p.opcode)] = p.info().name;
     const auto head = t.recording_of(arrow).HeadOf(p);
     const bool waited =
-        arrow.received != nullptr && arrow.received->kernel_time != 0;
+        arrow.received != nullptr && arrow.received->waited() != 0;
     const bool has_event = p.event != 0 || waited;
     packets.push_back(
         Row({i,
@@ -73,8 +73,7 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
                                                     : arrow.received_file)
                        : Json(),
              NumberOrNull(p.event), NumberOrNull(p.cause),
-             waited ? Json(arrow.received->time - arrow.received->kernel_time)
-                    : Json()}));
+             waited ? Json(arrow.received->waited()) : Json()}));
   }
   Json events = Json::array();
   for (const size_t e : ladder.events) {

@@ -81,7 +81,7 @@ function packet(g) {
   const arrived = r[3] === -1 ? r[2] : r[3] == null ? null : r[2] + r[3];
   if (r[3] !== -1) lines.push('sent      ' + span(r[2]) + (r[4] == null ? '' : '   frame ' + r[4]));
   if (arrived !== null) lines.push('received  ' + span(arrived) + (r[5] == null ? '' : '   frame ' + r[5]));
-  if (arrived !== null && r[3] !== -1) lines.push('took      ' + span(r[3]) + (r[11] ? ', of which ' + span(r[11]) + ' in the socket' : ''));
+  if (arrived !== null && r[3] !== -1) lines.push('took      ' + span(r[3]) + (r[11] ? ': ' + span(r[3] - r[11]) + ' on the wire, ' + span(r[11]) + ' waiting for the process' : ''));
   if (r[6] != null) lines.push('message   ' + r[6]);
   const a = r[7] == null ? null : byPacket.get(String(r[7]));
   if (a) lines.push('answers   ' + a.querySelector('text').textContent.trim());

@@ -63,6 +63,13 @@ struct Packet {
   const wire::OpcodeInfo& info() const { return wire::GetOpcodeInfo(opcode); }
   bool is_cnp() const { return opcode == wire::kOpcodeCnp; }
   bool is_cm() const { return cm_attribute != 0; }
+  // Of a received packet: how long it waited in the socket until the process
+  // read it, ns; 0: not known.
+  int64_t waited() const {
+    return kernel_time != 0 && kernel_time < time ? time - kernel_time : 0;
+  }
+  // When it reached the host, as far as that is known.
+  int64_t arrival() const { return time - waited(); }
   // ACK, NAK or RNR NAK, without data.
   bool is_acknowledge() const {
     return wire::OperationOf(opcode) == wire::Operation::kAcknowledge;

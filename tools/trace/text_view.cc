@@ -102,6 +102,9 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   if (arrow.t0 != kNoTime && arrow.t1 != kNoTime) {
     object["took_ns"] = arrow.t1 - arrow.t0;
   }
+  if (arrow.received != nullptr && arrow.received->waited() != 0) {
+    object["waited_ns"] = arrow.received->waited();
+  }
   if (arrow.sent != nullptr) object["sent_frame"] = arrow.sent->frame;
   if (arrow.received != nullptr) {
     object["received_frame"] = arrow.received->frame;

@@ -205,7 +205,7 @@ class Joiner {
     std::vector<Sighting> sightings;
     for (const Packet& p : t_.recordings[file]->packets) {
       if (DirectionOf(file, p) == direction) {
-        sightings.push_back({Key(p), p.time});
+        sightings.push_back({Key(p), p.arrival()});
       }
     }
     return sightings;
@@ -423,12 +423,29 @@ class Joiner {
     }
   }
 
-  void JoinAt(const std::vector<Seen>& sent, const std::vector<Seen>& received,
+  // Puts received packets in the order of the path. That of the file is
+  // another one: our device processes an ACK before the requests of its GRO
+  // batch, which have the same time of the kernel.
+  static void SortByArrival(std::vector<Seen>* received) {
+    const auto is_known = [](const Seen& seen) {
+      return seen.packet->kernel_time != 0;
+    };
+    if (!std::all_of(received->begin(), received->end(), is_known)) return;
+    std::stable_sort(
+        received->begin(), received->end(), [](const Seen& a, const Seen& b) {
+          return std::pair(a.packet->kernel_time, a.packet->is_acknowledge()) <
+                 std::pair(b.packet->kernel_time, b.packet->is_acknowledge());
+        });
+  }
+
+  void JoinAt(const std::vector<Seen>& sent, std::vector<Seen>& received,
               size_t file) {
+    SortByArrival(&received);
     const auto sightings = [&](const std::vector<Seen>& packets) {
       std::vector<Sighting> all;
       for (const Seen& seen : packets) {
-        all.push_back({Key(*seen.packet), Time(seen)});
+        all.push_back({Key(*seen.packet),
+                       seen.packet->arrival() - t_.offsets[seen.file]});
       }
       return all;
     };

@@ -27,6 +27,8 @@ struct ObservedFault {
 struct ObservedPacket {
   Direction direction = Direction::kReceived;
   Time time = 0;                   // the endpoint's
+  // Received: when the kernel had it, ns since 1970; 0: not known.
+  int64_t kernel_time = 0;
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
   uint32_t qpn = 0;  // transmitted: the local queue pair; received: 0
   wire::IpAddress source;
@@ -51,6 +53,8 @@ class PacketObserver {
   // transmitted ones when their burst is complete, in wire order. Called with
   // the lane's lock held: must not block or call the endpoint.
   virtual void OnPacket(const ObservedPacket& packet) = 0;
+  // Whether it uses ObservedPacket::kernel_time. Asked once.
+  virtual bool WantsKernelTime() const { return false; }
 };
 
 }  // namespace transport
