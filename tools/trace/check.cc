@@ -83,7 +83,8 @@ struct Requests {
 struct Responses {
   std::optional<FlowKey> requests;
   bool has_msn = false;
-  uint32_t msn = 0;
+  uint32_t msn = 0;  // of the acknowledgement with the highest PSN
+  uint32_t psn = 0;  // its PSN
   // Of the last sequence NAK, while no request went back since.
   bool nak_stands = false;
   uint32_t nak_psn = 0;
@@ -356,14 +357,20 @@ class Checker {
   void OnResponseSent(const Packet& p) {
     if (!p.is_acknowledge()) return;
     Responses& r = responses_[KeyOf(p)];
+    // An answer to a repeated request may have the MSN of that time.
+    const int32_t ahead = r.has_msn ? wire::PsnDiff(p.psn, r.psn) : 0;
     const int32_t msns = r.has_msn ? wire::PsnDiff(p.msn, r.msn) : 0;
-    if (msns < 0 && msns > -kOtherConnection) {
+    if (ahead >= 0 && ahead < kOtherConnection && msns < 0 &&
+        msns > -kOtherConnection) {
       Report(
           p, "msn-back", "9.7.7.2",
           "MSN " + std::to_string(p.msn) + " after " + std::to_string(r.msn));
     }
-    r.has_msn = true;
-    r.msn = p.msn;
+    if (!r.has_msn || ahead >= 0 || ahead < -kOtherConnection) {
+      r.has_msn = true;
+      r.psn = p.psn;
+      r.msn = p.msn;
+    }
     if (wire::AethKindOf(p.syndrome) != wire::AethKind::kNak ||
         wire::NakCodeOf(p.syndrome) != wire::NakCode::kPsnSequence) {
       return;

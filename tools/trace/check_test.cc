@@ -182,9 +182,10 @@ TEST(CheckTest, TheMsnNeverGoesBack) {
   c.Answer(kAck, 10, 0xffffff);
   c.Answer(kAck, 10, 0xffffff);
   c.Answer(kAck, 11, 0);
+  c.Answer(kAck, 10, 0xffffff);  // to a repeated request
   EXPECT_EQ(c.Check(), Broken());
   c.Answer(kAck, 11, 0xffffff);
-  EXPECT_EQ(c.Check(), Broken{"msn-back 4"});
+  EXPECT_EQ(c.Check(), Broken{"msn-back 5"});
   // Received ones may have been reordered.
   for (Packet& p : c.recording.packets) p.direction = Direction::kReceived;
   EXPECT_EQ(c.Check(), Broken());
@@ -236,6 +237,10 @@ TEST(CheckTest, OurTransportKeepsTheRules) {
       Recording recording;
       ASSERT_TRUE(ReadRecording(path, &recording));
       EXPECT_GT(recording.packets.size(), 300u);
+      // SimRecorder does not know the IP identification of what it receives.
+      for (Packet& p : recording.packets) {
+        if (p.direction == Direction::kReceived) p.icrc = IcrcVerdict::kUnknown;
+      }
       for (const Finding& f : CheckRecording(recording, {})) {
         ADD_FAILURE() << path << " seed " << seed << ": " << f.rule
                       << " packet " << f.frame << ": " << f.what;
