@@ -257,7 +257,8 @@ TEST_F(CliTest, WrongUseSaysWhereToLook) {
        {std::pair<std::vector<std::string>, std::string>{
             {"frobnicate"},
             "no command frobnicate; there are run, rdma, devices, decode, "
-            "trace, stat, explain, lesson, view (see rxe-user --help)\n"},
+             "trace, check, stat, explain, lesson, view (see rxe-user --help)
+"},
         {{"--frobnicate"}, "(see rxe-user --help)\n"},
         {{"devices", "surplus"}, "(see rxe-user devices --help)\n"},
         {{"stat", "x"}, "(see rxe-user stat --help)\n"},
@@ -696,6 +697,42 @@ TEST_F(CliTest, TraceReportsFilesThatItCannotRead) {
   EXPECT_EQ(text.exit_status, 1);
   EXPECT_EQ(text.err, "rxe-user trace: " + file.string() +
                           ": it is neither a pcap nor a pcapng file\n");
+}
+
+TEST_F(CliTest, CheckTellsItsResultByTheExitStatus) {
+  const Result none = Execute({"check", "/nonexistent/x"});
+  EXPECT_EQ(none.exit_status, 2);
+  EXPECT_EQ(none.err,
+            "rxe-user check: /nonexistent/x: No such file or directory\n");
+  EXPECT_EQ(Execute({"check"}).exit_status, 2);
+  // A pcap file of raw IP with one packet, whose ICRC is wrong.
+  const fs::path file = root_ / "bad.pcap";
+  std::string bytes("\xd4\xc3\xb2\xa1\2\0\4\0\0\0\0\0\0\0\0\0", 16);
+  bytes.append("\xff\xff\0\0\x65\0\0\0", 8);
+  const Result empty = [&] {
+    std::ofstream(file) << bytes;
+    return Execute({"check", file});
+  }();
+  EXPECT_EQ(empty.exit_status, 0) << empty.err;
+  EXPECT_EQ(empty.out + empty.err, "");
+  bytes.append(8, '\0').append("\x2c\0\0\0\x2c\0\0\0", 8);
+  bytes.append("\x45\0\0\x2c\0\0\x40\0\x40\x11\0\0", 12);  // IPv4
+  bytes.append("\x0a\0\0\1\x0a\0\0\2", 8);
+  bytes.append("\xc0\0\x12\xb7\0\x18\0\0", 8);           // UDP
+  bytes.append("\4\x40\xff\xff\0\0\0\x11\0\0\0\7", 12);  // BTH
+  bytes.append(4, '\0');
+  std::ofstream(file) << bytes;
+  const Result bad = Execute({"check", "--local", "10.0.0.1", file});
+  EXPECT_EQ(bad.exit_status, 1) << bad.err;
+  EXPECT_EQ(bad.out, file.string() +
+                         ": icrc: packet 1 10.0.0.1 > 10.0.0.2 qp=0x000011 "
+                         "psn=7: sent with a wrong ICRC (IBA A17.3)\n");
+  const Result json = Execute({"check", "--json", file});
+  EXPECT_EQ(json.exit_status, 1);
+  EXPECT_EQ(nlohmann::json::parse(json.out)["rule"], "icrc") << json.out;
+  const Result wrong = Execute({"check", "--local", "x", file});
+  EXPECT_EQ(wrong.exit_status, 2);
+  EXPECT_TRUE(OneLine(wrong.err)) << wrong.err;
 }
 
 TEST_F(CliTest, TraceWritesItsViews) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rxe_user/faults/fault_settings.h"
+#include "tools/rxe_user_cli/check.h"
 #include "tools/rxe_user_cli/decode.h"
 #include "tools/rxe_user_cli/devices.h"
 #include "tools/rxe_user_cli/expectation_report.h"
@@ -333,6 +334,27 @@ int main(int argc, char** argv) {
                    "Most packets in a ladder (default: 20000)")
       ->type_name("N");
 
+  rxe_user_cli::CheckOptions check_options;
+  CLI::App* check = app.add_subcommand(
+      "check", "Check captures and recordings against rules of the wire");
+  check
+      ->add_option("FILE", check_options.files,
+                   "Capture or recording (pcap, pcapng) of any device; - is "
+                   "standard input")
+      ->required();
+  check->add_flag("--json", check_options.json,
+                  "Print JSON, one object per line");
+  check
+      ->add_option("--local", check_options.locals,
+                   "Address whose packets were captured where they were sent, "
+                   "for a FILE that does not tell sent from received packets")
+      ->type_name("ADDRESS")
+      ->take_all()
+      ->allow_extra_args(false);
+  check->footer(
+      "Exit status: 0 without findings, 1 with, 2 if a file cannot be read.\n"
+      "docs/check.md lists the rules.");
+
   bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;
   CLI::App* stat = app.add_subcommand(
@@ -433,6 +455,9 @@ int main(int argc, char** argv) {
   }
   if (trace->parsed()) {
     return rxe_user_cli::RunTrace(trace_options, stdout, stderr);
+  }
+  if (check->parsed()) {
+    return rxe_user_cli::RunCheck(check_options, stdout, stderr);
   }
   if (stat->parsed()) {
     // An option without a number has the value 0.

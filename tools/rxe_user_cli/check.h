@@ -1,0 +1,27 @@
+// `rxe-user check`: captures and recordings against rules of the specification.
+#ifndef TOOLS_RXE_USER_CLI_CHECK_H_
+#define TOOLS_RXE_USER_CLI_CHECK_H_
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace rxe_user_cli {
+
+struct CheckOptions {
+  std::vector<std::string> files;  // pcap or pcapng; "-" is standard input
+  // For captures that do not tell sent from received packets: addresses whose
+  // packets were captured where they were sent.
+  std::vector<std::string> locals;
+  bool json = false;
+};
+
+// Writes a line for each finding to `out`. Returns the exit status: 0 without
+// findings, 1 with, 2 if a file cannot be read to its end or an option is
+// wrong, with one line on `err`. What could be read is checked. A closed reader
+// of `out` (EPIPE) is not an error.
+int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err);
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_CHECK_H_

@@ -1,0 +1,42 @@
+// Checks the packets of a capture against rules of the specification: what an
+// endpoint may never send, whatever device it is. docs/check.md lists the
+// rules.
+#ifndef TOOLS_TRACE_CHECK_H_
+#define TOOLS_TRACE_CHECK_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/trace/recording.h"
+#include "wire/address.h"
+
+namespace trace {
+
+// A packet that breaks a rule.
+struct Finding {
+  std::string_view rule;     // id, as in docs/check.md: "psn-hole"
+  std::string_view section;  // of the InfiniBand specification, volume 1
+  uint64_t frame = 0;        // in the file, from 1, as in Wireshark
+  wire::IpAddress src;
+  wire::IpAddress dst;
+  uint32_t qpn = 0;  // destination
+  uint32_t psn = 0;
+  std::string what;  // one line
+};
+
+// Findings in the order of the file. A rule is applied only where the file
+// shows everything that it needs: a capture of one end, or one that begins in
+// the middle, gives no finding for what it does not show.
+//
+// `senders`: for files without directions, the addresses whose packets were
+// captured where they were sent, before any could be lost. Rules about what an
+// endpoint sends need that.
+std::vector<Finding> CheckRecording(const Recording& recording,
+                                    std::span<const wire::IpAddress> senders);
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_CHECK_H_
