@@ -61,8 +61,9 @@ FlowKey KeyOf(const Packet& p) { return {p.src, p.dst, p.qpn}; }
 
 // Requests to a queue pair, and what it answers.
 struct Requests {
-  bool known = false;     // `next` is
-  bool unsure = false;    // a READ of unknown size came last
+  bool known = false;  // `next` is
+  // A READ of unknown size, or a damaged packet, came last.
+  bool unsure = false;
   uint32_t next = 0;      // PSN after the highest of the requests
   uint32_t first = 0;     // PSN of the first
   uint32_t path_mtu = 0;  // bytes; 0: not known
@@ -160,7 +161,13 @@ class Checker {
              WasSentHere(p) ? "sent with a wrong ICRC"
                             : "wrong ICRC: damaged, or its addresses or ports "
                               "were changed on the way");
-      return;  // its fields may be wrong
+      // Its fields may be wrong, also the queue pair.
+      for (auto& [key, r] : sent_) {
+        if (std::get<0>(key) == p.src && std::get<1>(key) == p.dst) {
+          r.unsure = true;
+        }
+      }
+      return;
     }
     if (p.is_cnp() || p.qpn <= wire::kGsiQpn) return;
     const Transport transport = wire::TransportOf(p.opcode);

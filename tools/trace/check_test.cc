@@ -213,6 +213,17 @@ TEST(CheckTest, AWrongIcrcAndNothingElseOfThatPacket) {
   EXPECT_EQ(c.Check(), Broken{"icrc 3"});
 }
 
+TEST(CheckTest, ADamagedPacketLeavesNoHole) {
+  Capture c;
+  c.Request(Operation::kSendOnly, 10, 8);
+  c.Request(Operation::kSendOnly, 11, 8).icrc = IcrcVerdict::kBad;
+  c.Answer(kAck, 11);
+  c.Request(Operation::kSendOnly, 12, 8);
+  EXPECT_EQ(c.Check(), Broken{"icrc 2"});
+  c.Request(Operation::kSendOnly, 14, 8);
+  EXPECT_EQ(c.Check(), (Broken{"icrc 2", "psn-hole 5"}));
+}
+
 // Our own transport, with losses of every kind of packet.
 TEST(CheckTest, OurTransportKeepsTheRules) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
