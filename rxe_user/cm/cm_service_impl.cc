@@ -126,6 +126,14 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                      .local = local,
                      .ipv6_only = options.ipv6_only,
                      .reuse = options.reuse};
+  // Also after a first reservation that was granted.
+  absl::Cleanup undo = [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      own_services_.Remove(kUs, mine);
+    }
+    slot_->Unreserve(mine);
+  };
   int error = EADDRINUSE;
   if (options.choose_port) {
     // A port that no other service has, not even a shared one.
@@ -145,6 +153,7 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
     error = ReserveOne(mine, service);
   }
   if (error != 0) return error;
+  std::move(undo).Cancel();
   kept.begin()->second.service = service;
   const std::lock_guard lock(mutex_);
   services_.merge(kept);
@@ -154,17 +163,11 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
 }
 
 int CmServiceImpl::ReserveOne(ServiceHandle handle, const Service& service) {
-  absl::Cleanup undo = [&] {
-    const std::lock_guard lock(mutex_);
-    own_services_.Remove(kUs, handle);
-  };
   {
     const std::lock_guard lock(mutex_);
     if (!own_services_.Set(kUs, handle, service)) return EADDRINUSE;
   }
-  const int error = ErrnoOfReserving(slot_->Reserve(handle, service));
-  if (error == 0) std::move(undo).Cancel();
-  return error;
+  return ErrnoOfReserving(slot_->Reserve(handle, service));
 }
 
 int CmServiceImpl::Share(ServiceHandle handle, bool ipv6_only, bool reuse) {

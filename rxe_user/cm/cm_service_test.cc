@@ -318,6 +318,48 @@ TEST_F(CmServiceTest, FreePortsAreChosen) {
   }
 }
 
+// Grants the first reservation, and no later one.
+class OneReservationSlot final : public Slot {
+ public:
+  explicit OneReservationSlot(std::set<uint32_t>* reserved)
+      : reserved_(*reserved) {}
+  uint16_t number() const override { return 1; }
+  absl::StatusOr<int> OpenAddress(const LocalAddress&) override {
+    return absl::NotFoundError("");
+  }
+  int fd() const override { return -1; }
+  void OnReadable(const std::function<void(const Stray&)>&) override {}
+  void Forward(const Stray&) override {}
+  absl::Status Reserve(uint32_t token, const Service&) override {
+    if (++asked_ > 1) return absl::ResourceExhaustedError("");
+    reserved_.insert(token);
+    return absl::OkStatus();
+  }
+  void Unreserve(uint32_t token) override { reserved_.erase(token); }
+
+ private:
+  std::set<uint32_t>& reserved_;
+  int asked_ = 0;
+};
+
+// A chosen port is reserved alone, then shared.
+TEST_F(CmServiceTest, APortThatCannotBeSharedIsNotKept) {
+  std::set<uint32_t> reserved;
+  CmServiceImpl service(
+      [&]() -> absl::StatusOr<std::unique_ptr<Slot>> {
+        return std::make_unique<OneReservationSlot>(&reserved);
+      },
+      {});
+  ServiceHandle handle = 0;
+  EXPECT_EQ(service.Reserve({.service_id = 0x0000000001060000,
+                             .local = kAllV4,
+                             .reuse = true,
+                             .choose_port = true},
+                            &handle, nullptr),
+            ENOBUFS);
+  EXPECT_TRUE(reserved.empty());
+}
+
 TEST_F(CmServiceTest, ServiceIdsAreResolved) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   transport::cm::ResolveOptions options;
