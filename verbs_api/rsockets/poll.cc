@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
+
+#include "absl/cleanup/cleanup.h"
 
 namespace rsockets {
 namespace {
@@ -74,6 +77,11 @@ void PollCall::End(Waiter* waiter) {
 }
 
 int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
+  absl::Cleanup cancel = [&] {
+    for (const std::shared_ptr<Socket>& socket : sockets_) {
+      if (socket != nullptr) socket->CancelWait(waiter);
+    }
+  };
   Begin(waiter);
   int n = 0;
   // Events before Begin do not wake this thread, so check once more.
@@ -82,6 +90,7 @@ int PollCall::Wait(Waiter* waiter, const Deadline& deadline) {
     if (n < 0) n = -errno;
   }
   End(waiter);
+  std::move(cancel).Cancel();
   return n < 0 ? n : 0;
 }
 

@@ -148,10 +148,7 @@ int Socket::WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable) {
   return n == 0 ? -EAGAIN : 0;
 }
 
-void Socket::Forget(Waiter* waiter) {
-  const auto found = std::find(waiters_.begin(), waiters_.end(), waiter);
-  if (found != waiters_.end()) waiters_.erase(found);
-}
+void Socket::Forget(Waiter* waiter) { std::erase(waiters_, waiter); }
 
 void Socket::OnNumberReused() {
   if (!is_ours()) {
@@ -191,6 +188,11 @@ void Socket::EndWait(Waiter* waiter, bool readable) {
   } else {
     MakeProgress(waiter);
   }
+}
+
+void Socket::CancelWait(Waiter* waiter) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  Forget(waiter);
 }
 
 int Socket::flags() {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "rxe_user/base/unique_fd.h"
 #include "verbs_api/rsockets/iov_cursor.h"
 #include "verbs_api/rsockets/settings.h"
@@ -98,6 +99,8 @@ class Socket : public std::enable_shared_from_this<Socket> {
   void BeginWait(Waiter* waiter);
   // `readable`: whether the descriptor was readable.
   void EndWait(Waiter* waiter, bool readable);
+  // Instead of EndWait, after std::bad_alloc.
+  void CancelWait(Waiter* waiter);
 
   // Whether this process created the socket; a child of fork has no device. If
   // not, only Poll may be called: a thread of the parent may have held
@@ -182,16 +185,18 @@ class Socket : public std::enable_shared_from_this<Socket> {
                Look look) {
     Waiter* const waiter = Waiter::OfThisThread();
     if (waiter == nullptr) return -EMFILE;
-    waiters_.push_back(waiter);
-    Arm();
     int error = 0;
     bool readable = false;
-    if (!look() && !closed_) {
-      lock.unlock();
-      error = WaitFor(*waiter, deadline, &readable);
-      lock.lock();
+    {
+      waiters_.push_back(waiter);
+      const absl::Cleanup forget = [&] { Forget(waiter); };
+      Arm();
+      if (!look() && !closed_) {
+        lock.unlock();
+        error = WaitFor(*waiter, deadline, &readable);
+        lock.lock();
+      }
     }
-    Forget(waiter);
     if (readable) {
       DrainAndProgress();
     } else {
