@@ -288,6 +288,21 @@ TEST_P(DatagramTest, TheInterfaceOfAGlobalAddressMeansNothing) {
   }
 }
 
+// As for sendmsg(2), a name of no length is none.
+TEST_P(DatagramTest, AMessageWithANameOfNoLengthGoesToThePeer) {
+  const LoopbackAddress peer(GetParam(), PortOf(fds_[1]));
+  ASSERT_EQ(rconnect(fds_[0], peer.get(), peer.length), 0);
+  char text[] = "hello";
+  iovec iov = {.iov_base = text, .iov_len = 5};
+  sockaddr_storage unused = {};
+  msghdr message = {};
+  message.msg_name = &unused;
+  message.msg_iov = &iov;
+  message.msg_iovlen = 1;
+  ASSERT_EQ(rsendmsg(fds_[0], &message, 0), 5) << std::strerror(errno);
+  EXPECT_EQ(Receive(fds_[1], fds_[0]), "hello");
+}
+
 // A link-local address needs an interface, which may be omitted if the socket
 // is bound to one.
 TEST(LinkLocalDatagramTest, TheFirstAndTheLaterOnesArrive) {

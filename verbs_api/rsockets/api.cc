@@ -211,9 +211,12 @@ RSOCKET_EXPORT ssize_t rsendmsg(int fd, const msghdr* message, int flags) {
     errno = EOPNOTSUPP;
     return -1;
   }
-  return SendOn(fd, message->msg_iov, message->msg_iovlen, flags,
-                static_cast<const sockaddr*>(message->msg_name),
-                message->msg_namelen);
+  const bool has_name =
+      message->msg_name != nullptr && message->msg_namelen > 0;
+  return SendOn(
+      fd, message->msg_iov, message->msg_iovlen, flags,
+      has_name ? static_cast<const sockaddr*>(message->msg_name) : nullptr,
+      message->msg_namelen);
 }
 
 RSOCKET_EXPORT ssize_t rread(int fd, void* data, size_t length) {
