@@ -72,25 +72,35 @@ int ExplainProcess(const ExplainOptions& options, std::FILE* out,
                             : "does not answer: it has no core, or hangs"),
         out, err);
   }
-  std::string text = rxe_user::ExplainRefusals(*own);
-  for (const uint32_t qpn : rxe_user::QueuePairsOf(*own)) {
-    if (options.qpn.has_value() && qpn != *options.qpn) continue;
-    text += rxe_user::ExplainQueuePair(*own, qpn, *witnesses);
-  }
-  if (text.empty()) {
-    if (options.qpn.has_value()) {
-      std::fprintf(err, "rxe-user explain: process %d has no queue pair %u\n",
-                   static_cast<int>(own->pid), *options.qpn);
-    } else {
-      std::fprintf(err, "rxe-user explain: process %d has no queue pair\n",
-                   static_cast<int>(own->pid));
-    }
-    return 1;
-  }
-  return Write(text, out, err);
+  return ExplainWitness(*own, options.qpn, *witnesses, out, err);
 }
 
 }  // namespace
+
+int ExplainWitness(const rxe_user::Witness& own, std::optional<uint32_t> qpn,
+                   const std::vector<rxe_user::Witness>& witnesses,
+                   std::FILE* out, std::FILE* err) {
+  const std::string refusals = rxe_user::ExplainRefusals(own);
+  std::string text;
+  for (const uint32_t number : rxe_user::QueuePairsOf(own)) {
+    if (qpn.has_value() && number != *qpn) continue;
+    text += rxe_user::ExplainQueuePair(own, number, witnesses);
+  }
+  if (text.empty() && qpn.has_value()) {
+    std::fprintf(err,
+                 "rxe-user explain: process %d has no queue pair %u, and has "
+                 "not destroyed one lately: rxe-user explain %d shows those "
+                 "that it has\n",
+                 static_cast<int>(own.pid), *qpn, static_cast<int>(own.pid));
+    return 1;
+  }
+  if (text.empty() && refusals.empty()) {
+    std::fprintf(err, "rxe-user explain: process %d has no queue pair\n",
+                 static_cast<int>(own.pid));
+    return 1;
+  }
+  return Write(refusals + text, out, err);
+}
 
 bool ParseExplain(const std::vector<std::string>& words,
                   ExplainOptions* options, std::string* error) {

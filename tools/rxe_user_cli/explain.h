@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "rxe_user/observe/explain.h"
+
 namespace rxe_user_cli {
 
 struct ExplainOptions {
@@ -35,6 +37,12 @@ std::string ErrorsTable();
 // Writes to `out`, or why that failed to `err`. Returns the exit status. A
 // closed reader (EPIPE) is not an error.
 int Write(const std::string& text, std::FILE* out, std::FILE* err);
+
+// Explains the queue pair `qpn` of a process, or all of them and the calls that
+// were refused. Returns the exit status: 1 if it has no such queue pair.
+int ExplainWitness(const rxe_user::Witness& own, std::optional<uint32_t> qpn,
+                   const std::vector<rxe_user::Witness>& witnesses,
+                   std::FILE* out, std::FILE* err);
 
 // Returns the exit status: 1 if there is nothing to explain, or if it could not
 // be written.

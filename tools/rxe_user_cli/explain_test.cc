@@ -69,6 +69,31 @@ TEST(Explain, Parses) {
   }
 }
 
+// Also if the process has refused calls to tell of.
+TEST(Explain, AnUnknownQueuePairIsAnError) {
+  rxe_user::Witness own;
+  own.pid = 7;
+  own.records.push_back({.kind = "queue_pair",
+                         .attributes = {{"qpn", uint64_t{0x11011}}},
+                         .counters = {}});
+  own.records.push_back({.kind = "refusal",
+                         .attributes = {{"call", "ibv_modify_qp"}},
+                         .counters = {}});
+  std::FILE* const out = std::tmpfile();
+  std::FILE* const err = std::tmpfile();
+  ASSERT_TRUE(out != nullptr && err != nullptr);
+  EXPECT_EQ(ExplainWitness(own, 0x11012, {own}, out, err), 1);
+  EXPECT_EQ(std::ftell(out), 0);
+  std::rewind(err);
+  char line[256] = "";
+  ASSERT_NE(std::fgets(line, sizeof(line), err), nullptr);
+  EXPECT_TRUE(Has(line, "process 7 has no queue pair 69650")) << line;
+  EXPECT_EQ(std::fgets(line, sizeof(line), err), nullptr);
+  EXPECT_EQ(ExplainWitness(own, 0x11011, {own}, out, err), 0);
+  std::fclose(out);
+  std::fclose(err);
+}
+
 // /dev/full fails when the buffer is written, not before.
 TEST(Explain, ReportsThatItCannotWrite) {
   ExplainOptions options;
