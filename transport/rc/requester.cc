@@ -35,7 +35,8 @@ void Requester::ChangePeer(uint32_t first_psn) {
 
 void Requester::Forget() {
   flight_.Leave(path());
-  // Reports still say where it stood.
+  // Reports then say that nothing is in flight. The event of a failure says
+  // what the queue pair waited for.
   snd_ = {.initial_psn = snd_.initial_psn,
           .nxt_index = queue().head(),
           .begun = queue().head()};
