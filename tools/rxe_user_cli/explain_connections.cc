@@ -16,6 +16,19 @@
 #include "wire/rdma_cm.h"
 
 namespace rxe_user_cli {
+struct CmMessage {
+  rxe_user::trace::CmMessageEvent event;
+  std::string text;
+  int64_t time = 0;
+
+  wire::CmAttribute attribute() const {
+    return wire::CmAttribute{event.attribute};
+  }
+  bool is_sent() const {
+    return event.way == static_cast<uint8_t>(rxe_user::trace::WhichWay::kSent);
+  }
+};
+
 namespace {
 
 using rxe_user::trace::CmMessageEvent;
@@ -27,19 +40,8 @@ constexpr int64_t kSecond = 1'000'000'000;
 // Messages of a chain that are shown: the first ones and the last ones.
 constexpr size_t kShown = 16;
 
-struct Message {
-  CmMessageEvent event;
-  std::string text;
-  int64_t time = 0;
-
-  CmAttribute attribute() const { return CmAttribute{event.attribute}; }
-  bool is_sent() const {
-    return event.way == static_cast<uint8_t>(WhichWay::kSent);
-  }
-};
-
 // The peer refused a request or, with a REJ, gave up a connection.
-bool IsRefusal(const Message& message) {
+bool IsRefusal(const CmMessage& message) {
   return !message.is_sent() && (message.attribute() == CmAttribute::kRej ||
                                 (message.attribute() == CmAttribute::kSidrRep &&
                                  message.event.reason != 0));
@@ -53,7 +55,7 @@ struct Advice {
 };
 
 // The reason of a REJ that says the same.
-CmRejectReason ReasonOf(const Message& refusal) {
+CmRejectReason ReasonOf(const CmMessage& refusal) {
   if (refusal.attribute() == CmAttribute::kRej) {
     return CmRejectReason{refusal.event.reason};
   }
@@ -125,7 +127,7 @@ void Line(std::string_view label, const std::string& text, std::string* out) {
   absl::StrAppendFormat(out, "  %-14s%s\n", std::string(label), text);
 }
 
-std::string Chain(const std::vector<const Message*>& messages, int64_t now) {
+std::string Chain(const std::vector<const CmMessage*>& messages, int64_t now) {
   std::string text;
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages.size() > kShown && i == kShown / 2) {
@@ -141,46 +143,6 @@ std::string Chain(const std::vector<const Message*>& messages, int64_t now) {
   return text;
 }
 
-std::vector<Message> MessagesOfFile(const trace::Timeline& timeline,
-                                    size_t file, int64_t* last) {
-  std::vector<Message> messages;
-  for (const trace::TimedEvent& timed : timeline.events) {
-    if (timed.file != file) continue;
-    *last = timed.time;
-    if (const auto event = timed.event->As<CmMessageEvent>()) {
-      messages.push_back({*event,
-                          trace::Printable(trace::EventText(*timed.event)),
-                          timed.time});
-    }
-  }
-  return messages;
-}
-
-// The messages of each connection, by the peer and its own communication ID. A
-// REQ that was received belongs to the connection that answers it.
-using Connections =
-    std::map<std::pair<wire::IpAddress, uint32_t>, std::vector<const Message*>>;
-Connections Sort(const std::vector<Message>& messages) {
-  Connections connections;
-  std::map<std::pair<wire::IpAddress, uint32_t>, uint32_t> own;  // by peer's ID
-  for (const Message& message : messages) {
-    const auto peer = wire::IpAddress::FromGid(message.event.peer);
-    if (message.event.local_id != 0 && message.event.remote_id != 0) {
-      own.try_emplace({peer, message.event.remote_id}, message.event.local_id);
-    }
-  }
-  for (const Message& message : messages) {
-    const auto peer = wire::IpAddress::FromGid(message.event.peer);
-    uint32_t id = message.event.local_id;
-    if (id == 0) {
-      const auto known = own.find({peer, message.event.remote_id});
-      if (known != own.end()) id = known->second;
-    }
-    connections[{peer, id}].push_back(&message);
-  }
-  return connections;
-}
-
 std::string ProcessText(const trace::Timeline& timeline, size_t file) {
   const auto& about = timeline.recordings[file]->about;
   if (!about) return "";
@@ -192,14 +154,14 @@ std::string ProcessText(const trace::Timeline& timeline, size_t file) {
 
 // The last message, if it was sent at least twice and nothing followed: how
 // often.
-size_t Unanswered(const std::vector<const Message*>& messages) {
-  const Message& last = *messages.back();
+size_t Unanswered(const std::vector<const CmMessage*>& messages) {
+  const CmMessage& last = *messages.back();
   if (!last.is_sent() || last.attribute() == CmAttribute::kRej ||
       last.attribute() == CmAttribute::kDrep) {
     return 0;
   }
   const auto other = std::find_if(
-      messages.rbegin(), messages.rend(), [&](const Message* message) {
+      messages.rbegin(), messages.rend(), [&](const CmMessage* message) {
         return !message->is_sent() || message->attribute() != last.attribute();
       });
   const auto times = static_cast<size_t>(other - messages.rbegin());
@@ -208,31 +170,68 @@ size_t Unanswered(const std::vector<const Message*>& messages) {
 
 }  // namespace
 
-std::string ExplainConnections(const trace::Timeline& timeline, size_t file) {
-  int64_t now = 0;
-  const std::vector<Message> all = MessagesOfFile(timeline, file, &now);
+Connections::Connections(const trace::Timeline& timeline, size_t file)
+    : process_(ProcessText(timeline, file)) {
+  for (const trace::TimedEvent& timed : timeline.events) {
+    if (timed.file != file) continue;
+    now_ = timed.time;
+    if (const auto event = timed.event->As<CmMessageEvent>()) {
+      messages_.push_back({*event,
+                           trace::Printable(trace::EventText(*timed.event)),
+                           timed.time});
+    }
+  }
+  // By the peer's ID. A REQ that was received belongs to the connection that
+  // answers it.
+  std::map<std::pair<wire::IpAddress, uint32_t>, uint32_t> own;
+  for (const CmMessage& message : messages_) {
+    const auto peer = wire::IpAddress::FromGid(message.event.peer);
+    if (message.event.local_id != 0 && message.event.remote_id != 0) {
+      own.try_emplace({peer, message.event.remote_id}, message.event.local_id);
+    }
+  }
+  for (const CmMessage& message : messages_) {
+    const auto peer = wire::IpAddress::FromGid(message.event.peer);
+    uint32_t id = message.event.local_id;
+    if (id == 0) {
+      const auto known = own.find({peer, message.event.remote_id});
+      if (known != own.end()) id = known->second;
+    }
+    connections_[{peer, id}].push_back(&message);
+  }
+  for (const auto& [key, messages] : connections_) {
+    for (const CmMessage* message : messages) {
+      by_qpn_.try_emplace(message->event.header.qpn, &messages);
+    }
+  }
+}
+
+Connections::~Connections() = default;
+
+std::string Connections::Failed() const {
   std::string text;
-  for (const auto& [key, messages] : Sort(all)) {
+  for (const auto& [key, messages] : connections_) {
     if (key.second == 0) continue;  // not a connection of this process
     const auto refusal =
         std::find_if(messages.begin(), messages.end(),
-                     [](const Message* m) { return IsRefusal(*m); });
+                     [](const CmMessage* m) { return IsRefusal(*m); });
     const size_t unanswered = Unanswered(messages);
     if (refusal == messages.end() && unanswered == 0) continue;
     absl::StrAppend(&text, "connection with ", key.first.ToString());
-    const auto req =
-        std::find_if(messages.begin(), messages.end(),
-                     [](const Message* m) { return m->event.service_id != 0; });
+    const auto req = std::find_if(
+        messages.begin(), messages.end(),
+        [](const CmMessage* m) { return m->event.service_id != 0; });
     if (req != messages.end()) {
       absl::StrAppend(&text, ", ", ServiceText((*req)->event.service_id));
     }
-    absl::StrAppend(&text, ProcessText(timeline, file), "\n");
+    absl::StrAppend(&text, process_, "\n");
     Advice advice;
     if (refusal != messages.end()) {
       advice = AdviceFor(ReasonOf(**refusal));
-      const bool was_established = std::any_of(
-          messages.begin(), refusal,
-          [](const Message* m) { return m->attribute() == CmAttribute::kRtu; });
+      const bool was_established =
+          std::any_of(messages.begin(), refusal, [](const CmMessage* m) {
+            return m->attribute() == CmAttribute::kRtu;
+          });
       const uint16_t status = (*refusal)->event.reason;
       std::string seen;
       if (was_established) {
@@ -262,27 +261,19 @@ std::string ExplainConnections(const trace::Timeline& timeline, size_t file) {
     Line("first cause", std::string(advice.cause), &text);
     Line("whose side", std::string(advice.side), &text);
     Line("chain", "", &text);
-    text += Chain(messages, now);
+    text += Chain(messages, now_);
     Line("what to do", std::string(advice.what_to_do), &text);
     Line("see", "IBA 12.6.7, 12.9; rdma_get_cm_event(3)", &text);
   }
   return text;
 }
 
-std::string MessagesOf(const trace::Timeline& timeline, size_t file,
-                       uint32_t qpn, int64_t now) {
-  int64_t last = 0;
-  const std::vector<Message> all = MessagesOfFile(timeline, file, &last);
-  for (const auto& [key, messages] : Sort(all)) {
-    const bool is_it = std::any_of(
-        messages.begin(), messages.end(),
-        [&](const Message* m) { return m->event.header.qpn == qpn; });
-    if (!is_it) continue;
-    std::string text;
-    Line("connection", "", &text);
-    return text + Chain(messages, now);
-  }
-  return "";
+std::string Connections::MessagesOf(uint32_t qpn, int64_t now) const {
+  const auto found = by_qpn_.find(qpn);
+  if (found == by_qpn_.end()) return "";
+  std::string text;
+  Line("connection", "", &text);
+  return text + Chain(*found->second, now);
 }
 
 }  // namespace rxe_user_cli

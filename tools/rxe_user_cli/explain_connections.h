@@ -5,22 +5,43 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tools/trace/timeline.h"
+#include "wire/address.h"
 
 namespace rxe_user_cli {
 
-// Of each connection of the file that the peer refused, or whose last message
-// was sent several times without an answer: several lines. Empty if there is
-// none.
-std::string ExplainConnections(const trace::Timeline& timeline, size_t file);
+struct CmMessage;
 
-// The messages of the connection that `qpn` of the file belongs to: a line
-// each, as in a chain of ExplainQueuePair, with times before `now`. Empty if
-// there are none.
-std::string MessagesOf(const trace::Timeline& timeline, size_t file,
-                       uint32_t qpn, int64_t now);
+// The connections of a file.
+class Connections {
+ public:
+  Connections(const trace::Timeline& timeline, size_t file);
+  ~Connections();
+
+  // Of each connection that the peer refused, or whose last message was sent
+  // several times without an answer: several lines. Empty if there is none.
+  std::string Failed() const;
+
+  // The messages of the connection that `qpn` belongs to: a line each, as in a
+  // chain of ExplainQueuePair, with times before `now`. Empty if there are
+  // none.
+  std::string MessagesOf(uint32_t qpn, int64_t now) const;
+
+ private:
+  using List = std::vector<const CmMessage*>;
+
+  std::string process_;  // ", process 7 (server)"
+  int64_t now_ = 0;      // of the last event
+  std::vector<CmMessage> messages_;
+  // By the peer and the own communication ID.
+  std::map<std::pair<wire::IpAddress, uint32_t>, List> connections_;
+  std::map<uint32_t, const List*> by_qpn_;  // the first connection of each
+};
 
 }  // namespace rxe_user_cli
 

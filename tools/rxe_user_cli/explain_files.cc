@@ -4,17 +4,18 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "rxe_user/base/qpn.h"
 #include "rxe_user/observe/explain.h"
 #include "rxe_user/observe/recorder.h"
 #include "rxe_user/observe/refusals.h"
 #include "rxe_user/observe/report_text.h"
 #include "tools/rxe_user_cli/explain.h"
 #include "tools/rxe_user_cli/explain_connections.h"
+#include "tools/rxe_user_cli/explain_index.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/recording.h"
@@ -77,65 +78,49 @@ std::string TextOf(const char (&member)[kSize]) {
 
 class File {
  public:
-  // What happened in `file` until `end`.
-  File(const trace::Timeline& timeline, size_t file, int64_t end)
-      : timeline_(timeline), file_(file), now_(0) {
-    for (const trace::TimedEvent& timed : timeline.events) {
-      if (timed.file != file || timed.time > end) continue;
-      now_ = timed.time;
-      Add(*timed.event, timed.time);
+  // All that happened.
+  explicit File(const FileIndex& index)
+      : index_(index), end_(INT64_MAX), now_(index.last_event()) {
+    AddProcessEvents();
+    for (const auto& [qpn, entries] : index.queue_pairs()) Add(entries);
+  }
+  // What happened until `end`, to the queue pair `qpn` only.
+  File(const FileIndex& index, int64_t end, uint32_t qpn)
+      : index_(index),
+        end_(end),
+        now_(end == INT64_MAX ? index.last_event() : end) {
+    if (index.last() < end && end != INT64_MAX) {
+      ended_ago_ = static_cast<uint64_t>(end - index.last());
     }
-    for (const trace::Arrow& arrow : timeline.arrows) {
-      if (arrow.sent_file == file && arrow.t0 <= end) OnSent(arrow);
-      if (arrow.received_file == file && arrow.t1 <= end) OnReceived(arrow);
-    }
-    if (end == INT64_MAX) return;
-    bool goes_on = false;
-    for (const trace::TimedEvent& timed : timeline.events) {
-      goes_on |= timed.file == file && timed.time > end;
-    }
-    for (const trace::Arrow& arrow : timeline.arrows) {
-      if (arrow.sent_file == file) Reach(arrow.t0, end, &goes_on);
-      if (arrow.received_file == file) Reach(arrow.t1, end, &goes_on);
-    }
-    if (!goes_on && now_ < end) ended_ago_ = static_cast<uint64_t>(end - now_);
-    now_ = end;
+    AddProcessEvents();
+    const auto found = index.queue_pairs().find(qpn);
+    if (found != index.queue_pairs().end()) Add(found->second);
   }
 
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
   int64_t now() const { return now_; }
 
-  // As its process would have reported it. `address`: without queue pairs of
-  // another address; null: all. `with_destroyed`: as it was before.
-  Witness Report(const wire::IpAddress* address, bool with_destroyed) const {
-    rxe_user::DeviceReport device;
-    device.now = now_;
+  // What its process would have reported of queue pair `qpn`, as it was before
+  // it was destroyed.
+  Witness ReportOwn(uint32_t qpn) const {
     rxe_user::LaneReport lane;
-    for (const auto& [qpn, qp] : queue_pairs_) {
-      if (address != nullptr && !qp.report.source.is_unspecified() &&
-          qp.report.source != *address) {
-        continue;
-      }
-      for (const auto& event : qp.recorder.Events()) {
-        lane.events.push_back(event);
-      }
-      lane.events_lost += qp.recorder.lost();
-      lane.slot = static_cast<uint16_t>(qpn >> 12);
-      if (!qp.destroyed || with_destroyed) {
-        lane.queue_pairs.push_back(Complete(qp));
-      }
+    AddTo(queue_pairs_.at(qpn), true, &lane);
+    lane.slot = rxe_user::SlotOf(qpn);
+    return Report(std::move(lane));
+  }
+  // What it would have reported to who looks for queue pair `qpn` of `address`.
+  Witness ReportPeer(uint32_t qpn, const wire::IpAddress& address) const {
+    rxe_user::LaneReport lane;
+    const auto found = queue_pairs_.find(qpn);
+    if (found != queue_pairs_.end() &&
+        (found->second.report.source.is_unspecified() ||
+         found->second.report.source == address)) {
+      AddTo(found->second, false, &lane);
     }
-    device.lanes.push_back(std::move(lane));
-    for (const auto& [number, rule] : rules_) {
-      device.fault_rules.push_back({.number = number, .text = rule});
+    if (index_.HasSlot(rxe_user::SlotOf(qpn), address, end_)) {
+      lane.slot = rxe_user::SlotOf(qpn);
     }
-    const auto& about = timeline_.recordings[file_]->about;
-    Witness witness =
-        rxe_user::WitnessOf(about ? static_cast<pid_t>(about->pid) : 0,
-                            rxe_user::ReportText(device));
-    witness.command = about ? TextOf(about->program) : "";
-    witness.ended_ago = ended_ago_;
-    return witness;
+    return Report(std::move(lane));
   }
 
   // What faults hit, how many packets went again, and what became of the work
@@ -157,14 +142,9 @@ class File {
           transport::faults::PastOf(
               static_cast<transport::faults::Action>(fault.action)));
     }
-    size_t again = 0;
-    for (const trace::Arrow& arrow : timeline_.arrows) {
-      again += arrow.sent_file == file_ && arrow.local_qpn == qpn &&
-               arrow.repeat != 0 && arrow.packet().info().is_request;
-    }
     absl::StrAppendFormat(
         &text, "  outcome       %d request packets were sent again; %s\n",
-        again,
+        qp.report.counters.retransmitted,
         qp.failed == 0
             ? absl::StrFormat("no completion failed (%d succeeded)", qp.done)
             : absl::StrFormat("%d of %d completions failed", qp.failed,
@@ -187,10 +167,35 @@ class File {
  private:
   static constexpr size_t kShownFaults = 8;
 
+  void AddTo(const QueuePair& qp, bool with_destroyed,
+             rxe_user::LaneReport* lane) const {
+    lane->events = qp.recorder.Events();
+    lane->events_lost = qp.recorder.lost();
+    if (!qp.destroyed || with_destroyed) {
+      lane->queue_pairs.push_back(Complete(qp));
+    }
+  }
+
+  Witness Report(rxe_user::LaneReport lane) const {
+    rxe_user::DeviceReport device;
+    device.now = now_;
+    device.lanes.push_back(std::move(lane));
+    for (const auto& [number, rule] : rules_) {
+      device.fault_rules.push_back({.number = number, .text = rule});
+    }
+    const auto& about = index_.recording().about;
+    Witness witness =
+        rxe_user::WitnessOf(about ? static_cast<pid_t>(about->pid) : 0,
+                            rxe_user::ReportText(device));
+    witness.command = about ? TextOf(about->program) : "";
+    witness.ended_ago = ended_ago_;
+    return witness;
+  }
+
   // "RC_RDMA_WRITE_MIDDLE, PSN 2005, of wr_id 0x3".
   std::string PacketName(uint32_t qpn, const QueuePair& qp,
                          uint64_t event) const {
-    const trace::Packet* const packet = Find(event);
+    const trace::Packet* const packet = index_.Find(event);
     if (packet == nullptr) {
       return absl::StrFormat("a packet of queue pair 0x%06x", qpn);
     }
@@ -208,8 +213,9 @@ class File {
     return name + ",";
   }
 
-  static QpReport Complete(const QueuePair& qp) {
+  QpReport Complete(const QueuePair& qp) const {
     QpReport report = qp.report;
+    report.uses_srq = index_.HasShared(end_);
     report.send_queued = static_cast<uint32_t>(qp.sends.size());
     report.recv_queued = static_cast<uint32_t>(qp.receives.size());
     report.unacked_psn = qp.has_failed_psn ? qp.failed_psn : report.send_psn;
@@ -247,21 +253,35 @@ class File {
                         kind != RareEventKind::kProbe;
   }
 
+  void AddProcessEvents() {
+    for (const trace::TimedEvent* timed : index_.process_events()) {
+      if (timed->time > end_) break;
+      if (const auto call = timed->event->As<events::CallEvent>()) {
+        if (call->error != 0) refused_.push_back(*call);
+      } else if (const auto rule = timed->event->As<events::FaultRuleEvent>()) {
+        rules_[rule->rule] = TextOf(rule->text);
+      }
+    }
+  }
+
+  void Add(const FileIndex::QueuePair& entries) {
+    for (const trace::TimedEvent* timed : entries.events) {
+      if (timed->time <= end_) Add(*timed->event, timed->time);
+    }
+    for (const trace::Arrow* arrow : entries.sent) {
+      if (arrow->t0 <= end_) OnSent(*arrow);
+    }
+    for (const trace::Arrow* arrow : entries.received) {
+      if (arrow->t1 <= end_) OnReceived(*arrow);
+    }
+  }
+
   void Add(const trace::Event& event, int64_t time) {
     const uint32_t qpn = event.header().qpn;
-    if (const auto call = event.As<events::CallEvent>()) {
-      if (call->error != 0) refused_.push_back(*call);
-      return;
-    }
-    if (const auto rule = event.As<events::FaultRuleEvent>()) {
-      rules_[rule->rule] = TextOf(rule->text);
-      return;
-    }
     if (const auto post = event.As<events::PostedEvent>()) {
       if (post->error == 0) OnPosted(*post);
       return;
     }
-    if (qpn == 0) return;
     QueuePair& qp = queue_pairs_[qpn];
     qp.report.qpn = qpn;
     if (const auto state = event.As<events::QpStateEvent>()) {
@@ -301,28 +321,13 @@ class File {
     }
   }
 
-  // The packet that an event is about; null: it is not in the file.
-  const trace::Packet* Find(uint64_t event) const {
-    if (packets_.empty()) {
-      for (const trace::Packet& packet : timeline_.recordings[file_]->packets) {
-        if (packet.event != 0) packets_[packet.event] = &packet;
-      }
-    }
-    const auto found = packets_.find(event);
-    return found != packets_.end() ? found->second : nullptr;
-  }
   uint32_t PsnOf(uint64_t event) const {
-    const trace::Packet* const packet = Find(event);
+    const trace::Packet* const packet = index_.Find(event);
     return packet != nullptr ? packet->psn : 0;
   }
 
   void OnPosted(const events::PostedEvent& post) {
     const auto queue = static_cast<events::QueueKind>(post.queue);
-    if (queue == events::QueueKind::kShared) {
-      has_shared_ = true;
-      for (auto& [qpn, qp] : queue_pairs_) qp.report.uses_srq = true;
-      return;
-    }
     QueuePair& qp = queue_pairs_[post.header.qpn];
     if (queue == events::QueueKind::kReceive) {
       qp.receives[post.header.id] = true;
@@ -353,7 +358,6 @@ class File {
     report.retry_cnt = state.retry_count;
     report.rnr_retry = state.rnr_retry;
     report.min_rnr_timer = state.min_rnr_timer;
-    report.uses_srq = has_shared_;
     if (report.state == QpState::kRts) {
       report.send_psn = state.send_psn;
       report.first_error = transport::Reason::kNone;
@@ -389,15 +393,6 @@ class File {
     }
   }
 
-  // The file has something at `time`.
-  void Reach(int64_t time, int64_t end, bool* goes_on) {
-    if (time > end) {
-      *goes_on = true;
-    } else {
-      now_ = std::max(now_, time);
-    }
-  }
-
   static void OnCompleted(const events::CompletedEvent& done, QueuePair* qp) {
     const auto failed = qp->sends.find(done.posted);
     if (done.status == 0 || qp->has_failed_psn || failed == qp->sends.end() ||
@@ -408,6 +403,17 @@ class File {
     qp->failed_psn = failed->second.first_psn;
   }
 
+  // The PSN after a request. A READ has one for each packet of its response.
+  static uint32_t PsnAfter(const trace::Packet& packet,
+                           const QpReport& report) {
+    const bool is_read =
+        wire::OperationOf(packet.opcode) == wire::Operation::kReadRequest;
+    const uint32_t mtu = std::max<uint32_t>(report.path_mtu, 1);
+    const uint32_t packets =
+        is_read && packet.length > 0 ? (packet.length - 1) / mtu + 1 : 1;
+    return wire::PsnAdd(packet.psn, packets);
+  }
+
   void OnReceived(const trace::Arrow& arrow) {
     const trace::Packet& packet = *arrow.received;
     const auto found = queue_pairs_.find(packet.qpn);
@@ -416,12 +422,7 @@ class File {
       return;
     }
     QpReport& report = found->second.report;
-    const bool is_read =
-        wire::OperationOf(packet.opcode) == wire::Operation::kReadRequest;
-    const uint32_t mtu = std::max<uint32_t>(report.path_mtu, 1);
-    const uint32_t packets =
-        is_read && packet.length > 0 ? (packet.length - 1) / mtu + 1 : 1;
-    report.expected_psn = wire::PsnAdd(packet.psn, packets);
+    report.expected_psn = PsnAfter(packet, report);
   }
 
   void OnSent(const trace::Arrow& arrow) {
@@ -435,26 +436,25 @@ class File {
     }
   }
 
-  const trace::Timeline& timeline_;
-  const size_t file_;
-  int64_t now_;
+  const FileIndex& index_;
+  const int64_t end_;
+  const int64_t now_;
   uint64_t ended_ago_ = 0;
-  bool has_shared_ = false;
   QueuePairs queue_pairs_;
   std::vector<events::CallEvent> refused_;
   std::map<uint32_t, std::string> rules_;  // for faults, by number
-  mutable std::unordered_map<uint64_t, const trace::Packet*> packets_;
 };
 
 // The ends of the peer at the moment of the failure, or at the end.
-std::vector<Witness> Others(const trace::Timeline& timeline,
+std::vector<Witness> Others(const std::vector<FileIndex>& files,
                             const QueuePair& own) {
   const int64_t end =
       own.failed_at != trace::kNoTime ? own.failed_at : INT64_MAX;
   std::vector<Witness> others;
-  for (size_t file = 0; file < timeline.recordings.size(); ++file) {
+  for (const FileIndex& file : files) {
     others.push_back(
-        File(timeline, file, end).Report(&own.report.destination, false));
+        File(file, end, own.report.dest_qpn)
+            .ReportPeer(own.report.dest_qpn, own.report.destination));
   }
   return others;
 }
@@ -463,15 +463,17 @@ std::vector<Witness> Others(const trace::Timeline& timeline,
 
 std::string ExplainTimeline(const trace::Timeline& timeline) {
   std::string text;
-  for (size_t file = 0; file < timeline.recordings.size(); ++file) {
-    const File own(timeline, file, INT64_MAX);
-    text += own.Refusals() + ExplainConnections(timeline, file);
-    const Witness witness = own.Report(nullptr, true);
+  const std::vector<FileIndex> files = FileIndex::OfFiles(timeline);
+  for (size_t file = 0; file < files.size(); ++file) {
+    const File own(files[file]);
+    const Connections connections(timeline, file);
+    text += own.Refusals() + connections.Failed();
     for (const auto& [qpn, qp] : own.queue_pairs()) {
       if (!qp.is_worth_a_word()) continue;
-      text += rxe_user::ExplainQueuePair(witness, qpn, Others(timeline, qp),
-                                         rxe_user::Asked::kRecordings) +
-              MessagesOf(timeline, file, qpn, own.now());
+      text +=
+          rxe_user::ExplainQueuePair(own.ReportOwn(qpn), qpn, Others(files, qp),
+                                     rxe_user::Asked::kRecordings) +
+          connections.MessagesOf(qpn, own.now());
       text += own.Outcome(qpn, qp);
     }
   }

@@ -73,6 +73,13 @@ class Host {
     events::AppendEvent(post, &bytes_);
     return post.header.id;
   }
+  // A receive to a shared receive queue.
+  void PostShared(int64_t ms) {
+    events::PostedEvent post;
+    post.header = Header(ms, 0);
+    post.queue = static_cast<uint8_t>(events::QueueKind::kShared);
+    events::AppendEvent(post, &bytes_);
+  }
   void Complete(int64_t ms, uint32_t qpn, uint64_t posted) {
     events::CompletedEvent done;
     done.header = Header(ms, qpn);
@@ -147,6 +154,12 @@ std::string Explain(const std::vector<std::string>& files,
   std::fclose(out);
   return text;
 }
+
+constexpr uint32_t kId = 0x12300001;
+constexpr uint32_t kPeerId = 0x45600002;
+constexpr auto kSent = events::WhichWay::kSent;
+constexpr auto kReceived = events::WhichWay::kReceived;
+using wire::CmAttribute;
 
 class ExplainFilesTest : public testing::Test {
  protected:
@@ -231,6 +244,35 @@ TEST_F(ExplainFilesTest, ThePeersRecordingEndsBefore) {
               HasSubstr("its recording ends 0.159 s before"));
 }
 
+// The time is in proportion to the size of the files: with a pass over them for
+// each queue pair this takes minutes.
+TEST_F(ExplainFilesTest, ManyFailedQueuePairs) {
+  constexpr uint32_t kMany = 10'000;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    const uint32_t qpn = kQpn + i, peer = kPeerQpn + i;
+    client_.State(1, qpn, peer, QpState::kRtr, QpState::kRts);
+    server_.State(1, peer, qpn, QpState::kRtr, QpState::kRts);
+    server_.PostShared(2);
+    client_.Cm(1, CmAttribute::kReq, kSent, kId + i, 0, qpn);
+    client_.Cm(2, CmAttribute::kRep, kReceived, kId + i, kPeerId + i, qpn);
+  }
+  for (uint32_t i = 0; i < kMany; ++i) {
+    const uint32_t qpn = kQpn + i, peer = kPeerQpn + i;
+    client_.Fault(3, qpn, 1, "drop tx");
+    client_.State(60, qpn, peer, QpState::kRts, QpState::kErr,
+                  Reason::kNeverAnswered);
+    server_.Incident(50, peer, RareEventKind::kDestroyed, 3);
+  }
+  const std::string text = Explain({client_.Write(), server_.Write()});
+  size_t found = 0;
+  for (size_t at = 0;
+       (at = text.find("was destroyed by process 2", at)) != std::string::npos;
+       ++at) {
+    ++found;
+  }
+  EXPECT_EQ(found, kMany);
+}
+
 // Another host may use the same numbers.
 TEST_F(ExplainFilesTest, QueuePairsOfOtherAddressesAreNotThePeer) {
   Connect();
@@ -240,12 +282,6 @@ TEST_F(ExplainFilesTest, QueuePairsOfOtherAddressesAreNotThePeer) {
   EXPECT_THAT(Explain({client_.Write(), other.Write()}),
               HasSubstr("no recording of its end (198.51.100.2) is given"));
 }
-
-constexpr uint32_t kId = 0x12300001;
-constexpr uint32_t kPeerId = 0x45600002;
-constexpr auto kSent = events::WhichWay::kSent;
-constexpr auto kReceived = events::WhichWay::kReceived;
-using wire::CmAttribute;
 
 TEST_F(ExplainFilesTest, SaysNothingOfConnectionsThatEndWell) {
   client_.Cm(1, CmAttribute::kReq, kSent, kId, 0, kQpn);

@@ -1,0 +1,70 @@
+// What the files of a time line tell, by queue pair.
+#ifndef TOOLS_RXE_USER_CLI_EXPLAIN_INDEX_H_
+#define TOOLS_RXE_USER_CLI_EXPLAIN_INDEX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tools/trace/timeline.h"
+#include "wire/address.h"
+
+namespace rxe_user_cli {
+
+// One file. Everything is in the order of the time line, which must outlive
+// this. Thread: one.
+class FileIndex {
+ public:
+  struct QueuePair {
+    std::vector<const trace::TimedEvent*> events;
+    std::vector<const trace::Arrow*> sent;
+    std::vector<const trace::Arrow*> received;
+  };
+
+  // All files of `timeline`, whose arrows are analyzed.
+  static std::vector<FileIndex> OfFiles(const trace::Timeline& timeline);
+
+  const trace::Recording& recording() const { return *recording_; }
+  const std::map<uint32_t, QueuePair>& queue_pairs() const {
+    return queue_pairs_;
+  }
+  // Calls and fault rules.
+  const std::vector<const trace::TimedEvent*>& process_events() const {
+    return process_events_;
+  }
+  // Times of the last event, and of the last event or packet; 0: none.
+  int64_t last_event() const { return last_event_; }
+  int64_t last() const { return last_; }
+  // Whether a receive was posted to a shared receive queue until `end`.
+  bool HasShared(int64_t end) const { return first_shared_ <= end; }
+  // Whether a queue pair had a number of this slot and the address, or no
+  // address yet, until `end`.
+  bool HasSlot(uint16_t slot, const wire::IpAddress& address,
+               int64_t end) const;
+  // The packet that an event is about; null: it is not in the file.
+  const trace::Packet* Find(uint64_t event) const;
+
+ private:
+  explicit FileIndex(const trace::Recording& recording)
+      : recording_(&recording) {}
+  void Add(const trace::TimedEvent& timed);
+  void Reach(int64_t time);
+
+  const trace::Recording* recording_;
+  std::map<uint32_t, QueuePair> queue_pairs_;
+  std::vector<const trace::TimedEvent*> process_events_;
+  int64_t last_event_ = 0;
+  int64_t last_ = 0;
+  int64_t first_shared_ = std::numeric_limits<int64_t>::max();
+  // When a queue pair was first seen.
+  std::map<std::pair<uint16_t, wire::IpAddress>, int64_t> slots_;
+  mutable std::unordered_map<uint64_t, const trace::Packet*> packets_;
+};
+
+}  // namespace rxe_user_cli
+
+#endif  // TOOLS_RXE_USER_CLI_EXPLAIN_INDEX_H_
