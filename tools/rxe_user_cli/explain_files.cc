@@ -432,7 +432,7 @@ class File {
     if (arrow.repeat != 0) {
       ++qp->second.report.counters.retransmitted;
     } else {
-      qp->second.report.send_psn = wire::PsnAdd(packet.psn, 1);
+      qp->second.report.send_psn = PsnAfter(packet, qp->second.report);
     }
   }
 

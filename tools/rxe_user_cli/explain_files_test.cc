@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/observe/trace_blocks.h"
+#include "tools/trace/sim_recorder.h"
 #include "transport/base/rare_event.h"
 #include "transport/base/reason.h"
 #include "transport/base/types.h"
+#include "transport/sim/pair.h"
 #include "wire/cm.h"
 
 namespace rxe_user_cli {
@@ -271,6 +274,51 @@ TEST_F(ExplainFilesTest, ManyFailedQueuePairs) {
     ++found;
   }
   EXPECT_EQ(found, kMany);
+}
+
+// A READ takes a PSN for each packet of its response.
+TEST(ExplainReadTest, CountsThePacketsOfAResponse) {
+  sim::Pair pair;
+  trace::SimRecorder client(&pair.net, pair.a.node, "client", 1);
+  trace::SimRecorder server(&pair.net, pair.b.node, "server", 1);
+  pair.net.filter = [](const sim::Node& from, const wire::PacketView&) {
+    return from.index() == 0;
+  };
+  pair.Connect();
+  events::QpStateEvent state;
+  state.header.qpn = pair.a.qp->qpn();
+  state.type = static_cast<uint8_t>(transport::QpType::kRc);
+  state.from = static_cast<uint8_t>(QpState::kRtr);
+  state.to = static_cast<uint8_t>(QpState::kRts);
+  state.dest_qpn = pair.b.qp->qpn();
+  state.path_mtu = 1024;
+  state.send_psn = pair.a.attributes.sq_psn;
+  state.source[15] = 1;
+  state.destination[15] = 2;
+  client.Add(state);
+  events::PostedEvent post;
+  post.header.qpn = pair.a.qp->qpn();
+  const uint64_t posted = client.Add(post);
+  events::BegunEvent begun;
+  begun.header.qpn = pair.a.qp->qpn();
+  begun.header.cause = posted;
+  begun.first_psn = state.send_psn;
+  client.Add(begun);
+  events::QpStateEvent peer = state;
+  std::swap(peer.header.qpn, peer.dest_qpn);
+  std::swap(peer.source, peer.destination);
+  server.Add(peer);
+  ASSERT_EQ(pair.a.Read(1, 0, 0, 4096), 0);
+  pair.Run();
+  state.from = state.to;
+  state.to = static_cast<uint8_t>(QpState::kErr);
+  state.reason = static_cast<uint32_t>(Reason::kNeverAnswered);
+  client.Add(state);
+  server.Add(events::TimerEvent());  // its recording goes on
+  EXPECT_THAT(
+      Explain({client.Write("client.pcapng"), server.Write("server.pcapng")}),
+      HasSubstr("this side has sent 4 packets that it does not "
+                "acknowledge"));
 }
 
 // Another host may use the same numbers.
