@@ -7,11 +7,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
 
-#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/service_thread.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/observe/explain.h"
@@ -45,10 +45,26 @@ std::string Explain(const Failure& failure) {
 
 class Explainer {
  public:
+  // Null if there is none yet. Never destroyed.
+  static Explainer* Existing() {
+    Explainer* const found = current;
+    return found != nullptr && found->pid_ == ::getpid() ? found : nullptr;
+  }
+  // A child of fork() gets its own: in its parent's a lock may be held, and the
+  // thread is missing.
+  static Explainer& OfThisProcess() {
+    Explainer* found = current;
+    if (found != nullptr && found->pid_ == ::getpid()) return *found;
+    auto made = std::make_unique<Explainer>();
+    if (current.compare_exchange_strong(found, made.get())) {
+      return *made.release();
+    }
+    return *found;
+  }
+
   Explainer() : pid_(::getpid()) {}
 
   void Add(Failure failure) {
-    if (::getpid() != pid_) return;
     const std::lock_guard lock(mutex_);
     if (++failures_ > kMostFailures || !StartThread()) return;
     waiting_.push_back(std::move(failure));
@@ -56,15 +72,14 @@ class Explainer {
   }
 
   void Flush() {
-    if (::getpid() != pid_) return;
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kExitPatience,
                       [this] { return waiting_.empty() && !busy_; });
   }
 
-  static std::atomic<Explainer*> at_exit;
-
  private:
+  static std::atomic<Explainer*> current;
+
   bool StartThread() {
     if (started_) return true;
     pthread_t thread;
@@ -75,7 +90,6 @@ class Explainer {
     if (StartServiceThread(&thread, run, this) != 0) return false;
     (void)pthread_setname_np(thread, "rxe-user-why");
     (void)pthread_detach(thread);
-    at_exit = this;
     started_ = true;
     return true;
   }
@@ -108,14 +122,14 @@ class Explainer {
   bool busy_ = false;
 };
 
-std::atomic<Explainer*> Explainer::at_exit = nullptr;
+std::atomic<Explainer*> Explainer::current = nullptr;
 
 __attribute__((destructor)) void FlushAtExit() { AwaitExplanations(); }
 
 }  // namespace
 
 void AwaitExplanations() {
-  Explainer* const explainer = Explainer::at_exit;
+  Explainer* const explainer = Explainer::Existing();
   if (explainer != nullptr) explainer->Flush();
 }
 
@@ -130,7 +144,7 @@ bool IsFailure(const transport::RareEvent& event) {
 void ExplainLater(Failure failure) {
   if (!ExplainMode()) return;
   try {
-    OnlyOne<Explainer>().Add(std::move(failure));
+    Explainer::OfThisProcess().Add(std::move(failure));
   } catch (const std::bad_alloc&) {
     // Not explained.
   }

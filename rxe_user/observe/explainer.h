@@ -23,8 +23,8 @@ bool IsFailure(const transport::RareEvent& event);
 
 // Hands `failure` to a thread, which asks the other processes of this host and
 // prints the explanation; that may take a second. The end of the program waits
-// for it, as does AwaitExplanations. In a child of fork that executes no other
-// program, nothing is explained. Nothing without ExplainMode(). Thread: any; a
+// for it, as does AwaitExplanations. A child of fork explains its own failures.
+// Nothing without ExplainMode(). Thread: any; a
 // lane's lock may be held.
 void ExplainLater(Failure failure);
 
