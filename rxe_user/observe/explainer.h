@@ -24,8 +24,7 @@ bool IsFailure(const transport::RareEvent& event);
 // Hands `failure` to a thread, which asks the other processes of this host and
 // prints the explanation; that may take a second. The end of the program waits
 // for it, as does AwaitExplanations. A child of fork explains its own failures.
-// Nothing without ExplainMode(). Thread: any; a
-// lane's lock may be held.
+// Nothing without ExplainMode(). Thread: any; a lane's lock may be held.
 void ExplainLater(Failure failure);
 
 // Waits, for some seconds at most, until all failures are explained: a device

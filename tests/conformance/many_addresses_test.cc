@@ -2,6 +2,7 @@
 // whose addresses change.
 #include <arpa/inet.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -106,6 +107,46 @@ TEST_F(ManyAddressesTest, ConnectionsFromOneAfterTheOther) {
   }
   EXPECT_LE(OpenDescriptors(), after_some);
   Exchange(a_, b_);
+}
+
+// The index of a GID in an address handle's attributes has 8 bits.
+TEST_F(ManyAddressesTest, ADatagramToAGidWhoseIndexDoesNotFit) {
+  constexpr int kAddresses = 260;
+  std::string commands;
+  for (int i = 0; i < kAddresses; ++i) {
+    commands += "ip addr add " + AddressOf(i) + "/32 dev lo;";
+  }
+  ASSERT_TRUE(Shell(commands + "true"));
+  ibv_port_attr port = {};
+  const int64_t limit = NowMs() + kTimeoutMs;
+  while (port.gid_tbl_len < kAddresses && NowMs() < limit) {
+    ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+  }
+  ASSERT_GE(port.gid_tbl_len, kAddresses);
+  for (const int index : {255, 256, 258}) {
+    ibv_grh grh = {};
+    grh.version_tclass_flow = htonl(6u << 28);
+    grh.next_hdr = 27;
+    ASSERT_EQ(ibv_query_gid(context_, 1, index, &grh.dgid), 0);
+    ASSERT_EQ(ibv_query_gid(context_, 1, 0, &grh.sgid), 0);
+    ibv_wc wc = {};
+    wc.wc_flags = IBV_WC_GRH;
+    ibv_ah_attr attr = {};
+    errno = 0;
+    const int result = ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr);
+    if (index > 255) {
+      EXPECT_EQ(result, -1) << index;
+      EXPECT_EQ(errno, EADDRNOTAVAIL) << index;
+    } else {
+      EXPECT_EQ(result, 0) << index << ": " << std::strerror(errno);
+      EXPECT_EQ(attr.grh.sgid_index, index);
+    }
+  }
+  commands.clear();
+  for (int i = 0; i < kAddresses; ++i) {
+    commands += "ip addr del " + AddressOf(i) + "/32 dev lo;";
+  }
+  ASSERT_TRUE(Shell(commands + "true"));
 }
 
 // The addresses remain, and each is used by the flows of a few address handles.

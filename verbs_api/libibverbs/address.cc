@@ -1,4 +1,5 @@
 // Address handles: ibv_create_ah(3), ibv_init_ah_from_wc(3).
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -10,21 +11,21 @@
 namespace verbs_api {
 namespace {
 
-std::optional<uint8_t> GidIndexOf(const rxe_user::Device& device,
-                                  const wire::IpAddress& address) {
+std::optional<size_t> GidIndexOf(const rxe_user::Device& device,
+                                 const wire::IpAddress& address) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
-    if (device.gids[i].address == address) return static_cast<uint8_t>(i);
+    if (device.gids[i].address == address) return i;
   }
   return std::nullopt;
 }
 
 // A datagram to a group is answered from any address of the same kind.
-std::optional<uint8_t> FirstLike(const rxe_user::Device& device,
-                                 const wire::IpAddress& group) {
+std::optional<size_t> FirstLike(const rxe_user::Device& device,
+                                const wire::IpAddress& group) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const wire::IpAddress& address = device.gids[i].address;
     if (!address.is_unspecified() && address.is_v4() == group.is_v4()) {
-      return static_cast<uint8_t>(i);
+      return i;
     }
   }
   return std::nullopt;
@@ -114,13 +115,15 @@ VERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* ibv, uint8_t port, ibv_wc* wc,
   const auto index = header.destination.is_multicast()
                          ? FirstLike(*context->snapshot(), header.destination)
                          : GidIndexOf(*context->snapshot(), header.destination);
-  if (!index.has_value()) return FailMinusOne(EADDRNOTAVAIL);
+  if (!index.has_value() || *index > UINT8_MAX) {
+    return FailMinusOne(EADDRNOTAVAIL);
+  }
   attr->is_global = 1;
   attr->grh.flow_label = header.flow_label;
   attr->grh.traffic_class = header.traffic_class;
   attr->grh.hop_limit = header.hop_limit;
   std::memcpy(attr->grh.dgid.raw, header.source.bytes.data(), 16);
-  attr->grh.sgid_index = *index;
+  attr->grh.sgid_index = static_cast<uint8_t>(*index);
   return 0;
 }
 
