@@ -45,6 +45,17 @@ struct Views {
     };
     pair.Connect();
   }
+  // The link drops the second packet of `pair.a`, once.
+  void LoseSecondPacket() {
+    keep = [this, dropped = false](int from,
+                                   const wire::PacketView& p) mutable {
+      if (dropped || from != 0 || p.bth().psn != pair.a.attributes.sq_psn + 1) {
+        return true;
+      }
+      dropped = true;
+      return false;
+    };
+  }
   void Make(size_t limit = 100'000) {
     for (const std::string& path :
          {a.Write("views_a.pcapng"), b.Write("views_b.pcapng")}) {
@@ -81,14 +92,7 @@ struct Views {
 
 TEST(LadderTest, ALossEndsHalfWayAndItsRepeatIsDashed) {
   Views v;
-  bool dropped = false;
-  v.keep = [&](int from, const wire::PacketView& p) {
-    if (dropped || from != 0 || p.bth().psn != v.pair.a.attributes.sq_psn + 1) {
-      return true;
-    }
-    dropped = true;
-    return false;
-  };
+  v.LoseSecondPacket();
   v.pair.a.Write(1, 0, 0, 3500);
   v.pair.Run();
   v.Make();
@@ -409,14 +413,7 @@ TEST(PerfettoTest, WorkRequestsOverlapAndPostsLeadToPolls) {
 // A lost packet is an instant of its sender alone, and says so.
 TEST(PerfettoTest, ALossIsSaid) {
   Views v;
-  bool dropped = false;
-  v.keep = [&](int from, const wire::PacketView& p) {
-    if (dropped || from != 0 || p.bth().psn != v.pair.a.attributes.sq_psn + 1) {
-      return true;
-    }
-    dropped = true;
-    return false;
-  };
+  v.LoseSecondPacket();
   v.pair.a.Write(1, 0, 0, 3500);
   v.pair.Run();
   v.Make();
