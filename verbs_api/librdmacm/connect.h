@@ -15,10 +15,9 @@ int TakeEvent(EventChannel& channel, rdma_cm_event** out);
 // Takes the next event that satisfies `matches`, tested before BeforeReport.
 int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
               rdma_cm_event** out);
-// Puts a taken event back as the next one. `place` has one element, which is
-// reused, so this does not allocate.
-void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
-                 Events place);
+// EventChannel::PutBack for an event that the application has. `place` has one
+// element, which is reused, so this does not allocate.
+void ReturnEvent(const rdma_cm_event* event, Events place);
 
 // Completes an event just before the application sees it. A connection request
 // frees its place in the backlog. A REP, if the id has a queue pair, makes the

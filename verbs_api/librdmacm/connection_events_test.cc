@@ -1,6 +1,10 @@
 // The events that programs get for events of the connection manager.
+#include <fcntl.h>
+#include <poll.h>
+
 #include <cerrno>
 #include <memory>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "verbs_api/librdmacm/connect.h"
@@ -46,6 +50,77 @@ TEST_F(ConnectionEventsTest, APeerThatDisconnects) {
 // As in the kernel's rdma_cm, so that a program sees that the peer is gone.
 TEST_F(ConnectionEventsTest, APeerThatDoesNotAnswerTheDisconnect) {
   EXPECT_EQ(StatusOfDisconnect(false), -ETIMEDOUT);
+}
+
+class EventChannelTest : public ConnectionEventsTest {
+ protected:
+  void Push() { id_->Push(RDMA_CM_EVENT_DISCONNECTED); }
+  bool IsReadable() {
+    pollfd fd = {.fd = channel_->part()->fd, .events = POLLIN, .revents = 0};
+    return poll(&fd, 1, 0) == 1;
+  }
+  void SetNonblocking() {
+    ASSERT_EQ(fcntl(channel_->part()->fd, F_SETFL, O_NONBLOCK), 0);
+  }
+};
+
+// A thread has read from the counter, and another one takes the event. The next
+// event is the first thread's, and the descriptor is no longer readable.
+TEST_F(EventChannelTest, AnEventTakenBetweenAReadAndItsEvent) {
+  for (int round = 0; round < 200; ++round) {
+    Push();
+    std::thread reader;
+    // `matches` is called with the channel's lock held. The reader needs it after
+    // it has read, so it cannot take the first event.
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(TakeEvent(
+                  *channel_,
+                  [&](const Event&) {
+                    reader = std::thread([&] {
+                      rdma_cm_event* next = nullptr;
+                      ASSERT_EQ(TakeEvent(*channel_, &next), 0);
+                      EXPECT_EQ(rdma_ack_cm_event(next), 0);
+                    });
+                    while (IsReadable()) std::this_thread::yield();
+                    return true;
+                  },
+                  &event),
+              0);
+    Push();
+    EXPECT_EQ(rdma_ack_cm_event(event), 0);
+    reader.join();
+    ASSERT_FALSE(IsReadable()) << "round " << round;
+  }
+}
+
+TEST_F(EventChannelTest, AnEventOfADestroyedIdIsNotPutBack) {
+  Push();
+  Events place(1);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(TakeEvent(*channel_, &event), 0);
+  EndId(*id_);
+  ReturnEvent(event, std::move(place));
+  id_->AwaitAcknowledged();
+  SetNonblocking();
+  EXPECT_FALSE(IsReadable());
+  EXPECT_EQ(TakeEvent(*channel_, &event), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+// rdma_migrate_id moves queued events. This one was not in the queue.
+TEST_F(EventChannelTest, AnEventIsPutBackIntoTheChannelOfItsId) {
+  Push();
+  Events place(1);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(TakeEvent(*channel_, &event), 0);
+  const std::shared_ptr<EventChannel> old = channel_;
+  id_->channel = channel_ = EventChannel::Create();
+  ASSERT_NE(channel_, nullptr);
+  ReturnEvent(event, std::move(place));
+  SetNonblocking();
+  ASSERT_EQ(TakeEvent(*channel_, &event), 0);
+  EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  EXPECT_FALSE(IsReadable());
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   int error = request->qp == nullptr ? CreateRequestedQp(listener, request) : 0;
   if (error == 0 && rdma_migrate_id(request, nullptr) != 0) error = errno;
   if (error == ENOMEM) {
-    ReturnEvent(*channel, event, std::move(place));
+    ReturnEvent(event, std::move(place));
     return Return(error);
   }
   if (error != 0) {

@@ -55,25 +55,26 @@ void Add(int fd, uint64_t count) {
 bool IsNonblocking(int fd) { return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0; }
 
 // Takes one from the counter without blocking, whatever the descriptor's flags
-// are. The counter may be empty: another thread has read it but not taken its
-// event yet. That thread then finds one event less and reads again. The
-// channel's lock is held.
-void TakeToken(int fd) {
+// are. Returns false if the counter is empty: another thread has read it but
+// not taken its event yet. The channel's lock is held.
+bool TakeOne(int fd) {
   uint64_t one;
   const iovec to = {.iov_base = &one, .iov_len = sizeof(one)};
   ssize_t n;
   do {
     n = preadv2(fd, &to, 1, -1, RWF_NOWAIT);
   } while (n < 0 && errno == EINTR);
-  if (n >= 0 || errno == EAGAIN) return;
+  if (n >= 0 || errno == EAGAIN) return n >= 0;
   // Fallback for Linux before 5.8: makes the descriptor non-blocking for a
   // moment. Threads that already block are not affected; a thread that gets
   // EAGAIN meanwhile checks the flags again (Read).
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-  while (read(fd, &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
+  do {
+    n = read(fd, &one, sizeof(one));
+  } while (n < 0 && errno == EINTR);
   fcntl(fd, F_SETFL, flags);
+  return n >= 0;
 }
 
 }  // namespace
@@ -114,7 +115,7 @@ bool EventChannel::Read() {
   // the channel that it waits on.
   while (read(part_.fd, &one, sizeof(one)) < 0) {
     if (errno != EAGAIN) return false;
-    // TakeToken may have set O_NONBLOCK for a moment.
+    // TakeOne may have set O_NONBLOCK for a moment.
     const NoCancellation no_cancellation;
     std::lock_guard<std::mutex> lock(mutex_);
     if (IsNonblocking(part_.fd)) {
@@ -131,7 +132,11 @@ Events EventChannel::Take() {
     if (!Read()) return taken;
     const NoCancellation no_cancellation;
     std::lock_guard<std::mutex> lock(mutex_);
-    if (events_.empty()) continue;  // it was withdrawn
+    if (withdrawn_ > 0) {
+      --withdrawn_;
+      continue;
+    }
+    if (events_.empty()) continue;  // the application has written to it
     taken.splice(taken.end(), events_, events_.begin());
     taken.front()->owner->CountReported();
     return taken;
@@ -168,7 +173,7 @@ Events EventChannel::TakeIf(const Matches& matches) {
       if (found != events_.end()) {
         taken.splice(taken.end(), events_, found);
         taken.front()->owner->CountReported();
-        TakeToken(fd_.get());
+        TakeToken();
         return taken;
       }
       if (IsNonblocking(fd_.get())) {
@@ -187,9 +192,22 @@ Events EventChannel::TakeIf(const Matches& matches) {
 }
 
 void EventChannel::PutBack(Events event) {
-  event.front()->owner->CountAcknowledged();
-  std::lock_guard<std::mutex> lock(mutex_);
-  Insert(events_.begin(), std::move(event));
+  const std::shared_ptr<Event> kept = event.front();
+  Id& owner = *kept->owner;
+  {
+    std::lock_guard<std::mutex> lock(owner.mutex);
+    if (!owner.destroyed) {
+      EventChannel& channel = *owner.channel;
+      std::lock_guard<std::mutex> channel_lock(channel.mutex_);
+      channel.Insert(channel.events_.begin(), std::move(event));
+    }
+  }
+  if (!event.empty()) Discard(*kept);
+  owner.CountAcknowledged();
+}
+
+void EventChannel::TakeToken() {
+  if (!TakeOne(fd_.get())) ++withdrawn_;
 }
 
 bool EventChannel::HasIf(const Matches& matches) {
@@ -210,7 +228,7 @@ Events EventChannel::WithdrawIf(const Matches& matches) {
     if (matches(**event)) withdrawn.splice(withdrawn.end(), events_, event);
   }
   if (fd_.valid()) {
-    for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken(fd_.get());
+    for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken();
   }
   return withdrawn;
 }
@@ -263,12 +281,11 @@ namespace {
 
 // Completes the events that TakeEvent took. `before`: errno before taking,
 // which may change it.
-int Report(EventChannel& channel, Events taken, int before,
-           rdma_cm_event** out) {
+int Report(Events taken, int before, rdma_cm_event** out) {
   if (taken.empty()) return -1;
   errno = before;
   return Call([&]() -> int {
-    absl::Cleanup put_back = [&] { channel.PutBack(std::move(taken)); };
+    absl::Cleanup put_back = [&] { EventChannel::PutBack(std::move(taken)); };
     if (const int error = BeforeReport(*taken.front())) return error;
     rdma_cm_event* const part = &taken.front()->part;
     Reported().Add(part, taken.front());
@@ -282,19 +299,18 @@ int Report(EventChannel& channel, Events taken, int before,
 
 int TakeEvent(EventChannel& channel, rdma_cm_event** out) {
   const int before = errno;
-  return Report(channel, channel.Take(), before, out);
+  return Report(channel.Take(), before, out);
 }
 
 int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
               rdma_cm_event** out) {
   const int before = errno;
-  return Report(channel, channel.TakeIf(matches), before, out);
+  return Report(channel.TakeIf(matches), before, out);
 }
 
-void ReturnEvent(EventChannel& channel, const rdma_cm_event* event,
-                 Events place) {
+void ReturnEvent(const rdma_cm_event* event, Events place) {
   place.front() = Reported().Remove(event);
-  if (place.front() != nullptr) channel.PutBack(std::move(place));
+  if (place.front() != nullptr) EventChannel::PutBack(std::move(place));
 }
 
 CM_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {

@@ -56,8 +56,10 @@ class EventChannel {
   // channel is closed meanwhile, and when no descriptor is left for waiting.
   using Matches = std::function<bool(const Event&)>;
   Events TakeIf(const Matches& matches);
-  // Puts an event from Take back as the next one.
-  void PutBack(Events event);
+  // Puts an event from Take back as the next one of its id's channel, or
+  // discards it if the id is being destroyed, and counts it as acknowledged.
+  // Takes the locks of the id and of its channel.
+  static void PutBack(Events event);
   // Whether a queued event satisfies `matches`.
   bool HasIf(const Matches& matches);
   // Removes the queued events of `owner`.
@@ -82,11 +84,17 @@ class EventChannel {
   bool Read();
   // With the lock held:
   void Insert(Events::const_iterator where, Events events);
+  // For an event that left the queue without a thread's Read.
+  void TakeToken();
 
   rdma_event_channel part_ = {};
   std::mutex mutex_;  // guards the members below
   rxe_user::UniqueFd fd_;
   Events events_;
+  // The threads between Read and the lock whose event another thread has taken
+  // or withdrawn: each reads again. The counter and the threads that have read
+  // it are always as many as the events and these.
+  uint64_t withdrawn_ = 0;
   Waiter* waiters_ = nullptr;  // each is on its thread's stack
 };
 
