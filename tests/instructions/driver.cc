@@ -146,6 +146,10 @@ constexpr Scenario kScenarios[] = {
      QpType::kDct},
     {"dc-send-64-alone", SendOpcode::kSend, 64, 4096, 1, 1024, QpType::kDci,
      QpType::kDct},
+    {"dc-send-64k", SendOpcode::kSend, 65536, 4096, 8, 16, QpType::kDci,
+     QpType::kDct},
+    {"dc-write-64k", SendOpcode::kRdmaWrite, 65536, 4096, 8, 16, QpType::kDci,
+     QpType::kDct},
 };
 
 class End : private transport::DcLane {
