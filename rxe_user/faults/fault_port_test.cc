@@ -442,8 +442,9 @@ TEST_F(FaultPortTest, APacketThatMatchesMakesAStallLonger) {
 
 // A delay that ends during a stall, and a packet that is sent twice.
 TEST_F(FaultPortTest, OtherActionsDuringAStall) {
-  Open("delay 2ms rx nth=1; stall 5ms rx nth=1; duplicate rx nth=1; "
-       "drop rx nth=1");
+  Open(
+      "delay 2ms rx nth=1; stall 5ms rx nth=1; duplicate rx nth=1; "
+      "drop rx nth=1");
   Arrive(10, 5);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += 2 * kMillisecond;
