@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/trace/source_port.h"
 #include "wire/bytes.h"
 #include "wire/cm.h"
 #include "wire/frame.h"
@@ -80,9 +81,15 @@ class Reader {
     }
     const std::optional<size_t> size =
         wire::FindSegmentSize(h.icrc_flow(), frame.udp_payload, h.ip_id, h.df);
+    bool good = size.has_value();
+    if (good) {
+      source_ports_.Note(h, frame.udp_payload);
+    } else {
+      good = source_ports_.Find(h, frame.udp_payload).has_value();
+    }
     if (!size || *size == frame.udp_payload.size()) {
       OnPacket(record, h, frame.udp_payload, frame.udp_payload.size(),
-               size ? IcrcVerdict::kGood : IcrcVerdict::kBad);
+               good ? IcrcVerdict::kGood : IcrcVerdict::kBad);
       return;
     }
     std::span<const uint8_t> rest = frame.udp_payload;
@@ -213,6 +220,7 @@ class Reader {
   }
 
   Recording* const recording_;
+  SourcePorts source_ports_;
   std::vector<uint8_t> whole_;
 };
 

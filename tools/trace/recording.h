@@ -21,6 +21,8 @@
 
 namespace trace {
 
+// kGood also if it is good for another source port: one that the capturing
+// device has overwritten (source_port.h).
 enum class IcrcVerdict : uint8_t { kUnknown, kGood, kBad };
 
 // One RoCEv2 packet. Several of them may come from one frame (segmentation).
