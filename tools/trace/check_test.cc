@@ -50,9 +50,9 @@ class Capture {
     return p;
   }
   // The rules that are broken, with the packets: "psn-hole 3".
-  std::vector<std::string> Check(std::vector<IpAddress> senders = {}) const {
+  std::vector<std::string> Check(const CheckOptions& options = {}) const {
     std::vector<std::string> broken;
-    for (const Finding& f : CheckRecording(recording, senders)) {
+    for (const Finding& f : CheckRecording(recording, options)) {
       broken.push_back(std::string(f.rule) + " " + std::to_string(f.frame));
     }
     return broken;
@@ -102,7 +102,7 @@ TEST(CheckTest, HolesOfReceivedPacketsAreLosses) {
   // The same of a capture that does not tell.
   for (Packet& p : c.recording.packets) p.direction = Direction::kUnknown;
   EXPECT_EQ(c.Check(), Broken());
-  EXPECT_EQ(c.Check({*IpAddress::Parse("10.0.0.1")}), Broken{"psn-hole 2"});
+  EXPECT_EQ(c.Check({.senders = {*IpAddress::Parse("10.0.0.1")}}), Broken{"psn-hole 2"});
 }
 
 TEST(CheckTest, AReadTakesThePsnsOfItsResponses) {

@@ -8,7 +8,6 @@
 #include "wire/cm.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
-#include "wire/packet.h"
 
 namespace trace {
 namespace {
@@ -226,13 +225,21 @@ class Reader {
 
 }  // namespace
 
+bool Recording::View(const Packet& packet, std::vector<uint8_t>* bytes,
+                     wire::PacketView* view) const {
+  const auto head = HeadOf(packet);
+  bytes->assign(head.begin(), head.end());
+  bytes->resize(std::max<size_t>(packet.size, head.size()));
+  return wire::PacketView::Parse(*bytes, view) == wire::ParseError::kOk &&
+         view->info().header_length <= head.size();
+}
+
 void Recording::VisitFields(const Packet& packet,
                             const wire::FieldVisitor& visit) const {
   const auto head = HeadOf(packet);
-  std::vector<uint8_t> whole(head.begin(), head.end());
-  whole.resize(std::max<size_t>(packet.size, head.size()));
+  std::vector<uint8_t> whole;
   wire::PacketView view;
-  if (wire::PacketView::Parse(whole, &view) != wire::ParseError::kOk) return;
+  if (!View(packet, &whole, &view)) return;
   bool behind = false;
   wire::VisitFields(view, [&](const wire::Field& field) {
     if (!behind) visit(field);

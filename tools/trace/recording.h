@@ -17,6 +17,7 @@
 #include "wire/address.h"
 #include "wire/describe.h"
 #include "wire/opcode.h"
+#include "wire/packet.h"
 #include "wire/pcapng.h"
 
 namespace trace {
@@ -95,6 +96,10 @@ struct Recording {
   std::span<const uint8_t> HeadOf(const Packet& packet) const {
     return std::span(heads).subspan(packet.head, packet.head_size);
   }
+  // A view of the packet, whose bytes behind its head are zeros. Points into
+  // `*bytes`. False: the head is too short.
+  bool View(const Packet& packet, std::vector<uint8_t>* bytes,
+            wire::PacketView* view) const;
   // The fields as `rxe-user decode` shows them. Of a packet that was cut off,
   // those up to the payload's length.
   void VisitFields(const Packet& packet, const wire::FieldVisitor& visit) const;
