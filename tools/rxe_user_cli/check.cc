@@ -7,6 +7,7 @@
 
 #include "tools/trace/check.h"
 #include "tools/trace/escape.h"
+#include "tools/trace/latencies.h"
 #include "tools/trace/recording.h"
 
 namespace rxe_user_cli {
@@ -25,10 +26,11 @@ void Complain(std::FILE* err, const std::string& path, const std::string& why) {
 
 void Print(const trace::Finding& f, const std::string& path, std::FILE* out) {
   std::fprintf(
-      out, "%s: %s: packet %" PRIu64 " %s > %s qp=0x%06x psn=%u: %s (IBA %s)\n",
+      out, "%s: %s: packet %" PRIu64 " %s > %s qp=0x%06x psn=%u: %s%s\n",
       Name(path).c_str(), std::string(f.rule).c_str(), f.frame,
       f.src.ToString().c_str(), f.dst.ToString().c_str(), f.qpn, f.psn,
-      f.what.c_str(), std::string(f.section).c_str());
+      f.what.c_str(),
+      f.section.empty() ? "" : (" (IBA " + std::string(f.section) + ")").c_str());
 }
 
 void PrintJson(const trace::Finding& f, const std::string& path,
@@ -45,17 +47,48 @@ void PrintJson(const trace::Finding& f, const std::string& path,
   std::fprintf(out, "%s\n", line.dump().c_str());
 }
 
+// In microseconds, with a digit for each ns.
+void PrintLatencies(const std::vector<trace::Latency>& latencies,
+                    const std::string& path, std::FILE* out) {
+  std::fprintf(out, "%s: latencies, us\n%-32s %-10s %10s %12s %12s %12s\n",
+               Name(path).c_str(), "", "at", "count", "median", "p99", "max");
+  for (const trace::Latency& each : latencies) {
+    std::fprintf(out,
+                 "%-32s %-10s %10" PRIu64 " %12.3f %12.3f %12.3f\n",
+                 std::string(each.name).c_str(),
+                 std::string(each.where).c_str(), each.count,
+                 static_cast<double>(each.median) / 1000,
+                 static_cast<double>(each.p99) / 1000,
+                 static_cast<double>(each.most) / 1000);
+  }
+}
+
+void PrintLatenciesJson(const std::vector<trace::Latency>& latencies,
+                        const std::string& path, std::FILE* out) {
+  for (const trace::Latency& each : latencies) {
+    const nlohmann::ordered_json line = {
+        {"file", Name(path)},       {"latency", each.name},
+        {"at", each.where},         {"count", each.count},
+        {"median_ns", each.median}, {"p99_ns", each.p99},
+        {"max_ns", each.most}};
+    std::fprintf(out, "%s\n", line.dump().c_str());
+  }
+}
+
 }  // namespace
 
 int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
-  std::vector<wire::IpAddress> locals;
+  trace::CheckOptions check;
+  check.retry_count = options.retry_count;
+  check.timeout = options.timeout;
+  check.cnp_interval = static_cast<int64_t>(options.cnp_interval_us * 1000);
   for (const std::string& text : options.locals) {
     const auto address = wire::IpAddress::Parse(text);
     if (!address) {
       Complain(err, text, "it is no address");
       return kUnreadable;
     }
-    locals.push_back(*address);
+    check.senders.push_back(*address);
   }
   int status = 0;
   errno = 0;
@@ -68,15 +101,19 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
     }
     if (!opened) continue;
     if (!recording.packets.empty() && !recording.has_directions &&
-        locals.empty()) {
+        check.senders.empty()) {
       Complain(err, path,
-               "it does not tell sent from received packets: only ICRCs and "
-               "sizes are checked; --local ADDRESS names the host that wrote "
-               "it");
+               "it does not tell sent from received packets, so most rules are "
+               "not applied; --local ADDRESS names the host that wrote it");
     }
-    for (const trace::Finding& f : trace::CheckRecording(recording, locals)) {
+    for (const trace::Finding& f : trace::CheckRecording(recording, check)) {
       options.json ? PrintJson(f, path, out) : Print(f, path, out);
       if (status == 0) status = 1;
+    }
+    if (options.latencies) {
+      const auto latencies = trace::MeasureLatencies(recording);
+      options.json ? PrintLatenciesJson(latencies, path, out)
+                   : PrintLatencies(latencies, path, out);
     }
   }
   if (std::ferror(out) != 0 || std::fflush(out) != 0) {

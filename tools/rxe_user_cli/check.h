@@ -2,7 +2,9 @@
 #ifndef TOOLS_RXE_USER_CLI_CHECK_H_
 #define TOOLS_RXE_USER_CLI_CHECK_H_
 
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +15,15 @@ struct CheckOptions {
   // For captures that do not tell sent from received packets: addresses whose
   // packets were captured where they were sent.
   std::vector<std::string> locals;
+  // As in ibv_modify_qp(3), for captures that do not tell them.
+  std::optional<uint8_t> retry_count;
+  std::optional<uint8_t> timeout;
+  double cnp_interval_us = 4;
+  bool latencies = false;  // print a table of them, too
   bool json = false;
 };
 
-// Writes a line for each finding to `out`. Returns the exit status: 0 without
+// Writes a line for each finding to `out`, and the latencies. Returns the exit status: 0 without
 // findings, 1 with, 2 if a file cannot be read to its end or an option is
 // wrong, with one line on `err`. What could be read is checked. A closed reader
 // of `out` (EPIPE) is not an error.

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tools/rxe_user_cli/libpcap.h"
-#include "tools/rxe_user_cli/source_port.h"
+#include "tools/trace/source_port.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
@@ -423,7 +423,7 @@ class Decoder {
   Output* const output_;
   uint64_t frame_number_ = 0;
   Counts counts_;
-  SourcePorts source_ports_;
+  trace::SourcePorts source_ports_;
 };
 
 bool IsGzip(std::FILE* file) {

@@ -352,6 +352,25 @@ int main(int argc, char** argv) {
       ->type_name("ADDRESS")
       ->take_all()
       ->allow_extra_args(false);
+  check
+      ->add_option("--retry-cnt", check_options.retry_count,
+                   "retry_cnt of the queue pairs, for a FILE that does not "
+                   "tell it")
+      ->type_name("N")
+      ->check(CLI::Range(0, 7));
+  check
+      ->add_option("--timeout", check_options.timeout,
+                   "Their ACK timeout, as in ibv_modify_qp(3): 4.096 us x 2^N")
+      ->type_name("N")
+      ->check(CLI::Range(0, 31));
+  check
+      ->add_option("--cnp-interval", check_options.cnp_interval_us,
+                   "Least time between two CNPs to a queue pair, in us "
+                   "(default: 4)")
+      ->type_name("US")
+      ->check(CLI::Range(0.0, 1e6));
+  check->add_flag("--latencies", check_options.latencies,
+                  "Print how long answers, NAKs and repeats took");
   check->footer(
       "Exit status: 0 without findings, 1 with, 2 if a file cannot be read.\n"
       "docs/check.md lists the rules.");

@@ -5,7 +5,7 @@
 #define TOOLS_TRACE_CHECK_H_
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +18,8 @@ namespace trace {
 // A packet that breaks a rule.
 struct Finding {
   std::string_view rule;     // id, as in docs/check.md: "psn-hole"
-  std::string_view section;  // of the InfiniBand specification, volume 1
+  // Of the InfiniBand specification, volume 1; empty: not in it.
+  std::string_view section;
   uint64_t frame = 0;        // in the file, from 1, as in Wireshark
   wire::IpAddress src;
   wire::IpAddress dst;
@@ -27,15 +28,24 @@ struct Finding {
   std::string what;  // one line
 };
 
+struct CheckOptions {
+  // For files without directions, the addresses whose packets were captured
+  // where they were sent, before any could be lost. Rules about what an
+  // endpoint sends need that.
+  std::vector<wire::IpAddress> senders = {};
+  // Attributes of all queue pairs, as in ibv_modify_qp(3). Otherwise they are
+  // what a recording says, if it does.
+  std::optional<uint8_t> retry_count = {};
+  std::optional<uint8_t> timeout = {};
+  // The least time between two CNPs to one queue pair, ns.
+  int64_t cnp_interval = 4'000;
+};
+
 // Findings in the order of the file. A rule is applied only where the file
 // shows everything that it needs: a capture of one end, or one that begins in
 // the middle, gives no finding for what it does not show.
-//
-// `senders`: for files without directions, the addresses whose packets were
-// captured where they were sent, before any could be lost. Rules about what an
-// endpoint sends need that.
 std::vector<Finding> CheckRecording(const Recording& recording,
-                                    std::span<const wire::IpAddress> senders);
+                                    const CheckOptions& options);
 
 }  // namespace trace
 

@@ -9,7 +9,9 @@
 #include "tools/trace/sim_recorder.h"
 #include "transport/sim/pair.h"
 #include "wire/aeth.h"
+#include "wire/frame.h"
 #include "wire/opcode.h"
+#include "wire/pcapng.h"
 
 namespace trace {
 namespace {
@@ -48,9 +50,9 @@ class Capture {
     return p;
   }
   // The rules that are broken, with the packets: "psn-hole 3".
-  std::vector<std::string> Check(std::vector<IpAddress> senders = {}) const {
+  std::vector<std::string> Check(const CheckOptions& options = {}) const {
     std::vector<std::string> broken;
-    for (const Finding& f : CheckRecording(recording, senders)) {
+    for (const Finding& f : CheckRecording(recording, options)) {
       broken.push_back(std::string(f.rule) + " " + std::to_string(f.frame));
     }
     return broken;
@@ -100,7 +102,7 @@ TEST(CheckTest, HolesOfReceivedPacketsAreLosses) {
   // The same of a capture that does not tell.
   for (Packet& p : c.recording.packets) p.direction = Direction::kUnknown;
   EXPECT_EQ(c.Check(), Broken());
-  EXPECT_EQ(c.Check({*IpAddress::Parse("10.0.0.1")}), Broken{"psn-hole 2"});
+  EXPECT_EQ(c.Check({.senders = {*IpAddress::Parse("10.0.0.1")}}), Broken{"psn-hole 2"});
 }
 
 TEST(CheckTest, AReadTakesThePsnsOfItsResponses) {
@@ -210,6 +212,36 @@ TEST(CheckTest, AWrongIcrcAndNothingElseOfThatPacket) {
   EXPECT_EQ(c.Check(), Broken());
   c.Request(Operation::kSendOnly, 99, 9000).icrc = IcrcVerdict::kBad;
   c.Request(Operation::kSendOnly, 12, 8);
+  EXPECT_EQ(c.Check(), Broken{"icrc 3"});
+}
+
+// A capture of a device that overwrites the source port.
+TEST(CheckTest, AnIcrcOfAnotherSourcePort) {
+  std::vector<uint8_t> file;
+  wire::pcapng::AppendSection("test", &file);
+  wire::pcapng::AppendInterface(wire::LinkType::kEthernet, "", &file);
+  for (const uint16_t port : {0xd0b3, 0xd0b3, 0xc001}) {
+    wire::FrameHeaders frame;
+    frame.src = *IpAddress::Parse("10.0.0.1");
+    frame.dst = *IpAddress::Parse("10.0.0.2");
+    frame.src_port = port;
+    wire::Headers headers;
+    headers.bth = {.opcode = 4, .dest_qpn = kResponder, .psn = 7};
+    const auto packet =
+        wire::BuildPacket(headers, {}, frame.icrc_flow(), frame.ip_id);
+    frame.src_port = wire::kRoceUdpPort;
+    const auto bytes = wire::BuildFrame(frame, packet);
+    wire::pcapng::AppendPacket(
+        {.time = 1, .headers = bytes, .original_size = bytes.size()}, &file);
+  }
+  const std::string path = testing::TempDir() + "/overwritten.pcapng";
+  std::FILE* const out = std::fopen(path.c_str(), "wb");
+  ASSERT_NE(out, nullptr);
+  std::fwrite(file.data(), 1, file.size(), out);
+  std::fclose(out);
+  Capture c;
+  ASSERT_TRUE(ReadRecording(path, &c.recording));
+  // A flow has one port.
   EXPECT_EQ(c.Check(), Broken{"icrc 3"});
 }
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/trace/source_port.h"
 #include "wire/bytes.h"
 #include "wire/cm.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
-#include "wire/packet.h"
 
 namespace trace {
 namespace {
@@ -80,9 +80,15 @@ class Reader {
     }
     const std::optional<size_t> size =
         wire::FindSegmentSize(h.icrc_flow(), frame.udp_payload, h.ip_id, h.df);
+    bool good = size.has_value();
+    if (good) {
+      source_ports_.Note(h, frame.udp_payload);
+    } else {
+      good = source_ports_.Find(h, frame.udp_payload).has_value();
+    }
     if (!size || *size == frame.udp_payload.size()) {
       OnPacket(record, h, frame.udp_payload, frame.udp_payload.size(),
-               size ? IcrcVerdict::kGood : IcrcVerdict::kBad);
+               good ? IcrcVerdict::kGood : IcrcVerdict::kBad);
       return;
     }
     std::span<const uint8_t> rest = frame.udp_payload;
@@ -213,18 +219,27 @@ class Reader {
   }
 
   Recording* const recording_;
+  SourcePorts source_ports_;
   std::vector<uint8_t> whole_;
 };
 
 }  // namespace
 
+bool Recording::View(const Packet& packet, std::vector<uint8_t>* bytes,
+                     wire::PacketView* view) const {
+  const auto head = HeadOf(packet);
+  bytes->assign(head.begin(), head.end());
+  bytes->resize(std::max<size_t>(packet.size, head.size()));
+  return wire::PacketView::Parse(*bytes, view) == wire::ParseError::kOk &&
+         view->info().header_length <= head.size();
+}
+
 void Recording::VisitFields(const Packet& packet,
                             const wire::FieldVisitor& visit) const {
   const auto head = HeadOf(packet);
-  std::vector<uint8_t> whole(head.begin(), head.end());
-  whole.resize(std::max<size_t>(packet.size, head.size()));
+  std::vector<uint8_t> whole;
   wire::PacketView view;
-  if (wire::PacketView::Parse(whole, &view) != wire::ParseError::kOk) return;
+  if (!View(packet, &whole, &view)) return;
   bool behind = false;
   wire::VisitFields(view, [&](const wire::Field& field) {
     if (!behind) visit(field);

@@ -17,10 +17,13 @@
 #include "wire/address.h"
 #include "wire/describe.h"
 #include "wire/opcode.h"
+#include "wire/packet.h"
 #include "wire/pcapng.h"
 
 namespace trace {
 
+// kGood also if it is good for another source port: one that the capturing
+// device has overwritten (source_port.h).
 enum class IcrcVerdict : uint8_t { kUnknown, kGood, kBad };
 
 // One RoCEv2 packet. Several of them may come from one frame (segmentation).
@@ -93,6 +96,10 @@ struct Recording {
   std::span<const uint8_t> HeadOf(const Packet& packet) const {
     return std::span(heads).subspan(packet.head, packet.head_size);
   }
+  // A view of the packet, whose bytes behind its head are zeros. Points into
+  // `*bytes`. False: the head is too short.
+  bool View(const Packet& packet, std::vector<uint8_t>* bytes,
+            wire::PacketView* view) const;
   // The fields as `rxe-user decode` shows them. Of a packet that was cut off,
   // those up to the payload's length.
   void VisitFields(const Packet& packet, const wire::FieldVisitor& visit) const;

@@ -4,8 +4,8 @@
 // port. The ICRC still covers the original port. CRCs are linear, so the
 // difference between the ICRC in the packet and the computed one gives that
 // port, if a port can explain it.
-#ifndef TOOLS_RXE_USER_CLI_SOURCE_PORT_H_
-#define TOOLS_RXE_USER_CLI_SOURCE_PORT_H_
+#ifndef TOOLS_TRACE_SOURCE_PORT_H_
+#define TOOLS_TRACE_SOURCE_PORT_H_
 
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@
 
 #include "wire/frame.h"
 
-namespace rxe_user_cli {
+namespace trace {
 
 // The source port with which the ICRC of `udp_payload`, a whole packet, is
 // correct. One in 65,536 damaged packets has one, too.
@@ -40,6 +40,6 @@ class SourcePorts {
   std::map<Flow, uint16_t> ports_;
 };
 
-}  // namespace rxe_user_cli
+}  // namespace trace
 
-#endif  // TOOLS_RXE_USER_CLI_SOURCE_PORT_H_
+#endif  // TOOLS_TRACE_SOURCE_PORT_H_

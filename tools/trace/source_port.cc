@@ -1,11 +1,11 @@
-#include "tools/rxe_user_cli/source_port.h"
+#include "tools/trace/source_port.h"
 
 #include <vector>
 
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
-namespace rxe_user_cli {
+namespace trace {
 namespace {
 
 constexpr size_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
@@ -91,4 +91,4 @@ std::optional<uint16_t> SourcePorts::Find(
   return port;
 }
 
-}  // namespace rxe_user_cli
+}  // namespace trace

@@ -1,0 +1,159 @@
+// What a responder sends: NAKs, MSNs, and an acknowledgement where one is asked
+// for.
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "tools/trace/check_rules.h"
+#include "transport/base/types.h"
+#include "wire/psn.h"
+
+namespace trace {
+namespace {
+
+class AnswerRule final : public Rule {
+ public:
+  using Rule::Rule;
+
+  void OnEvent(const Event& event) override {
+    const auto state = event.As<rxe_user::trace::QpStateEvent>();
+    if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
+      return;
+    }
+    std::erase_if(sent_, [&](const auto& each) {
+      return std::get<2>(each.first) == event.header().qpn ||
+             std::get<2>(each.first) == state->dest_qpn;
+    });
+  }
+
+  // Requests that go back end the state of a NAK: its repeat, or a time-out. As
+  // it is not always known which responses are for them, this holds for all of
+  // the two addresses.
+  void OnRequest(const FlowPacket& in) override {
+    if (in.flow.at_requester || !in.flow.reliable) return;
+    if (in.ahead >= 0) return;
+    for (auto& [key, sent] : sent_) {
+      if (std::get<0>(key) == in.packet.dst &&
+          std::get<1>(key) == in.packet.src) {
+        sent.nak_stands = false;
+      }
+    }
+  }
+
+  void OnAnySentResponse(const Packet& p) override {
+    if (!p.is_acknowledge()) return;
+    Sent& sent = sent_[KeyOf(p)];
+    // An answer to a repeated request may have the MSN of that time.
+    const int32_t ahead = sent.has_msn ? wire::PsnDiff(p.psn, sent.psn) : 0;
+    const int32_t msns = sent.has_msn ? wire::PsnDiff(p.msn, sent.msn) : 0;
+    if (ahead >= 0 && ahead < kOtherConnection && msns < 0 &&
+        msns > -kOtherConnection) {
+      Report(p, "msn-back", "9.7.7.2",
+             "MSN " + std::to_string(p.msn) + " after " +
+                 std::to_string(sent.msn));
+    }
+    if (!sent.has_msn || ahead >= 0 || ahead < -kOtherConnection) {
+      sent.has_msn = true;
+      sent.psn = p.psn;
+      sent.msn = p.msn;
+    }
+    if (!IsSequenceNak(p)) return;
+    if (sent.nak_stands && sent.nak_psn == p.psn) {
+      Report(p, "nak-once", "9.7.5.2.8",
+             "a second sequence NAK for the same gap, without a repeat of the "
+             "requester between them");
+    }
+    sent.nak_stands = true;
+    sent.nak_psn = p.psn;
+  }
+
+ private:
+  // ACKs and responses to one queue pair.
+  struct Sent {
+    bool has_msn = false;
+    uint32_t msn = 0;  // of the acknowledgement with the highest PSN
+    uint32_t psn = 0;  // its PSN
+    // Of the last sequence NAK, while no request went back since.
+    bool nak_stands = false;
+    uint32_t nak_psn = 0;
+  };
+
+  std::map<FlowKey, Sent> sent_;
+};
+
+// A request that asks for an acknowledgement gets one, or a later one does. If
+// the queue pair sends nothing more, it may be gone.
+class AcknowledgementRule final : public Rule {
+ public:
+  using Rule::Rule;
+
+  void OnRequest(const FlowPacket& in) override {
+    const Packet& p = in.packet;
+    if (in.flow.at_requester) {
+      // Sent from the queue pair that the responses come from.
+      NoteTraffic(p);
+      return;
+    }
+    if (!in.flow.reliable || p.dropped) return;
+    State& state = states_[&in.flow];
+    if (in.unsure && in.index != 0) state.in_order = in.index;
+    // After a gap a request waits for what is missing.
+    if (in.index == state.in_order) {
+      state.in_order = in.index + std::max<int64_t>(in.psns, 1);
+      if (p.ack_req && state.asked == nullptr) {
+        state.asked = &p;
+        state.index = in.index;
+      }
+    }
+  }
+
+  void OnResponse(const FlowPacket& in) override {
+    if (in.flow.at_requester) return;
+    NoteTraffic(in.packet);
+    State& state = states_[&in.flow];
+    if (AnswerOf(in.packet) != wire::AethKind::kAck ||
+        in.index >= state.index) {
+      state.asked = nullptr;
+    }
+  }
+
+  void OnEnd(int64_t) override {
+    for (const auto& [flow, state] : states_) {
+      if (state.asked == nullptr || !flow->responses) continue;
+      const auto last = last_sent_.find(*flow->responses);
+      if (last == last_sent_.end() ||
+          last->second - state.asked->time < kPatience) {
+        continue;
+      }
+      Report(*state.asked, "ack-req", "9.7.5.1",
+             "a request with AckReq that was never answered, though its queue "
+             "pair sent other packets " +
+                 std::to_string((last->second - state.asked->time) / 1000000) +
+                 "ms later");
+    }
+  }
+
+ private:
+  static constexpr int64_t kPatience = 100'000'000;  // ns
+
+  struct State {
+    int64_t in_order = 0;  // the PSN that is expected
+    // The first request that has no answer yet, if it asks for one.
+    const Packet* asked = nullptr;
+    int64_t index = 0;
+  };
+
+  void NoteTraffic(const Packet& p) { last_sent_[KeyOf(p)] = p.time; }
+
+  std::map<const Flow*, State> states_;
+  std::map<FlowKey, int64_t> last_sent_;  // time of the last packet
+};
+
+}  // namespace
+
+void AddAnswerRules(std::vector<Finding>* findings, Rules* rules) {
+  rules->push_back(std::make_unique<AnswerRule>(findings));
+  rules->push_back(std::make_unique<AcknowledgementRule>(findings));
+}
+
+}  // namespace trace

@@ -1,0 +1,113 @@
+// Congestion notification (annex A17): where marked packets arrived.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "tools/trace/check_rules.h"
+#include "wire/headers.h"
+#include "wire/mad.h"
+
+namespace trace {
+namespace {
+
+constexpr std::string_view kRule = "cnp";
+constexpr std::string_view kSection = "A17.9";
+
+class CongestionRule final : public Rule {
+ public:
+  CongestionRule(const Recording& recording, const Flows& flows,
+                 const CheckOptions& options, std::vector<Finding>* findings)
+      : Rule(findings),
+        flows_(flows),
+        interval_(options.cnp_interval),
+        is_recording_(recording.about.has_value()) {}
+
+  void OnPacket(const Packet& p) override {
+    Expire(p.time);
+    if (p.is_cnp()) {
+      if (flows_.WasSentHere(p)) OnCnpSent(p);
+    } else if (p.ce && Flows::WasReceivedHere(p) && !p.dropped &&
+               p.qpn > wire::kGsiQpn && IsConnected(p)) {
+      OnMarked(p);
+    }
+  }
+
+ private:
+  // Devices pace CNPs by queue pair, address or port, and ours answers when its
+  // process has a core. So any CNP to the address counts within this time.
+  static constexpr int64_t kPatience = 10'000'000;  // ns
+  // Of the times of a file.
+  static constexpr int64_t kResolution = 1'000;  // ns
+
+  struct Peer {
+    int64_t marked = INT64_MIN / 2;  // time of the last marked packet
+    int64_t sent = INT64_MIN / 2;    // of the last CNP
+    // The first marked packet without a CNP.
+    const Packet* waiting = nullptr;
+  };
+  using Pair = std::pair<wire::IpAddress, wire::IpAddress>;  // peer, own
+
+  void OnMarked(const Packet& p) {
+    Peer& peer = peers_[{p.src, p.dst}];
+    peer.marked = p.time;
+    // Acknowledgements need none: docs/reliability.md, "Congestion".
+    const bool counts = p.info().is_request || p.payload > 0;
+    if (!counts || peer.waiting != nullptr ||
+        p.time - peer.sent <= kPatience) {
+      return;
+    }
+    peer.waiting = &p;
+  }
+
+  void OnCnpSent(const Packet& p) {
+    Peer& peer = peers_[{p.dst, p.src}];
+    peer.waiting = nullptr;
+    peer.sent = p.time;
+    // Our device sends one also when a receive buffer overflows.
+    if (!is_recording_ && p.time - peer.marked > kPatience) {
+      Report(p, kRule, kSection,
+             "a CNP without a marked packet from that address");
+    }
+    const auto [last, is_first] = last_.try_emplace(KeyOf(p), p.time);
+    const int64_t since = p.time - last->second;
+    if (!is_first && since >= 0 && since + kResolution < interval_) {
+      Report(p, kRule, kSection,
+             "a CNP " + std::to_string(since) +
+                 "ns after the last one to that queue pair; the interval is " +
+                 std::to_string(interval_) + "ns");
+    }
+    last->second = p.time;
+  }
+
+  // What is still waiting at the end may have its answer behind it.
+  void Expire(int64_t now) {
+    for (auto& [pair, peer] : peers_) {
+      if (peer.waiting == nullptr || now - peer.waiting->time <= kPatience) {
+        continue;
+      }
+      Report(*peer.waiting, kRule, kSection,
+             "marked as having met congestion, but no CNP went to its sender");
+      // Once for each time of silence.
+      peer.sent = now;
+      peer.waiting = nullptr;
+    }
+  }
+
+  const Flows& flows_;
+  const int64_t interval_;  // ns
+  const bool is_recording_;
+  std::map<Pair, Peer> peers_;
+  std::map<FlowKey, int64_t> last_;  // when a CNP was sent, by destination
+};
+
+}  // namespace
+
+void AddCongestionRules(const Recording& recording, const Flows& flows,
+                        const CheckOptions& options,
+                        std::vector<Finding>* findings, Rules* rules) {
+  rules->push_back(
+      std::make_unique<CongestionRule>(recording, flows, options, findings));
+}
+
+}  // namespace trace

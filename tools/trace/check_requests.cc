@@ -1,0 +1,231 @@
+// What a requester sends: PSNs, the order of a message, the wait of an RNR NAK,
+// credits.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tools/trace/check_rules.h"
+#include "wire/opcode.h"
+#include "wire/psn.h"
+
+namespace trace {
+namespace {
+
+using wire::Operation;
+
+enum class MessageKind : uint8_t { kNone, kSend, kWrite };
+
+MessageKind KindOf(Operation operation) {
+  switch (operation) {
+    case Operation::kSendFirst:
+    case Operation::kSendMiddle:
+    case Operation::kSendLast:
+    case Operation::kSendLastImm:
+    case Operation::kSendLastInvalidate:
+      return MessageKind::kSend;
+    case Operation::kWriteFirst:
+    case Operation::kWriteMiddle:
+    case Operation::kWriteLast:
+    case Operation::kWriteLastImm:
+      return MessageKind::kWrite;
+    default:
+      return MessageKind::kNone;
+  }
+}
+
+class RequestRule final : public Rule {
+ public:
+  using Rule::Rule;
+
+  void OnRequest(const FlowPacket& in) override {
+    if (!in.flow.at_requester) return;
+    State& state = states_[&in.flow];
+    CheckOrder(in, &state);
+    CheckRnrWait(in.packet, &state);
+    if (in.unsure) return;
+    const uint32_t next = in.flow.PsnOf(in.index - in.ahead);
+    if (in.ahead > 0) {
+      Report(in.packet, "psn-hole", "9.7.3.1",
+             "PSN " + std::to_string(next) +
+                 (in.ahead == 1 ? " was" : " and following were") +
+                 " never sent");
+    } else if (in.ahead < 0 && !in.flow.reliable) {
+      Report(in.packet, "psn-hole", "9.8.1",
+             "an unreliable connection sent a PSN again; " +
+                 std::to_string(next) + " is next");
+    }
+  }
+
+  void OnResponse(const FlowPacket& in) override {
+    if (!in.flow.at_requester) return;
+    const Packet& p = in.packet;
+    const wire::AethKind kind = AnswerOf(p);
+    if (!in.flow.unsure) {
+      const int64_t ahead = in.index - in.flow.next;
+      // A NAK names the PSN that is expected, which may not have been sent.
+      if (ahead >= (kind == wire::AethKind::kNak ? 1 : 0) &&
+          ahead < kOtherConnection) {
+        Report(p, "ack-unsent", "9.7.5.1",
+               "answers PSN " + std::to_string(p.psn) +
+                   ", which was not sent; " +
+                   std::to_string(in.flow.PsnOf(in.flow.next)) + " is next");
+      }
+    }
+    if (kind == wire::AethKind::kRnrNak) {
+      State& state = states_[&in.flow];
+      state.waits = true;
+      state.waiting_psn = p.psn;
+      state.rnr_time = p.arrival();
+      state.rnr_wait = wire::RnrTimerNanos(wire::AethValueOf(p.syndrome));
+    }
+  }
+
+ private:
+  struct State {
+    // The packet before, in the order of the file.
+    bool has_previous = false;
+    int64_t previous = 0;  // its last PSN, counted as in Flow
+    MessageKind open = MessageKind::kNone;
+    // Of the last RNR NAK: requests with this PSN wait until then.
+    bool waits = false;
+    uint32_t waiting_psn = 0;
+    int64_t rnr_time = 0;
+    int64_t rnr_wait = 0;  // ns
+  };
+
+  // FIRST, MIDDLE, LAST of one kind, one after the other. A repeat may begin
+  // anywhere.
+  void CheckOrder(const FlowPacket& in, State* state) {
+    const wire::OpcodeInfo& info = in.packet.info();
+    const MessageKind kind = KindOf(wire::OperationOf(in.packet.opcode));
+    if (state->has_previous && in.index == state->previous + 1) {
+      const MessageKind expected =
+          info.starts_message ? MessageKind::kNone : kind;
+      if (state->open != expected) {
+        Report(in.packet, "message-order", "9.7.4.1.2",
+               std::string(info.name) +
+                   (state->open == MessageKind::kNone   ? " outside of a message"
+                    : state->open == MessageKind::kSend ? " within a SEND"
+                                                        : " within an RDMA WRITE"));
+      }
+    }
+    state->has_previous = info.known;
+    state->previous = in.index + std::max<int64_t>(in.psns, 1) - 1;
+    state->open = info.ends_message ? MessageKind::kNone : kind;
+  }
+
+  void CheckRnrWait(const Packet& p, State* state) {
+    if (!state->waits || p.psn != state->waiting_psn) return;
+    state->waits = false;
+    const int64_t waited = p.time - state->rnr_time;
+    if (waited + kClockTolerance < state->rnr_wait) {
+      Report(p, "rnr-wait", "9.7.5.2.8",
+             "sent again " + std::to_string(waited / 1000) +
+                 "us after an RNR NAK that asked for " +
+                 std::to_string(state->rnr_wait / 1000) + "us");
+    }
+  }
+
+  std::map<const Flow*, State> states_;
+};
+
+// End-to-end flow control: messages that take a receive, against the credits of
+// the last acknowledgement. One message more may be sent, if it asks for an
+// acknowledgement.
+class CreditRule final : public Rule {
+ public:
+  using Rule::Rule;
+
+  void OnRequest(const FlowPacket& in) override {
+    if (!in.flow.at_requester || !in.flow.reliable || in.ahead < 0) return;
+    State& state = states_[&in.flow];
+    if (in.unsure && in.index != 0) state = {};
+    const Packet& p = in.packet;
+    if (p.info().starts_message) state.asked = false;
+    state.asked |= p.ack_req;
+    if (TakesReceive(p) && state.limit && state.offset) {
+      const int64_t beyond = *state.offset + state.messages + 1 - *state.limit;
+      if (beyond > 1 || (beyond == 1 && p.info().ends_message && !state.asked)) {
+        Report(p, "credits", "9.7.7.2",
+               beyond > 1 ? "the peer's credits end " +
+                                std::to_string(beyond) + " messages before it"
+                          : "the message is beyond the peer's credits, and "
+                            "has no AckReq");
+      }
+    }
+    if (p.info().ends_message) {
+      ++state.messages;
+      state.ends.push_back(in.index + std::max<int64_t>(in.psns, 1) - 1);
+    }
+  }
+
+  void OnResponse(const FlowPacket& in) override {
+    // DC counts no messages.
+    if (!in.flow.at_requester || !in.packet.is_acknowledge() ||
+        wire::TransportOf(in.packet.opcode) == wire::Transport::kDc ||
+        AnswerOf(in.packet) != wire::AethKind::kAck || in.index < 0) {
+      return;
+    }
+    State& state = states_[&in.flow];
+    // The credits of an older ACK are old.
+    if (in.index < state.acked) return;
+    state.acked = in.index;
+    while (!state.ends.empty() && state.ends.front() <= in.index) {
+      state.ends.pop_front();
+    }
+    const int64_t done =
+        state.messages - static_cast<int64_t>(state.ends.size());
+    const Packet& p = in.packet;
+    // Numbers of the peer's MSN, counted beyond 2^24.
+    const int64_t msn = state.msn + wire::PsnDiff(p.msn, state.msn & 0xffffff);
+    state.msn = msn;
+    const int64_t offset = msn - done;
+    state.offset = std::min(state.offset.value_or(offset), offset);
+    const uint8_t code = wire::AethValueOf(p.syndrome);
+    state.limit.reset();
+    if (code != wire::kCreditNone) state.limit = msn + wire::CreditCount(code);
+  }
+
+ private:
+  struct State {
+    int64_t messages = 0;       // that were sent to their ends
+    std::deque<int64_t> ends;   // last PSNs of those not acknowledged
+    bool asked = false;         // the message in progress has an AckReq
+    int64_t acked = -1;
+    int64_t msn = 0;
+    std::optional<int64_t> offset;  // MSN minus `messages`, at least
+    std::optional<int64_t> limit;   // the last MSN that may be sent
+  };
+
+  // Of an RDMA WRITE with immediate, the last packet.
+  static bool TakesReceive(const Packet& p) {
+    switch (wire::OperationOf(p.opcode)) {
+      case Operation::kSendFirst:
+      case Operation::kSendMiddle:
+      case Operation::kSendLast:
+      case Operation::kSendLastImm:
+      case Operation::kSendLastInvalidate:
+      case Operation::kSendOnly:
+      case Operation::kSendOnlyImm:
+      case Operation::kSendOnlyInvalidate:
+      case Operation::kWriteLastImm:
+      case Operation::kWriteOnlyImm:
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  std::map<const Flow*, State> states_;
+};
+
+}  // namespace
+
+void AddRequestRules(std::vector<Finding>* findings, Rules* rules) {
+  rules->push_back(std::make_unique<RequestRule>(findings));
+  rules->push_back(std::make_unique<CreditRule>(findings));
+}
+
+}  // namespace trace

@@ -1,0 +1,84 @@
+// The rules of CheckRecording: each sees the packets in the order of the file.
+#ifndef TOOLS_TRACE_CHECK_RULES_H_
+#define TOOLS_TRACE_CHECK_RULES_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tools/trace/check.h"
+#include "tools/trace/flows.h"
+#include "tools/trace/recording.h"
+#include "wire/aeth.h"
+#include "wire/dc.h"
+
+namespace trace {
+
+// What the times of a file say too little by: the time of a received packet may
+// be that of its processing.
+inline constexpr int64_t kClockTolerance = 100'000;  // ns
+
+// What a response says about requests. The answer to a DC CONNECT is an ACK.
+inline wire::AethKind AnswerOf(const Packet& p) {
+  const bool is_connected =
+      wire::TransportOf(p.opcode) == wire::Transport::kDc &&
+      p.syndrome == wire::kDcAnswerSyndrome;
+  return p.is_acknowledge() && !is_connected ? wire::AethKindOf(p.syndrome)
+                                             : wire::AethKind::kAck;
+}
+
+inline bool IsSequenceNak(const Packet& p) {
+  return AnswerOf(p) == wire::AethKind::kNak &&
+         wire::NakCodeOf(p.syndrome) == wire::NakCode::kPsnSequence;
+}
+
+class Rule {
+ public:
+  explicit Rule(std::vector<Finding>* findings) : findings_(findings) {}
+  virtual ~Rule() = default;
+
+  // Each of the recording's events but packets.
+  virtual void OnEvent(const Event&) {}
+  // Each packet with a good ICRC, before the next two.
+  virtual void OnPacket(const Packet&) {}
+  // Requests and responses of connections. Flow::at_requester says where they
+  // were captured.
+  virtual void OnRequest(const FlowPacket&) {}
+  virtual void OnResponse(const FlowPacket&) {}
+  // A response that was sent here, also if its requests are not known.
+  virtual void OnAnySentResponse(const Packet&) {}
+  // `time`: of the last packet.
+  virtual void OnEnd(int64_t /*time*/) {}
+
+ protected:
+  void Report(const Packet& p, std::string_view rule, std::string_view section,
+              std::string what) {
+    findings_->push_back(
+        {rule, section, p.frame, p.src, p.dst, p.qpn, p.psn, std::move(what)});
+  }
+
+ private:
+  std::vector<Finding>* const findings_;
+};
+
+using Rules = std::vector<std::unique_ptr<Rule>>;
+
+// Each adds the rules of its file.
+void AddRequestRules(std::vector<Finding>* findings, Rules* rules);
+void AddRetryRules(const CheckOptions& options, std::vector<Finding>* findings,
+                   Rules* rules);
+void AddReadRules(const Recording& recording, std::vector<Finding>* findings,
+                  Rules* rules);
+void AddAnswerRules(std::vector<Finding>* findings, Rules* rules);
+void AddCongestionRules(const Recording& recording, const Flows& flows,
+                        const CheckOptions& options,
+                        std::vector<Finding>* findings, Rules* rules);
+void AddDatagramRules(const Recording& recording,
+                      std::vector<Finding>* findings, Rules* rules);
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_CHECK_RULES_H_

@@ -1,0 +1,235 @@
+#include "tools/trace/flows.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "transport/base/types.h"
+#include "wire/packet.h"
+#include "wire/psn.h"
+
+namespace trace {
+
+using rxe_user::trace::QpStateEvent;
+using wire::IpAddress;
+using wire::Operation;
+using wire::Transport;
+using wire::pcapng::Direction;
+
+FlowKey KeyOf(const Packet& p) { return {p.src, p.dst, p.qpn}; }
+
+bool IsReliable(const Packet& p) {
+  const Transport transport = wire::TransportOf(p.opcode);
+  return transport == Transport::kRc || transport == Transport::kXrc ||
+         transport == Transport::kDc;
+}
+
+bool IsConnected(const Packet& p) {
+  return IsReliable(p) || wire::TransportOf(p.opcode) == Transport::kUc;
+}
+
+int64_t Flow::IndexOf(uint32_t psn) const {
+  return next + wire::PsnDiff(psn, PsnOf(next));
+}
+
+uint32_t Flow::PsnOf(int64_t index) const {
+  return wire::PsnAdd(first_psn, index);
+}
+
+void Flows::Mtu::Add(uint32_t seen) {
+  ambiguous |= bytes != 0 && bytes != seen;
+  bytes = std::max(bytes, seen);
+}
+
+Flows::Flows(const Recording& recording, std::span<const IpAddress> senders)
+    : recording_(recording), senders_(senders.begin(), senders.end()) {
+  for (const Packet& p : recording.packets) {
+    if (!p.info().full_mtu_payload || p.icrc == IcrcVerdict::kBad) continue;
+    if (p.payload < 256 || !std::has_single_bit(p.payload)) continue;
+    path_mtus_[std::minmax(p.src, p.dst)].Add(p.payload);
+    flow_mtus_[KeyOf(p)].Add(p.payload);
+  }
+}
+
+bool Flows::WasSentHere(const Packet& p) const {
+  if (p.direction != Direction::kUnknown) {
+    return p.direction == Direction::kSent;
+  }
+  return std::find(senders_.begin(), senders_.end(), p.src) != senders_.end();
+}
+
+bool Flows::WasReceivedHere(const Packet& p) {
+  return p.direction != Direction::kSent;
+}
+
+void Flows::OnEvent(const Event& event) {
+  const auto state = event.As<QpStateEvent>();
+  if (!state) return;
+  const uint32_t qpn = event.header().qpn;
+  if (state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
+    connected_[qpn] = *state;
+    for (FlowMap& flows : current_) {
+      for (auto& [key, flow] : flows) Adopt(*state, flow);
+    }
+    return;
+  }
+  // A queue pair that is reset begins anew. Its own number is that of what it
+  // receives; its peer's that of what it sends.
+  connected_.erase(qpn);
+  const auto forget = [&](uint32_t number) {
+    for (FlowMap& flows : current_) {
+      std::erase_if(flows, [&](const auto& f) {
+        const auto& responses = f.second->responses;
+        return std::get<2>(f.first) == number ||
+               (responses && std::get<2>(*responses) == number);
+      });
+    }
+    for (FlowMap& flows : answered_) {
+      std::erase_if(flows, [&](const auto& f) {
+        return std::get<2>(f.first) == number ||
+               std::get<2>(f.second->requests) == number;
+      });
+    }
+  };
+  forget(qpn);
+  if (state->dest_qpn != 0) forget(state->dest_qpn);
+}
+
+// The attributes of the local queue pair, if the flow is its own.
+void Flows::Adopt(const QpStateEvent& state, Flow* flow) {
+  const auto local = IpAddress::FromGid(state.source);
+  const auto peer = IpAddress::FromGid(state.destination);
+  const uint32_t qpn = state.header.qpn;
+  if (state.dest_qpn == 0) return;
+  const FlowKey to_peer{local, peer, state.dest_qpn};
+  const FlowKey to_local{peer, local, qpn};
+  if (flow->requests != (flow->at_requester ? to_peer : to_local)) return;
+  if (!flow->responses) {
+    flow->responses = flow->at_requester ? to_local : to_peer;
+    answered_[flow->at_requester][*flow->responses] = flow;
+  }
+  if (state.path_mtu != 0) flow->path_mtu = state.path_mtu;
+  if (!flow->at_requester) return;
+  flow->timeout = state.timeout;
+  flow->retry_count = state.retry_count;
+  flow->rnr_retry = state.rnr_retry;
+}
+
+Flow* Flows::Create(const FlowKey& key, const Packet& p, bool sent) {
+  Flow& flow = flows_.emplace_back();
+  flow.requests = key;
+  flow.at_requester = sent;
+  flow.reliable = IsReliable(p);
+  flow.first_psn = p.psn;
+  current_[sent][key] = &flow;
+  if (wire::TransportOf(p.opcode) == Transport::kDc) {
+    flow.responses = FlowKey{{}, p.src, std::get<2>(key)};
+    answered_[sent][*flow.responses] = &flow;
+  }
+  for (const auto& [qpn, state] : connected_) Adopt(state, &flow);
+  return &flow;
+}
+
+uint32_t Flows::MtuOf(const Flow& flow) const {
+  if (flow.path_mtu != 0) return flow.path_mtu;
+  for (const auto& key : {std::optional(flow.requests), flow.responses}) {
+    if (!key) continue;
+    const auto known = flow_mtus_.find(*key);
+    if (known != flow_mtus_.end()) return known->second.value();
+  }
+  const auto& [src, dst, qpn] = flow.requests;
+  const auto known = path_mtus_.find(std::minmax(src, dst));
+  return known != path_mtus_.end() ? known->second.value() : 0;
+}
+
+int64_t Flows::PsnsOf(const Packet& p, const Flow& flow) const {
+  if (wire::OperationOf(p.opcode) != Operation::kReadRequest) return 1;
+  if (p.length <= 256) return 1;
+  return flow.path_mtu == 0 ? 0 : (p.length - 1) / flow.path_mtu + 1;
+}
+
+void Flows::OnDamaged(const Packet& p) {
+  // Its fields may be wrong, also the queue pair.
+  for (FlowMap& flows : current_) {
+    for (auto& [key, flow] : flows) {
+      if (std::get<0>(key) == p.src &&
+          (std::get<1>(key) == p.dst || std::get<1>(key) == IpAddress{})) {
+        flow->unsure = true;
+      }
+    }
+  }
+}
+
+FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
+  FlowKey key = KeyOf(p);
+  if (wire::TransportOf(p.opcode) == Transport::kDc) {
+    wire::PacketView view;
+    if (recording_.View(p, &whole_, &view)) {
+      key = {p.src, IpAddress{}, view.dceth().src_qpn};
+    }
+  }
+  const auto known = current_[sent].find(key);
+  Flow* flow = known != current_[sent].end() ? known->second : nullptr;
+  bool is_first = false;
+  if (flow == nullptr ||
+      std::abs(wire::PsnDiff(p.psn, flow->PsnOf(flow->next))) >
+          kOtherConnection) {
+    flow = Create(key, p, sent);
+    is_first = true;
+  }
+  if (flow->path_mtu == 0) flow->path_mtu = MtuOf(*flow);
+  FlowPacket in{.packet = p, .flow = *flow};
+  in.index = flow->IndexOf(p.psn);
+  in.psns = PsnsOf(p, *flow);
+  in.ahead = in.index - flow->next;
+  in.unsure = is_first || flow->unsure;
+  const int64_t end = in.index + std::max<int64_t>(in.psns, 1);
+  if (in.ahead >= 0 || end > flow->next) {
+    flow->next = end;
+    flow->unsure = in.psns == 0;
+  }
+  return in;
+}
+
+// Those to the address's partner that have its PSN, if no others have.
+std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
+  const bool at_requester = !sent;
+  const bool is_dc = wire::TransportOf(p.opcode) == Transport::kDc;
+  const FlowKey key = is_dc ? FlowKey{{}, p.dst, p.qpn} : KeyOf(p);
+  FlowMap& current = current_[at_requester];
+  FlowMap& answered = answered_[at_requester];
+  Flow* flow = nullptr;
+  if (const auto known = answered.find(key); known != answered.end()) {
+    const auto same = current.find(known->second->requests);
+    if (same != current.end()) {
+      // Its queue pair may have begun another connection.
+      if (!same->second->responses) same->second->responses = key;
+      if (same->second->responses == key) flow = same->second;
+    }
+    if (flow == nullptr) {
+      answered.erase(known);
+    } else {
+      known->second = flow;
+    }
+  }
+  if (flow == nullptr && is_dc) return std::nullopt;
+  if (flow == nullptr) {
+    for (auto each = current.lower_bound({p.dst, p.src, 0});
+         each != current.end() && std::get<0>(each->first) == p.dst &&
+         std::get<1>(each->first) == p.src;
+         ++each) {
+      Flow* const candidate = each->second;
+      if (candidate->responses || candidate->unsure) continue;
+      const int64_t index = candidate->IndexOf(p.psn);
+      if (index < 0 || index >= candidate->next) continue;
+      if (flow != nullptr) return std::nullopt;
+      flow = candidate;
+    }
+    if (flow == nullptr) return std::nullopt;
+    flow->responses = key;
+    answered[key] = flow;
+  }
+  return FlowPacket{.packet = p, .flow = *flow, .index = flow->IndexOf(p.psn)};
+}
+
+}  // namespace trace

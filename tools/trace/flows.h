@@ -1,0 +1,121 @@
+// Sorts the packets of a capture into flows, and pairs requests with what
+// answers them.
+#ifndef TOOLS_TRACE_FLOWS_H_
+#define TOOLS_TRACE_FLOWS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tools/trace/recording.h"
+#include "wire/address.h"
+
+namespace trace {
+
+// Packets from one address to a queue pair of another. Of the requests of a DC
+// initiator: its address, none, and its own number, since it has one sequence
+// of PSNs for all its targets.
+using FlowKey = std::tuple<wire::IpAddress, wire::IpAddress, uint32_t>;
+FlowKey KeyOf(const Packet& packet);
+
+// A jump by more PSNs than any window is another connection with the number of
+// an earlier one.
+inline constexpr int32_t kOtherConnection = 1 << 16;
+
+bool IsReliable(const Packet& packet);  // RC, XRC or DC
+bool IsConnected(const Packet& packet);  // these, or UC
+
+// The requests of one queue pair to another, at one of the two ends.
+struct Flow {
+  FlowKey requests;
+  // What goes back, once that is known.
+  std::optional<FlowKey> responses;
+  bool at_requester = true;
+  bool reliable = true;
+  // PSNs are counted from that of the first packet, beyond 2^24.
+  uint32_t first_psn = 0;
+  int64_t next = 0;  // after the highest request
+  // `next` is not known: a READ of unknown size, or a damaged packet, came
+  // last.
+  bool unsure = false;
+  uint32_t path_mtu = 0;  // bytes; 0: not known
+  // Of the requester, if a recording tells them; as in ibv_modify_qp(3).
+  std::optional<uint8_t> timeout;
+  std::optional<uint8_t> retry_count;
+  std::optional<uint8_t> rnr_retry;
+
+  int64_t IndexOf(uint32_t psn) const;
+  uint32_t PsnOf(int64_t index) const;
+};
+
+// A packet in its flow.
+struct FlowPacket {
+  const Packet& packet;
+  Flow& flow;
+  int64_t index = 0;  // its PSN, counted as in Flow
+  // --- Of a request.
+  // PSNs that it takes; 0: not known.
+  int64_t psns = 1;
+  // `index` minus the next one that is new. Below 0: a PSN that was sent
+  // before, above: PSNs are missing.
+  int64_t ahead = 0;
+  // `ahead` says nothing: the first packet of the flow, or an unsure one.
+  bool unsure = false;
+};
+
+class Flows {
+ public:
+  // `senders`: for files without directions, the addresses whose packets count
+  // as sent here.
+  Flows(const Recording& recording, std::span<const wire::IpAddress> senders);
+
+  // Of files without directions a packet may be both.
+  bool WasSentHere(const Packet& packet) const;
+  static bool WasReceivedHere(const Packet& packet);
+
+  // In the order of the file.
+  void OnEvent(const Event& event);
+  void OnDamaged(const Packet& packet);
+  // A request that was sent here, or received.
+  FlowPacket OnRequest(const Packet& packet, bool sent);
+  // The same of a response, if it is known which requests it is for.
+  std::optional<FlowPacket> OnResponse(const Packet& packet, bool sent);
+
+ private:
+  struct Mtu {
+    uint32_t bytes = 0;
+    bool ambiguous = false;
+
+    void Add(uint32_t seen);
+    uint32_t value() const { return ambiguous ? 0 : bytes; }
+  };
+  using FlowMap = std::map<FlowKey, Flow*>;
+
+  Flow* Create(const FlowKey& key, const Packet& packet, bool sent);
+  void Adopt(const rxe_user::trace::QpStateEvent& state, Flow* flow);
+  uint32_t MtuOf(const Flow& flow) const;
+  int64_t PsnsOf(const Packet& packet, const Flow& flow) const;
+
+  const Recording& recording_;
+  const std::vector<wire::IpAddress> senders_;
+  std::deque<Flow> flows_;
+  // Current ones, by where they were captured: [1] sent here.
+  FlowMap current_[2];
+  // By the key of their responses.
+  FlowMap answered_[2];
+  // The attributes of local queue pairs that are connected.
+  std::map<uint32_t, rxe_user::trace::QpStateEvent> connected_;
+  std::map<std::pair<wire::IpAddress, wire::IpAddress>, Mtu> path_mtus_;
+  std::map<FlowKey, Mtu> flow_mtus_;
+  // Of packets of DC: the rest of what a view needs.
+  std::vector<uint8_t> whole_;
+};
+
+}  // namespace trace
+
+#endif  // TOOLS_TRACE_FLOWS_H_
