@@ -43,10 +43,16 @@ Time MonotonicNow() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
+// An acknowledgement is the consequence of kNoAck.
+bool Drops(const Fate& fate) {
+  return fate.rule->action == Action::kDrop || fate.is_consequence;
+}
+
 ObservedFault FaultOf(const Fate& fate) {
   return {.rule = fate.rule->number,
           .action = static_cast<uint8_t>(fate.rule->action),
-          .dropped = fate.rule->action == Action::kDrop,
+          .dropped = Drops(fate),
+          .is_consequence = fate.is_consequence,
           .delay = fate.delay,
           .text = fate.rule->text};
 }
@@ -177,7 +183,9 @@ Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
   const Fate fate = faults_.Decide(
       {.transmitted = transmitted, .qpn = qpn, .packet = packet, .peer = peer},
       now);
-  if (fate.rule != nullptr) Note(fate, qpn, packet->bth().psn, now);
+  if (fate.rule != nullptr && !fate.is_consequence) {
+    Note(fate, qpn, packet->bth().psn, now);
+  }
   return fate;
 }
 
@@ -297,6 +305,11 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
           CheckStall(now);
           break;
         case Action::kDuplicate:
+        // The responder, or what it transmits, is hit.
+        case Action::kNoAck:
+        case Action::kRnr:
+        case Action::kNak:
+        case Action::kFail:  // hits no packet
           break;
       }
       Deliver(std::move(alone));
@@ -411,7 +424,7 @@ void FaultPort::Queue() {
         alone.flow->av.traffic_class |= kCongestionExperienced;
       }
       ShowSent(alone.bytes, 0, alone.flow->av.traffic_class, &fault);
-      if (fate.rule->action == Action::kDrop) continue;
+      if (Drops(fate)) continue;
       if (fate.rule->action == Action::kDelay ||
           fate.rule->action == Action::kReorder) {
         Hold(std::move(alone), fate, now);

@@ -10,6 +10,7 @@
 
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/unique_fd.h"
+#include "transport/faults/profiles.h"
 #include "transport/faults/rule_parser.h"
 
 namespace rxe_user {
@@ -36,12 +37,24 @@ bool ReadFile(const std::string& name, std::string* out) {
   }
 }
 
+// "lossy, wifi, ...".
+std::string ProfileNames() {
+  std::string names;
+  for (const transport::faults::Profile& profile :
+       transport::faults::kProfiles) {
+    names += names.empty() ? "" : ", ";
+    names += profile.name;
+  }
+  return names;
+}
+
 }  // namespace
 
 bool IsRuleFile(std::string_view value) {
   if (transport::faults::LooksLikeRules(value)) return false;
   struct stat s {};
   if (::stat(std::string(value).c_str(), &s) == 0) return true;
+  if (transport::faults::FindProfile(value) != nullptr) return false;
   // A name seldom has a blank; a misspelled rule has.
   return value.find_first_of(" \t\n;") == std::string_view::npos;
 }
@@ -49,6 +62,9 @@ bool IsRuleFile(std::string_view value) {
 std::optional<std::string> LoadFaultRules(
     std::string_view value, std::vector<transport::faults::Rule>* out) {
   if (!IsRuleFile(value)) {
+    if (const auto* const profile = transport::faults::FindProfile(value)) {
+      value = profile->rules;
+    }
     const auto error = transport::faults::ParseRules(value, out);
     if (!error) return std::nullopt;
     return error->ToString();
@@ -58,7 +74,8 @@ std::optional<std::string> LoadFaultRules(
   if (!ReadFile(name, &text)) {
     return name + ": " + std::strerror(errno) +
            (errno == ENOENT ? "; it is neither a file nor a rule such as "
-                              "'drop tx op=data nth=3'"
+                              "'drop tx op=data nth=3', nor a profile: " +
+                                  ProfileNames()
                             : "");
   }
   const auto error = transport::faults::ParseRules(text, out);

@@ -62,12 +62,22 @@ TEST_F(FaultSettingsTest, RulesOrAFile) {
   EXPECT_EQ(settings.rules.size(), 2u);
 }
 
+TEST_F(FaultSettingsTest, ProfilesByName) {
+  FaultSettings settings;
+  setenv("RXE_USER_FAULTS", "slow-peer", 1);
+  EXPECT_FALSE(IsRuleFile("slow-peer"));
+  EXPECT_EQ(ReadFaultSettings(&settings), std::nullopt);
+  ASSERT_EQ(settings.rules.size(), 2u);
+  EXPECT_EQ(settings.rules[0].text, "stall 20ms every=500 maybe");
+}
+
 TEST_F(FaultSettingsTest, OneLineSaysWhatIsWrong) {
   EXPECT_EQ(WrongWith("dorp rx nth=1").substr(0, 55),
             "RXE_USER_FAULTS: line 1, column 1: 'dorp' is no action;");
   EXPECT_EQ(WrongWith("/nonexistent/rules"),
             "RXE_USER_FAULTS: /nonexistent/rules: No such file or directory; "
-            "it is neither a file nor a rule such as 'drop tx op=data nth=3'");
+            "it is neither a file nor a rule such as 'drop tx op=data nth=3', "
+            "nor a profile: lossy, wifi, incast, slow-peer, flaky-link");
   const std::string file = File("drop rx\nce tx nth=0\n");
   EXPECT_EQ(WrongWith(file),
             "RXE_USER_FAULTS: " + file +

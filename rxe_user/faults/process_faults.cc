@@ -10,6 +10,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/warn_once.h"
 #include "transport/qp/qp_type.h"
+#include "wire/aeth.h"
 
 namespace rxe_user {
 namespace {
@@ -37,13 +38,14 @@ class Holder final : private ForkGuard {
   }
 
   ProcessFaults* Find() {
+    if (started_.load(std::memory_order_acquire)) return current_faults;
     const std::lock_guard lock(mutex_);
     if (!started_) {
-      started_ = true;
       FaultSettings settings;
       if (!ReadFaultSettings(&settings) && !settings.rules.empty()) {
         current_faults = new ProcessFaults(std::move(settings), Now());
       }
+      started_.store(true, std::memory_order_release);
     }
     return current_faults;
   }
@@ -68,7 +70,7 @@ class Holder final : private ForkGuard {
   }
 
   std::mutex mutex_;
-  bool started_ = false;
+  std::atomic<bool> started_ = false;  // changed under mutex_
 };
 
 __attribute__((destructor)) void WarnOfFaultsAtExit() {
@@ -107,6 +109,20 @@ transport::faults::Fate ProcessFaults::Decide(
 FaultStall ProcessFaults::stall() const {
   const std::lock_guard lock(mutex_);
   return stall_;
+}
+
+std::optional<uint8_t> ProcessFaults::Refuse(uint32_t qpn, uint32_t psn,
+                                             uint8_t min_rnr_timer) {
+  const std::lock_guard lock(mutex_);
+  const Rule* const rule = injector_.TakeRefusal(qpn, psn);
+  if (rule == nullptr) return std::nullopt;
+  return rule->syndrome.value_or(wire::MakeRnrSyndrome(min_rnr_timer));
+}
+
+const Rule* ProcessFaults::DecideCall(std::string_view call) {
+  const Time now = Now();
+  const std::lock_guard lock(mutex_);
+  return injector_.DecideCall(call, now);
 }
 
 void ProcessFaults::CountNoRoom(const Rule& rule) {
@@ -153,7 +169,8 @@ std::vector<FaultRuleStatus> ProcessFaults::Status() const {
                       .text = rule.text,
                       .matched = injector_.counts()[i].matched,
                       .fired = injector_.counts()[i].fired,
-                      .maybe = rule.maybe});
+                      .maybe = rule.maybe,
+                      .is_of_calls = rule.action == Action::kFail});
   }
   return status;
 }
@@ -167,12 +184,13 @@ void ProcessFaults::WarnAtExit() const {
   for (const FaultRuleStatus& rule : Status()) {
     const std::string name =
         "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
+    const char* const what = rule.is_of_calls ? "call" : "packet";
     if (rule.fired == 0 && !rule.maybe) {
       Warn(name + " never fired: " +
            (rule.matched == 0
-                ? "no packet matched it"
-                : std::to_string(rule.matched) + " packets matched it, but it "
-                                                 "was for others of these") +
+                ? std::string("no ") + what + " matched it"
+                : std::to_string(rule.matched) + " " + what +
+                      "s matched it, but it was for others of these") +
            "; a rule that says 'maybe' may do that");
     }
     if (const uint64_t lost = no_room[rule.number - 1]; lost != 0) {

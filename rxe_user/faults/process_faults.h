@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rxe_user/faults/fault_settings.h"
@@ -20,9 +22,10 @@ namespace rxe_user {
 struct FaultRuleStatus {
   uint32_t number = 0;
   std::string text;
-  uint64_t matched = 0;  // packets
+  uint64_t matched = 0;  // packets, or calls
   uint64_t fired = 0;
   bool maybe = false;
+  bool is_of_calls = false;
 };
 
 // The device receives and sends nothing until then.
@@ -34,7 +37,8 @@ struct FaultStall {
 // Thread: any; a lane's lock may be held.
 class ProcessFaults {
  public:
-  // The faults of RXE_USER_FAULTS, started by the first call. Null without the
+  // The faults of RXE_USER_FAULTS, started by the first call, without a lock
+  // later on. Null without the
   // variable, in a secure program, and if the rules are wrong. Stays the same;
   // a child of fork counts anew.
   static ProcessFaults* Find();
@@ -45,6 +49,8 @@ class ProcessFaults {
 
   bool concerns_received() const { return injector_.concerns_received(); }
   bool concerns_transmitted() const { return injector_.concerns_transmitted(); }
+  // Whether a rule refuses requests.
+  bool refuses() const { return injector_.refuses(); }
   // Whether a rule holds packets back.
   bool holds_packets() const { return holds_packets_; }
 
@@ -52,6 +58,14 @@ class ProcessFaults {
                                  transport::Time now);
   // Of all lanes. A stall rule that fires begins it, or makes it longer.
   FaultStall stall() const;
+  // As transport::EventSink::Refuse, of queue pair `qpn`.
+  std::optional<uint8_t> Refuse(uint32_t qpn, uint32_t psn,
+                                uint8_t min_rnr_timer);
+  // Whether rules let calls fail. Does not change.
+  bool fails_calls() const { return injector_.fails_calls(); }
+  // The rule by which a call of the program is to fail; null: none. Lives as
+  // long as this.
+  const transport::faults::Rule* DecideCall(std::string_view call);
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
 

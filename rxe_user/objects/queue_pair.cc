@@ -130,6 +130,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
         .access_key = config.dct_access_key};
     if (ProcessFaults* const faults = ProcessFaults::Current()) {
       faults->OnCreated(qpn);
+      inner.may_refuse = faults->refuses();
     }
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
                                           config.max_tso_header, raw, dc);
@@ -296,6 +297,12 @@ void QueuePair::Record(const transport::RareEvent& event) {
   if (ProcessFaults* const faults = ProcessFaults::Current()) {
     faults->OnRareEvent(event, type_, transport_->attributes());
   }
+}
+
+std::optional<uint8_t> QueuePair::Refuse(uint32_t psn, uint8_t min_rnr_timer) {
+  ProcessFaults* const faults = ProcessFaults::Current();
+  if (faults == nullptr) return std::nullopt;
+  return faults->Refuse(qpn_, psn, min_rnr_timer);
 }
 
 void QueuePair::OnRareEvent(const transport::RareEvent& event) {

@@ -176,6 +176,7 @@ class QueuePair final : public transport::EventSink {
   // --- transport::EventSink; called with the lane's lock held.
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
   void OnRareEvent(const transport::RareEvent& event) override;
+  std::optional<uint8_t> Refuse(uint32_t psn, uint8_t min_rnr_timer) override;
 
  private:
   // Members that only datagrams, raw packets and XRC targets need.

@@ -70,9 +70,9 @@ std::string RuleName(uint64_t number, const Rules& rules) {
 }
 
 // Lines for the rules that hit packets of the queue pair. `whose`: "this queue
-// pair", or the peer's. Returns whether there are any.
-bool ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
-                   std::string* out) {
+// pair", or the peer's. Adds the actions of the rules.
+void ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
+                   std::set<std::string>* actions, std::string* out) {
   std::map<uint64_t, uint64_t> hits;
   for (const ReportRecord& record : process.records) {
     if (record.kind == "event" && record.Number("qpn") == qpn &&
@@ -80,15 +80,18 @@ bool ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
       hits[record.Number("value")] += record.Number("count");
     }
   }
-  if (hits.empty()) return false;
+  if (hits.empty()) return;
   const Rules rules = RulesOf(process);
   for (const auto& [number, count] : hits) {
     Line("on command",
          absl::StrCat(RuleName(number, rules), " for faults hit ", count,
                       count == 1 ? " packet of " : " packets of ", View(whose)),
          out);
+    const auto rule = rules.find(number);
+    actions->insert(rule == rules.end()
+                        ? ""
+                        : rule->second.substr(0, rule->second.find(' ')));
   }
-  return true;
 }
 
 std::string EventText(const ReportRecord& event, const Rules& rules) {
@@ -238,6 +241,21 @@ bool IsSilence(Reason reason) {
          reason == Reason::kNoProgress || reason == Reason::kGapRepeated;
 }
 
+// Whether faults with these actions can be the cause.
+bool IsByCommand(Reason reason, const std::set<std::string>& actions) {
+  switch (reason) {
+    case Reason::kRnrRetriesExceeded:
+      return actions.contains("rnr");
+    case Reason::kNakAccess:
+    case Reason::kNakInvalidRequest:
+    case Reason::kNakOperational:
+    case Reason::kFaultOnCommand:
+      return actions.contains("nak");
+    default:
+      return !actions.empty() && IsSilence(reason);
+  }
+}
+
 void ExplainRetries(const ReportRecord& qp, std::string* out) {
   uint64_t packets = 0;
   for (const auto& [name, value] : qp.counters) {
@@ -354,15 +372,16 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
          &text);
     Line("first cause", reason->what, &text);
   }
-  bool hit = ExplainFaults(own, qpn, "this queue pair", &text);
+  std::set<std::string> actions;
+  ExplainFaults(own, qpn, "this queue pair", &actions, &text);
   if (qp != nullptr && qp->Number("peer_qpn") != 0) {
     for (const Witness& other : others) {
-      hit |= ExplainFaults(other, qp->Number("peer_qpn"),
-                           absl::StrCat("the peer, by its process ", other.pid),
-                           &text);
+      ExplainFaults(other, qp->Number("peer_qpn"),
+                    absl::StrCat("the peer, by its process ", other.pid),
+                    &actions, &text);
     }
   }
-  const bool by_command = hit && failed && IsSilence(reason->reason);
+  const bool by_command = failed && IsByCommand(reason->reason, actions);
   if (finding.has_value()) {
     Line("the peer", finding->what, &text);
     Line("whose side", by_command ? kByCommand : NameOf(finding->side), &text);
@@ -386,8 +405,8 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
   if (by_command) {
     Line("what to do",
          "Nothing is wrong beside the faults that were asked for: let the rule "
-         "hit fewer packets (nth=, times=, for=), or raise timeout and "
-         "retry_cnt.",
+         "hit fewer packets (nth=, times=, for=), or raise timeout, retry_cnt "
+         "or rnr_retry.",
          &text);
   } else if (finding.has_value() && !finding->advice.empty()) {
     Line("what to do", finding->advice, &text);

@@ -160,6 +160,33 @@ TEST(Explain, NamesTheRulesForFaultsOfBothEnds) {
   EXPECT_FALSE(Has(none, "fault")) << none;
 }
 
+// A NAK is a fault on command only if a rule answers with NAKs.
+TEST(Explain, NamesTheRulesThatAnswerRequests) {
+  RecordedEvent fault;
+  fault.event = {.time = 8 * transport::kSecond,
+                 .qpn = 0x60001,
+                 .kind = RareEventKind::kFault,
+                 .value = 1};
+  fault.last = fault.event.time;
+  fault.count = 1;
+  const auto explain = [&](Reason reason, const char* rule) {
+    return ExplainQueuePair(
+        Process(100, Failed(reason)), 0x50001,
+        {Process(200, Qp(0x60001, 0x50001), {fault},
+                 {FaultRuleStatus{.number = 1, .text = rule}})});
+  };
+  const char* const by_command = "whose side    the faults on command";
+  for (const auto& [reason, rule] :
+       {std::pair(Reason::kNakAccess, "nak REM_ACCESS_ERR nth=2"),
+        std::pair(Reason::kNakInvalidRequest, "nak REM_INV_REQ_ERR"),
+        std::pair(Reason::kNakOperational, "nak REM_OP_ERR"),
+        std::pair(Reason::kRnrRetriesExceeded, "rnr rx")}) {
+    EXPECT_TRUE(Has(explain(reason, rule), by_command)) << rule;
+    EXPECT_FALSE(Has(explain(reason, "drop rx nth=2"), by_command)) << rule;
+  }
+  EXPECT_TRUE(Has(explain(Reason::kPeerSilent, "no-ack rx"), by_command));
+}
+
 // PSNs have 24 bits.
 TEST(Explain, CountsUnacknowledgedPacketsAcrossThePsnWrap) {
   transport::QpReport qp = Failed(Reason::kNeverAnswered);

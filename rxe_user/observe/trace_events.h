@@ -291,6 +291,10 @@ enum class FaultAction : uint8_t {
   kMark = 4,
   kReorder = 5,
   kStall = 6,
+  kNoAck = 7,
+  kRnr = 8,
+  kNak = 9,
+  // kFail of transport::faults is no fault of a packet, but a CallEvent.
 };
 
 struct FaultEvent {

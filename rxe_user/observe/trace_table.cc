@@ -67,10 +67,10 @@ constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {1, "armed, solicited only"},
                                         {2, "event"},
                                         {3, "acknowledged"}};
-constexpr ValueName kFaults[] = {{0, "drop"},  {1, "duplicate"},
-                                 {2, "delay"}, {3, "corrupt"},
-                                 {4, "mark"},  {5, "reorder"},
-                                 {6, "stall"}};
+constexpr ValueName kFaults[] = {
+    {0, "drop"}, {1, "duplicate"}, {2, "delay"}, {3, "corrupt"},
+    {4, "mark"}, {5, "reorder"},   {6, "stall"}, {7, "no-ack"},
+    {8, "rnr"},  {9, "nak"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},

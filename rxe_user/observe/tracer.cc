@@ -198,6 +198,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   std::optional<BegunEvent> begun;
   std::optional<CmMessageEvent> message = trace::TraceCm::MessageIn(packet);
   const bool is_sent = packet.direction == transport::Direction::kTransmitted;
+  const bool is_hit = packet.fault != nullptr && !packet.fault->is_consequence;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
@@ -212,7 +213,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
     }
     if (tally_ != nullptr) {
       if (repeated) CountRepeated(event.header.qpn, *repeated);
-      if (packet.fault != nullptr) tally_->OnFault(packet.fault->rule);
+      if (is_hit) tally_->OnFault(packet.fault->rule);
       if (packet.disposition != Disposition::kDelivered) {
         tally_->OnDropped(packet.disposition, {});
       }
@@ -252,7 +253,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
       is_wanted ? packet.bytes.size()
                 : std::min(packet.bytes.size(), trace::kFrameBytes - size);
   FaultEvent fault;
-  if (packet.fault != nullptr) {
+  if (is_hit) {
     fault.header =
         Header(queues_.NextId(), event.header.id, event.header.qpn, now);
     fault.delay = static_cast<uint64_t>(packet.fault->delay);
@@ -270,9 +271,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
                             .original_size = size + packet.bytes.size(),
                             .comment = why},
                            out);
-                       if (packet.fault != nullptr) {
-                         trace::AppendEvent(fault, out);
-                       }
+                       if (is_hit) trace::AppendEvent(fault, out);
                      })) {
     ++missed_packets_;
   }
@@ -528,6 +527,12 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
   event.result = result;
   event.error = static_cast<uint32_t>(error);
   Write(event);
+}
+
+void Tracer::OnFailedCall(uint32_t rule) {
+  if (tally_ == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  tally_->OnFault(rule);
 }
 
 void Tracer::OnFaultRule(const FaultRuleStatus& rule) {

@@ -37,6 +37,9 @@ RECEIVER_RULES = [
     ("ce rx op=data nth=4", "RC_RDMA_WRITE_MIDDLE", None),
     ("drop tx op=ack nth=1", "RC_ACKNOWLEDGE", None),
     ("corrupt msn tx op=ack nth=1", "RC_ACKNOWLEDGE", None),
+    ("rnr 2ms rx op=data psn=+20 iter=1", "RC_RDMA_WRITE_MIDDLE", 20),
+    ("nak PSN_SEQUENCE op=data psn=+20 iter=1", "RC_RDMA_WRITE_MIDDLE", 20),
+    ("no-ack op=data psn=+79 iter=1", "RC_RDMA_WRITE_LAST", 79),
 ]
 
 # Of other operations and transports: program, options, end, rule.
@@ -60,6 +63,12 @@ OTHER_RULES = [
     ("ibv_rc_pingpong", "-e -n 100", "client", "delay 2ms rx op=data nth=4"),
     # Nothing is lost: what waits is executed after the stall.
     ("ibv_rc_pingpong", "-e -n 100", "server", "stall 20ms rx op=data nth=4"),
+    ("ib_read_bw", "-m 1024 -s 16384 -n 5", "server",
+     "rnr op=RC_RDMA_READ_REQUEST nth=2"),
+    ("ib_atomic_bw", "-n 5", "server", "rnr op=RC_FETCH_ADD nth=3"),
+    ("ib_atomic_bw", "-n 5", "server", "no-ack op=RC_FETCH_ADD nth=5"),
+    ("ibv_xsrq_pingpong", "-n 100", "server", "rnr op=data nth=4"),
+    ("ibv_rc_pingpong", "-e -n 100", "server", "no-ack op=data nth=4"),
     # A last acknowledgement that is held leaves when the device is closed.
     ("ibv_rc_pingpong", "-n 100", "client", "reorder 9 tx op=ack nth=20-"),
 ]
@@ -255,6 +264,81 @@ def lost_acknowledgements(runner, place, how):
                 places.end(process)
 
 
+NAKS = [("REM_INV_REQ_ERR", "remote invalid request error"),
+        ("REM_ACCESS_ERR", "remote access error"),
+        ("REM_OP_ERR", "remote operation error")]
+
+
+def fatal_nak(code, message):
+    """A check: a request is answered with this NAK. The client's completion
+    fails with it, the server's queue pair fails, too, and both explanations
+    name the rule."""
+    def check(runner, place, how):
+        device, gid = runner.device_and_gid(place.server, how.family)
+        argv = ["ibv_rc_pingpong", "-d", device, "-g", str(gid), "-p",
+                str(PORT)]
+        rule = f"nak {code} rx op=data nth=4"
+        server = runner.start(place.server, how, argv,
+                              ["--faults", rule, "--explain"])
+        client = None
+        try:
+            places.await_listen(server, PORT)
+            client = runner.start(place.client, how,
+                                  argv + [place.server.ipv4], ["--explain"])
+            text, _ = client.communicate(timeout=places.LIMIT)
+            expect(client.returncode == 1, f"exit {client.returncode}:\n{text}")
+            for part in (f"Failed status {message}", f"rule 1 ({rule})",
+                         "for faults hit 1 packet of the peer",
+                         "whose side    the faults on command"):
+                expect(part in text, f"no '{part}' in:\n{text}")
+            text, _ = server.communicate(timeout=places.LIMIT)
+            expect(server.returncode == 1, f"exit {server.returncode}:\n{text}")
+            for part in ("vendor_err 72", f"rule 1 ({rule})",
+                         "for faults hit 1 packet of this queue pair",
+                         "whose side    the faults on command"):
+                expect(part in text, f"no '{part}' in:\n{text}")
+            expect("never fired" not in text, text)
+        finally:
+            for process in (server, client):
+                if process:
+                    places.end(process)
+    return check
+
+
+@in_folder
+def a_call_that_fails(runner, place, how, folder):
+    """The program says what it says without memory; the line of --explain and
+    the recording name the rule."""
+    device, gid = runner.device_and_gid(place.client, how.family)
+    rule = "fail ibv_reg_mr ENOMEM nth=1"
+    path = os.path.join(folder, "a.pcapng")
+    process = runner.start(place.client, how, [
+        "ibv_rc_pingpong", "-d", device, "-g", str(gid)],
+        ["--faults", rule, "--explain", "--trace", path])
+    text, _ = process.communicate(timeout=places.LIMIT)
+    expect(process.returncode == 1 and "Couldn't register MR" in text,
+           f"exit {process.returncode}: {text}")
+    expect(f"ibv_reg_mr failed with ENOMEM: fault rule 1 ({rule})" in text and
+           "never fired" not in text, text)
+    events = lines(runner, place.client, path)
+    calls = [e for e in events if e.get("name") == "call" and e["error"]]
+    expect(len(calls) == 1 and calls[0]["function"] == "ibv_reg_mr" and
+           f"refused: fault rule 1 ({rule})" in calls[0]["arguments"],
+           str(calls))
+    rules = [e for e in events if e.get("name") == "fault_rule"]
+    expect(len(rules) == 1 and rules[0]["fired"] == 1, str(rules))
+    text = tool(runner, place.client, "explain", path)
+    expect(f"fault rule 1 ({rule})" in text, text)
+
+
+def under_a_profile(name):
+    """A check: the program succeeds under a profile."""
+    def check(runner, place, how, folder):
+        pair(runner, place, how, folder, "ib_write_bw",
+             "-m 1024 -s 16384 -n 200", name, name)
+    return in_folder(check)
+
+
 @in_folder
 def rules_that_are_wrong(runner, place, how, folder):
     """Wrong rules: one line, and no program starts; from the variable, no
@@ -294,9 +378,14 @@ def checks():
     for program, settings, end, rule in OTHER_RULES:
         out.append((f"faults: {end} of {program} {settings}: {rule}",
                     of_another_program(program, settings, end, rule)))
+    for name in ("lossy", "wifi", "incast", "slow-peer", "flaky-link"):
+        out.append((f"faults: the profile {name}", under_a_profile(name)))
+    for code, message in NAKS:
+        out.append((f"faults: nak {code}", fatal_nak(code, message)))
     for function, text in (
             (named_by_both_ends, "an explanation of both ends"),
             (lost_acknowledgements, "all acknowledgements are lost"),
+            (a_call_that_fails, "a call that fails"),
             (rules_that_are_wrong, "rules that are wrong"),
             (a_rule_that_never_fires, "a rule that never fires")):
         out.append((f"faults: {text}", function))

@@ -63,6 +63,7 @@ enum class Reason : uint8_t {
   // The queue pair.
   kModifiedToError = 70,
   kCqOverrun = 71,
+  kFaultOnCommand = 72,
 };
 
 // Whose side a program has to look at.
@@ -291,6 +292,10 @@ inline constexpr ReasonText kReasons[] = {
      "it "
      "more often.",
      "IBA vol. 1, 10.8.3.1; ibv_create_cq(3)"},
+    {Reason::kFaultOnCommand, "fault_on_command", Side::kOwn,
+     "A rule for faults answered a request of the peer with a NAK.",
+     "Nothing, if the rule is meant so: rxe-user explain names it.",
+     "docs/faults-on-command.md"},
 };
 
 // Null for a number that no reason has.

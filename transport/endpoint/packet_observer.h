@@ -20,13 +20,15 @@ struct ObservedFault {
   uint32_t rule = 0;   // its number, from 1
   uint8_t action = 0;  // transport::faults::Action
   bool dropped = false;
+  // Another packet was hit, and this is what comes of it.
+  bool is_consequence = false;
   Time delay = 0;
   std::string_view text;  // of the rule; lives as long as the process
 };
 
 struct ObservedPacket {
   Direction direction = Direction::kReceived;
-  Time time = 0;                   // the endpoint's
+  Time time = 0;  // the endpoint's
   // Received: when the kernel had it, ns since 1970; 0: not known.
   int64_t kernel_time = 0;
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC

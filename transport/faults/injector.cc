@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "wire/aeth.h"
 #include "wire/opcode.h"
 #include "wire/psn.h"
 
@@ -24,6 +25,21 @@ double Fraction(uint64_t random) {
   return static_cast<double>(random >> 11) * 0x1p-53;
 }
 
+// Whether the response acknowledges the request `psn`.
+bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
+  if (!packet.info().is_response) return false;
+  const int32_t beyond = wire::PsnDiff(packet.bth().psn, psn);
+  // A NAK acknowledges what comes before its PSN.
+  const bool is_nak =
+      packet.info().Has(wire::kAeth) &&
+      wire::AethKindOf(packet.aeth().syndrome) != wire::AethKind::kAck;
+  return is_nak ? beyond > 0 : beyond >= 0;
+}
+
+bool Refuses(Action action) {
+  return action == Action::kRnr || action == Action::kNak;
+}
+
 }  // namespace
 
 Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
@@ -32,9 +48,12 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
       start_(start),
       counts_(rules_.size()) {
   for (const Rule& rule : rules_) {
-    // A stall holds the packets of both directions.
+    // A stall holds the packets of both directions, and ACKs are transmitted.
     received_ |= rule.received || rule.action == Action::kStall;
-    transmitted_ |= rule.transmitted || rule.action == Action::kStall;
+    transmitted_ |= rule.transmitted || rule.action == Action::kStall ||
+                    rule.action == Action::kNoAck;
+    refuses_ |= Refuses(rule.action);
+    fails_calls_ |= rule.action == Action::kFail;
     counts_iterations_ |=
         rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
   }
@@ -54,6 +73,8 @@ void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
   qp->second.knows_receive_psn = true;
   qp->second.sent = {};
   qp->second.received = {};
+  qp->second.unacknowledged_by = nullptr;
+  qp->second.refusals.clear();
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
@@ -106,6 +127,11 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
   if (rule.longer_than && packet.payload().size() <= *rule.longer_than) {
     return false;
   }
+  // They need to know more of a connection than its packets.
+  if (qp == nullptr &&
+      (rule.action == Action::kNoAck || Refuses(rule.action))) {
+    return false;
+  }
   if (rule.action == Action::kCorrupt) {
     const std::optional<Place> place = PlaceOf(rule.corruption, packet);
     if (!place) return false;
@@ -139,11 +165,23 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
       return {};
     }
   }
-  const Time age = now - start_;
+  const uint32_t psn = facts.packet->bth().psn;
+  if (qp != nullptr && qp->unacknowledged_by != nullptr) {
+    if (!facts.transmitted && facts.packet->info().is_request &&
+        wire::PsnDiff(psn, qp->unacknowledged_psn) <= 0) {
+      qp->unacknowledged_by = nullptr;
+    } else if (facts.transmitted &&
+               Acknowledges(*facts.packet, qp->unacknowledged_psn)) {
+      Fate fate;
+      fate.rule = qp->unacknowledged_by;
+      fate.is_consequence = true;
+      return fate;
+    }
+  }
   for (const Rule& rule : rules_) {
     Fate fate;
     if (!Matches(rule, facts, qp, relative, iteration, &fate)) continue;
-    if (age < rule.after || age - rule.after >= rule.during) continue;
+    if (!IsItsTime(rule, now)) continue;
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     uint64_t random = Mix(seed_ ^ Mix(rule.number));
@@ -152,6 +190,13 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
                   uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 | relative));
     random = Mix(random ^ iteration);
     if (!Fires(rule, count.matched, random)) continue;
+    if (qp != nullptr) {
+      try {
+        Remember(rule, psn, qp);
+      } catch (const std::bad_alloc&) {
+        return {};
+      }
+    }
     ++count.fired;
     fate.rule = &rule;
     fate.delay =
@@ -160,6 +205,40 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     return fate;
   }
   return {};
+}
+
+void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
+  if (rule.action == Action::kNoAck && qp->unacknowledged_by == nullptr) {
+    qp->unacknowledged_by = &rule;
+    qp->unacknowledged_psn = psn;
+  } else if (Refuses(rule.action)) {
+    if (qp->refusals.size() == kMostRefusals) qp->refusals.clear();
+    qp->refusals.push_back({.psn = psn, .rule = &rule});
+  }
+}
+
+const Rule* Injector::DecideCall(std::string_view call, Time now) {
+  for (const Rule& rule : rules_) {
+    if (rule.call != call || !IsItsTime(rule, now)) continue;
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    return &rule;
+  }
+  return nullptr;
+}
+
+const Rule* Injector::TakeRefusal(uint32_t qpn, uint32_t psn) {
+  const auto found = queue_pairs_.find(qpn);
+  if (found == queue_pairs_.end()) return nullptr;
+  const Rule* rule = nullptr;
+  std::erase_if(found->second.refusals, [&](const QueuePair::Refusal& refusal) {
+    if (refusal.psn == psn && rule == nullptr) rule = refusal.rule;
+    return wire::PsnDiff(refusal.psn, psn) <= 0;
+  });
+  return rule;
 }
 
 }  // namespace transport::faults

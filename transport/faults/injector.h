@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
   Place place;                 // kCorrupt
+  // An acknowledgement that is dropped since kNoAck hit a request. Not counted:
+  // the request was.
+  bool is_consequence = false;
 };
 
 // A rule, and how often it met and hit packets.
@@ -61,14 +65,27 @@ class Injector {
   // Call once for each packet, in their order. If there is no memory, nothing
   // happens to the packet.
   Fate Decide(const PacketFacts& facts, Time now);
+  // The rule, kFail, by which a call of the program, "ibv_reg_mr", is to fail;
+  // null: none. Call once for each call.
+  const Rule* DecideCall(std::string_view call, Time now);
+  // The rule, kRnr or kNak, that has hit this request before it is executed;
+  // null: none. Forgets it, and those that are for earlier requests.
+  const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
 
   std::span<const Rule> rules() const { return rules_; }
   // In the order of the rules.
   std::span<const RuleCount> counts() const { return counts_; }
   bool concerns_received() const { return received_; }
   bool concerns_transmitted() const { return transmitted_; }
+  // Whether a rule lets calls of the program fail.
+  bool fails_calls() const { return fails_calls_; }
+  // Whether a rule refuses requests.
+  bool refuses() const { return refuses_; }
 
  private:
+  // Requests that arrive beyond a gap wait; a window has fewer.
+  static constexpr size_t kMostRefusals = 4096;
+
   // How often each packet of one direction has come. Remembers the last
   // kRemembered PSNs.
   class Iterations {
@@ -88,6 +105,16 @@ class Injector {
     uint32_t send_psn = 0;
     uint32_t receive_psn = 0;
     bool knows_receive_psn = false;  // else that of the first packet
+    // kNoAck: the responses that acknowledge this request are dropped, until it
+    // comes again, or one before it.
+    const Rule* unacknowledged_by = nullptr;  // null: none
+    uint32_t unacknowledged_psn = 0;
+    // kRnr, kNak: requests that have arrived and are not executed yet.
+    struct Refusal {
+      uint32_t psn = 0;
+      const Rule* rule = nullptr;
+    };
+    std::vector<Refusal> refusals;
     Iterations sent;
     Iterations received;
   };
@@ -96,13 +123,21 @@ class Injector {
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
   bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
                uint32_t relative, uint32_t iteration, Fate* fate) const;
+  bool IsItsTime(const Rule& rule, Time now) const {
+    const Time age = now - start_;
+    return age >= rule.after && age - rule.after < rule.during;
+  }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
+  // Keeps what a rule of this queue pair needs later.
+  static void Remember(const Rule& rule, uint32_t psn, QueuePair* qp);
 
   const std::vector<Rule> rules_;
   const uint64_t seed_;
   const Time start_;
   bool received_ = false;
   bool transmitted_ = false;
+  bool refuses_ = false;
+  bool fails_calls_ = false;
   bool counts_iterations_ = false;
   std::vector<RuleCount> counts_;
   uint32_t created_ = 0;

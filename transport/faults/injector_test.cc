@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "transport/faults/rule_parser.h"
+#include "wire/aeth.h"
 #include "wire/packet.h"
 
 namespace transport::faults {
@@ -57,6 +59,25 @@ class InjectorTest : public testing::Test {
                              .packet = &packet_,
                              .peer = *wire::IpAddress::Parse("192.0.2.7")},
                             now);
+  }
+  // An acknowledgement of the peer's request `psn`. Returns whether it is
+  // dropped.
+  bool AckIsDropped(Injector* injector, uint32_t psn,
+                    uint8_t syndrome = wire::MakeAckSyndrome(0)) {
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kAcknowledge);
+    headers.bth.psn = psn;
+    headers.aeth.syndrome = syndrome;
+    bytes_.assign(wire::kAcknowledgeSize, 0);
+    wire::EmitHeaders(headers, bytes_.data());
+    EXPECT_EQ(wire::PacketView::Parse(bytes_, &packet_), wire::ParseError::kOk);
+    const Fate fate = injector->Decide({.transmitted = true,
+                                        .qpn = kQpn,
+                                        .packet = &packet_,
+                                        .peer = wire::IpAddress()},
+                                       0);
+    EXPECT_EQ(fate.is_consequence, fate.rule != nullptr);
+    return fate.rule != nullptr;
   }
   // The numbers, from 1, of the packets of `count` that are hit. Each has a PSN
   // of its own.
@@ -201,6 +222,113 @@ TEST_F(InjectorTest, CorruptionOnlyWhereThePacketHasTheField) {
   Injector icrc = Make("corrupt icrc");
   EXPECT_EQ(Decide(&icrc, true, Operation::kSendOnly, 1).place.offset,
             wire::kBthSize + 64);
+}
+
+TEST_F(InjectorTest, NoAckUntilTheRequestComesAgain) {
+  Injector injector = Make("no-ack op=data nth=2");
+  EXPECT_TRUE(injector.concerns_transmitted());
+  const auto arrives = [&](uint32_t psn) {
+    return Decide(&injector, false, Operation::kWriteMiddle, psn).rule !=
+           nullptr;
+  };
+  EXPECT_FALSE(arrives(500));
+  EXPECT_FALSE(AckIsDropped(&injector, 500));
+  EXPECT_TRUE(arrives(501));
+  EXPECT_FALSE(arrives(502));
+  EXPECT_FALSE(AckIsDropped(&injector, 500));
+  EXPECT_TRUE(AckIsDropped(&injector, 501));
+  EXPECT_TRUE(AckIsDropped(&injector, 502));
+  // A NAK acknowledges what is before it.
+  const uint8_t nak = wire::MakeNakSyndrome(wire::NakCode::kPsnSequence);
+  EXPECT_FALSE(AckIsDropped(&injector, 501, nak));
+  EXPECT_TRUE(AckIsDropped(&injector, 502, nak));
+  // So does the response of a later READ.
+  EXPECT_NE(Decide(&injector, true, Operation::kReadResponseOnly, 503).rule,
+            nullptr);
+  EXPECT_EQ(injector.counts()[0].fired, 1u);
+  // Other requests of ours, and their answers.
+  EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 600).rule, nullptr);
+  EXPECT_FALSE(arrives(503));
+  EXPECT_TRUE(AckIsDropped(&injector, 503));
+  EXPECT_FALSE(arrives(501));
+  EXPECT_FALSE(AckIsDropped(&injector, 503));
+  EXPECT_EQ(injector.counts()[0].fired, 1u);
+}
+
+TEST_F(InjectorTest, NoAckEndsWhenAnEarlierRequestComesAgain) {
+  Injector injector = Make("no-ack times=1 nth=2-");
+  const auto arrives = [&](uint32_t psn) {
+    return Decide(&injector, false, Operation::kSendOnly, psn).rule != nullptr;
+  };
+  EXPECT_FALSE(arrives(500));
+  EXPECT_TRUE(arrives(501));
+  EXPECT_TRUE(AckIsDropped(&injector, 501));
+  EXPECT_FALSE(arrives(500));
+  EXPECT_FALSE(AckIsDropped(&injector, 501));
+}
+
+TEST_F(InjectorTest, RefusalsAreOfTheRequestsThatMatch) {
+  Injector injector = Make("rnr op=data nth=2|4; nak REM_OP_ERR nth=5");
+  EXPECT_TRUE(injector.refuses());
+  EXPECT_FALSE(Make("drop").refuses());
+  for (uint32_t psn = 500; psn < 506; ++psn) {
+    Decide(&injector, false, Operation::kSendOnly, psn);
+  }
+  EXPECT_EQ(injector.TakeRefusal(kQpn, 500), nullptr);
+  ASSERT_NE(injector.TakeRefusal(kQpn, 501), nullptr);
+  // Once.
+  EXPECT_EQ(injector.TakeRefusal(kQpn, 501), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(99, 503), nullptr);
+  // The first rule does not count the packets of the second one: the fifth
+  // packet that gets there is 506.
+  EXPECT_EQ(injector.TakeRefusal(kQpn, 503)->action, Action::kRnr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, 505), nullptr);
+  Decide(&injector, false, Operation::kSendOnly, 506);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, 506)->action, Action::kNak);
+  // What has been executed is not refused later.
+  Injector late = Make("rnr");
+  Decide(&late, false, Operation::kSendOnly, 500);
+  EXPECT_EQ(late.TakeRefusal(kQpn, 501), nullptr);
+  EXPECT_EQ(late.TakeRefusal(kQpn, 500), nullptr);
+  // A connection that is made again has none.
+  Decide(&late, false, Operation::kSendOnly, 502);
+  late.OnReceivePsn(kQpn, 502);
+  EXPECT_EQ(late.TakeRefusal(kQpn, 502), nullptr);
+}
+
+TEST_F(InjectorTest, CallsThatFail) {
+  Injector injector = Make(
+      "fail ibv_reg_mr ENOMEM nth=2; drop nth=1; fail ibv_create_qp EAGAIN "
+      "after=5s for=1s");
+  EXPECT_TRUE(injector.fails_calls());
+  EXPECT_FALSE(Make("drop").fails_calls());
+  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", 0), nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_create_cq", 0), nullptr);
+  const Rule* const rule = injector.DecideCall("ibv_reg_mr", 0);
+  ASSERT_NE(rule, nullptr);
+  EXPECT_EQ(rule->number, 1u);
+  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", 0), nullptr);
+  EXPECT_EQ(injector.counts()[0].matched, 3u);
+  EXPECT_EQ(injector.counts()[0].fired, 1u);
+  EXPECT_EQ(injector.DecideCall("ibv_create_qp", 4 * kSecond), nullptr);
+  EXPECT_NE(injector.DecideCall("ibv_create_qp", 5 * kSecond), nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_create_qp", 6 * kSecond), nullptr);
+  // Packets are for the other rule.
+  EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 1).rule->number, 2u);
+  // The same calls fail in each run.
+  const auto run = [this](uint64_t seed) {
+    Injector chance = Make("fail ibv_reg_mr ENOMEM p=20%", seed);
+    std::vector<bool> failed;
+    for (int i = 0; i < 500; ++i) {
+      failed.push_back(chance.DecideCall("ibv_reg_mr", 0) != nullptr);
+    }
+    return failed;
+  };
+  const std::vector<bool> failed = run(1);
+  // Four standard deviations.
+  EXPECT_NEAR(static_cast<double>(std::ranges::count(failed, true)), 100, 36);
+  EXPECT_EQ(run(1), failed);
+  EXPECT_NE(run(2), failed);
 }
 
 // The fates of `packets` by chance, as (queue pair, PSN, iteration).

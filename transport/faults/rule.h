@@ -24,6 +24,10 @@ enum class Action : uint8_t {
   kMark = 4,  // ECN: congestion experienced
   kReorder = 5,
   kStall = 6,
+  kNoAck = 7,
+  kRnr = 8,
+  kNak = 9,
+  kFail = 10,
 };
 // "drop" and so on: the word of the rule language.
 const char* NameOf(Action action);
@@ -53,6 +57,13 @@ struct Rule {
   Time jitter = 0;        // kDelay: up to this much more
   uint32_t behind = 0;    // kReorder: packets that overtake it
   Corruption corruption;  // kCorrupt
+  // kRnr, kNak: the AETH syndrome of the answer; absent: an RNR NAK with the
+  // min_rnr_timer of the queue pair.
+  std::optional<uint8_t> syndrome;
+  // kFail: a call of the program, and the errno value with which it fails. Such
+  // a rule matches no packet.
+  std::string call;
+  int error = 0;
 
   // --- Which packets.
   bool received = true;

@@ -6,7 +6,9 @@
 #include <iterator>
 #include <utility>
 
+#include "transport/faults/calls.h"
 #include "transport/faults/corrupt.h"
+#include "wire/aeth.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
 #include "wire/psn.h"
@@ -33,9 +35,14 @@ constexpr ActionText kActions[] = {
     {Action::kMark, "ce", "was marked (congestion experienced)"},
     {Action::kReorder, "reorder", "was put behind later packets"},
     {Action::kStall, "stall", "stalled the device"},
+    {Action::kNoAck, "no-ack", "was not acknowledged"},
+    {Action::kRnr, "rnr", "was answered with an RNR NAK"},
+    {Action::kNak, "nak", "was answered with a NAK"},
+    {Action::kFail, "fail", "failed"},
 };
 constexpr std::string_view kActionNames =
-    "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T";
+    "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, no-ack, "
+    "rnr [T], nak CODE, fail CALL ERRNO";
 constexpr std::string_view kOptionNames =
     "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
     "after=, for=, maybe";
@@ -51,6 +58,20 @@ bool IsAck(uint8_t opcode) {
   return opcode != wire::kOpcodeCnp &&
          (operation == Operation::kAcknowledge ||
           operation == Operation::kAtomicAcknowledge);
+}
+
+// The requests that a responder answers. Connections of DC are not known by
+// their queue pair numbers.
+std::bitset<256> AnsweredRequests() {
+  std::bitset<256> opcodes;
+  for (size_t i = 0; i < 256; ++i) {
+    const auto opcode = static_cast<uint8_t>(i);
+    const wire::Transport transport = wire::TransportOf(opcode);
+    opcodes[i] = wire::GetOpcodeInfo(opcode).is_request &&
+                 (transport == wire::Transport::kRc ||
+                  transport == wire::Transport::kXrc);
+  }
+  return opcodes;
 }
 
 // Adds the opcodes that `name` stands for. False if it stands for none.
@@ -127,6 +148,35 @@ bool ParseRange(std::string_view text, Range* out) {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
+// The codes of NAKs, by the completion status of the requester.
+struct NakText {
+  wire::NakCode code;
+  std::string_view name;
+};
+constexpr NakText kNaks[] = {
+    {wire::NakCode::kInvalidRequest, "REM_INV_REQ_ERR"},
+    {wire::NakCode::kRemoteAccess, "REM_ACCESS_ERR"},
+    {wire::NakCode::kRemoteOperational, "REM_OP_ERR"},
+    {wire::NakCode::kPsnSequence, "PSN_SEQUENCE"},
+};
+
+// The code of the shortest RNR timer of at least this time. 32: there is none.
+uint8_t RnrTimerCode(Time time) {
+  uint8_t best = 32;
+  for (uint8_t code = 0; code < 32; ++code) {
+    if (wire::RnrTimerNanos(code) >= time &&
+        (best == 32 || wire::RnrTimerNanos(code) < wire::RnrTimerNanos(best))) {
+      best = code;
+    }
+  }
+  return best;
+}
+
+bool AnswersRequests(Action action) {
+  return action == Action::kNoAck || action == Action::kRnr ||
+         action == Action::kNak;
+}
+
 const ActionText* FindAction(std::string_view word) {
   for (const ActionText& each : kActions) {
     if (each.word == word) return &each;
@@ -159,6 +209,8 @@ class RuleParser {
     while (next_ < words_.size()) {
       if (auto error = ParseOption(words_[next_++], rule)) return error;
     }
+    if (AnswersRequests(rule->action)) return LimitToRequests(rule);
+    if (rule->action == Action::kFail) return LimitToCalls(rule);
     return std::nullopt;
   }
 
@@ -204,9 +256,110 @@ class RuleParser {
         }
         return std::nullopt;
       }
+      case Action::kRnr: {
+        if (next_ == words_.size() || words_[next_].text.front() < '0' ||
+            words_[next_].text.front() > '9') {
+          return std::nullopt;
+        }
+        const Word word = Next();
+        Time time;
+        const bool is_time = ParseTime(word.text, &time) && time != 0;
+        const uint8_t code = is_time ? RnrTimerCode(time) : 32;
+        if (code == 32) {
+          return Error(word,
+                       "rnr needs the time after which the peer is to send "
+                       "again, up to 655.36ms, such as rnr 20ms; or no time, "
+                       "which is min_rnr_timer of the queue pair");
+        }
+        rule->syndrome = wire::MakeRnrSyndrome(code);
+        return std::nullopt;
+      }
+      case Action::kNak: {
+        const Word word = Next();
+        std::string names;
+        for (const NakText& nak : kNaks) {
+          if (nak.name == word.text) {
+            rule->syndrome = wire::MakeNakSyndrome(nak.code);
+            return std::nullopt;
+          }
+          names += names.empty() ? "" : ", ";
+          names += nak.name;
+        }
+        return Error(word, "nak needs one of: " + names);
+      }
+      case Action::kFail:
+        return ParseCall(rule);
       default:
         return std::nullopt;
     }
+  }
+
+  std::optional<RuleError> ParseCall(Rule* rule) {
+    const Word call = Next();
+    if (std::ranges::find(kCalls, call.text) == std::end(kCalls)) {
+      std::string names;
+      for (const std::string_view name : kCalls) {
+        names += names.empty() ? "" : ", ";
+        names += name;
+      }
+      return Error(call,
+                   "fail needs a call, and then errno: fail ibv_reg_mr "
+                   "ENOMEM; the calls are " +
+                       names);
+    }
+    rule->call = call.text;
+    const Word word = Next();
+    std::string names;
+    for (const ErrnoText& known : kErrnos) {
+      if (known.name == word.text) {
+        rule->error = known.number;
+        return std::nullopt;
+      }
+      names += names.empty() ? "" : ", ";
+      names += known.name;
+    }
+    return Error(word, "fail " + rule->call + " needs errno, one of: " + names);
+  }
+
+  // The rule is for no packets.
+  std::optional<RuleError> LimitToCalls(Rule* rule) const {
+    for (const Word& word : words_) {
+      static constexpr std::string_view kOfPackets[] = {
+          "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"};
+      if (word.text == "rx" || word.text == "tx" ||
+          std::ranges::any_of(kOfPackets, [&](std::string_view name) {
+            return word.text.starts_with(name);
+          })) {
+        return Error(word, Quoted(word.text) +
+                               " is for packets, and fail is for calls; after "
+                               "errno come nth=, every=, p=, times=, after=, "
+                               "for=, maybe");
+      }
+    }
+    rule->received = rule->transmitted = false;
+    return std::nullopt;
+  }
+
+  // Actions that are answers: the rule is for requests that arrive.
+  std::optional<RuleError> LimitToRequests(Rule* rule) const {
+    for (const Word& word : words_) {
+      if (word.text == "tx") {
+        return Error(word, std::string(words_[0].text) +
+                               " answers requests that arrive: rx, or neither "
+                               "word");
+      }
+    }
+    rule->transmitted = false;
+    rule->opcodes &= AnsweredRequests();
+    if (rule->opcodes.any()) return std::nullopt;
+    for (const Word& word : words_) {
+      if (word.text.starts_with("op=")) {
+        return Error(word, std::string(words_[0].text) +
+                               " answers requests of RC and XRC, and none is "
+                               "among these");
+      }
+    }
+    return std::nullopt;
   }
 
   std::optional<RuleError> ParseDelay(Rule* rule) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
+#include "transport/faults/profiles.h"
+#include "wire/aeth.h"
 #include "wire/opcode.h"
 
 namespace transport::faults {
@@ -51,6 +54,80 @@ TEST(RuleParserTest, ActionsWithTheirArguments) {
   EXPECT_EQ(One("corrupt byte=17").corruption.field, Corruption::kByte);
   EXPECT_FALSE(One("corrupt psn").corruption.resealed);
   EXPECT_TRUE(One("corrupt psn resealed").corruption.resealed);
+}
+
+TEST(RuleParserTest, AnswersToRequests) {
+  const Rule none = One("no-ack");
+  EXPECT_EQ(none.action, Action::kNoAck);
+  EXPECT_TRUE(none.received);
+  EXPECT_FALSE(none.transmitted);
+  EXPECT_TRUE(none.opcodes[MakeOpcode(Transport::kRc, Operation::kSendOnly)]);
+  EXPECT_TRUE(
+      none.opcodes[MakeOpcode(Transport::kXrc, Operation::kReadRequest)]);
+  EXPECT_FALSE(none.opcodes[MakeOpcode(Transport::kUc, Operation::kSendOnly)]);
+  EXPECT_FALSE(
+      none.opcodes[MakeOpcode(Transport::kRc, Operation::kAcknowledge)]);
+  // What an atomic acknowledges has data, too.
+  EXPECT_EQ(One("nak REM_OP_ERR op=RC_FETCH_ADD").opcodes.count(), 1u);
+  EXPECT_EQ(One("rnr rx nth=2").action, Action::kRnr);
+  EXPECT_EQ(One("rnr rx nth=2").syndrome, std::nullopt);
+  // The timers are 10.24, 15.36 and 20.48 ms.
+  EXPECT_EQ(One("rnr 10.24ms").syndrome, wire::MakeRnrSyndrome(20));
+  EXPECT_EQ(One("rnr 10.25ms rx").syndrome, wire::MakeRnrSyndrome(21));
+  EXPECT_EQ(One("rnr 1ns").syndrome, wire::MakeRnrSyndrome(1));
+  EXPECT_EQ(One("rnr 655.36ms").syndrome, wire::MakeRnrSyndrome(0));
+  EXPECT_EQ(One("nak REM_ACCESS_ERR").action, Action::kNak);
+  EXPECT_EQ(One("nak REM_ACCESS_ERR").syndrome,
+            wire::MakeNakSyndrome(wire::NakCode::kRemoteAccess));
+  EXPECT_EQ(One("nak REM_INV_REQ_ERR").syndrome,
+            wire::MakeNakSyndrome(wire::NakCode::kInvalidRequest));
+  EXPECT_EQ(One("nak REM_OP_ERR").syndrome,
+            wire::MakeNakSyndrome(wire::NakCode::kRemoteOperational));
+  EXPECT_EQ(One("nak PSN_SEQUENCE").syndrome,
+            wire::MakeNakSyndrome(wire::NakCode::kPsnSequence));
+  EXPECT_EQ(ErrorOf("rnr 700ms rx"),
+            "line 1, column 5: rnr needs the time after which the peer is to "
+            "send again, up to 655.36ms, such as rnr 20ms; or no time, which "
+            "is min_rnr_timer of the queue pair");
+  EXPECT_EQ(ErrorOf("nak rx"),
+            "line 1, column 5: nak needs one of: REM_INV_REQ_ERR, "
+            "REM_ACCESS_ERR, REM_OP_ERR, PSN_SEQUENCE");
+  EXPECT_EQ(ErrorOf("drop; no-ack tx"),
+            "line 1, column 14: no-ack answers requests that arrive: rx, or "
+            "neither word");
+  EXPECT_EQ(ErrorOf("rnr op=ack"),
+            "line 1, column 5: rnr answers requests of RC and XRC, and none is "
+            "among these");
+}
+
+TEST(RuleParserTest, CallsThatFail) {
+  const Rule rule = One("fail ibv_reg_mr ENOMEM nth=2 maybe");
+  EXPECT_EQ(rule.action, Action::kFail);
+  EXPECT_EQ(rule.call, "ibv_reg_mr");
+  EXPECT_EQ(rule.error, ENOMEM);
+  EXPECT_FALSE(rule.received || rule.transmitted);
+  EXPECT_EQ(ErrorOf("fail ibv_reg_mr"),
+            "line 1, column 16: fail ibv_reg_mr needs errno, one of: EPERM, "
+            "ENOENT, EINTR, EIO, ENXIO, EAGAIN, ENOMEM, EACCES, EFAULT, EBUSY, "
+            "EEXIST, ENODEV, EINVAL, ENFILE, EMFILE, ENOSPC, ERANGE, ENOSYS, "
+            "EPROTO, EOPNOTSUPP, ETIMEDOUT, EADDRNOTAVAIL");
+  EXPECT_TRUE(ErrorOf("fail reg_mr ENOMEM")
+                  .starts_with(
+                      "line 1, column 6: fail needs a call, and then errno: "
+                      "fail ibv_reg_mr ENOMEM; the calls are ibv_advise_mr, "));
+  EXPECT_EQ(ErrorOf("fail ibv_reg_mr ENOMEM nth=2 qp=@1"),
+            "line 1, column 30: 'qp=@1' is for packets, and fail is for calls; "
+            "after errno come nth=, every=, p=, times=, after=, for=, maybe");
+}
+
+TEST(RuleParserTest, Profiles) {
+  for (const Profile& profile : kProfiles) {
+    for (const Rule& rule : Parsed(std::string(profile.rules))) {
+      EXPECT_TRUE(rule.maybe) << profile.name << ": " << rule.text;
+    }
+    EXPECT_EQ(FindProfile(profile.name), &profile);
+  }
+  EXPECT_EQ(FindProfile("lossyy"), nullptr);
 }
 
 TEST(RuleParserTest, MatchAndWhen) {
@@ -120,7 +197,8 @@ TEST(RuleParserTest, RulesByLineSemicolonAndComment) {
 TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
   EXPECT_EQ(ErrorOf("dorp rx"),
             "line 1, column 1: 'dorp' is no action; the actions are drop, "
-            "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T");
+            "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, "
+            "no-ack, rnr [T], nak CODE, fail CALL ERRNO");
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "
@@ -187,6 +265,17 @@ TEST(RuleParserTest, RefusesNonsense) {
                            "stall 0ms",
                            "stall 2ms~1ms",
                            "stall 2h",
+                           "rnr 5",
+                           "rnr 0ms",
+                           "rnr 1ms 2ms",
+                           "nak",
+                           "fail",
+                           "fail ibv_reg_mr 12",
+                           "fail ibv_reg_mr ENOMEM rx",
+                           "fail ibv_reg_mr ENOMEM op=data",
+                           "nak rem_op_err",
+                           "no-ack 5ms",
+                           "no-ack op=UD_SEND_ONLY",
                            "reorder",
                            "reorder 0",
                            "reorder 5000",

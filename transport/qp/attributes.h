@@ -36,7 +36,8 @@ struct QpConfig {
   // The device offers ATOMIC WRITE and FLUSH (annex A19). Otherwise they are
   // neither sent nor executed.
   bool memory_placement : 1 = false;
-  uint16_t port_mtu = 4096;  // bytes; the maximum UD message
+  bool may_refuse : 1 = false;  // EventSink::Refuse; `events` is not null
+  uint16_t port_mtu = 4096;     // bytes; the maximum UD message
   // DCI: the number of failed streams at which it goes to ERR. 0: no streams.
   uint16_t dci_errored_streams = 0;
   uint32_t qpn = 0;

@@ -140,6 +140,10 @@ class Responder {
   Outcome ExecuteMessagePacket(const wire::PacketView& packet, RequestKind kind,
                                Time now);
   Outcome NotReady();
+  // The expected PSN, of which something was said before, has arrived.
+  void OnAwaited(const wire::PacketView& packet, Time now);
+  // Answers the expected PSN, which is not executed, with a NAK on command.
+  Outcome Refuse(uint8_t syndrome, Time now);
   // Answers the expected PSN with a NAK: the queue pair has failed, with
   // `event`, or with the receive in use, which completes with `status`.
   Outcome Fail(wire::NakCode code, Reason reason, QpEvent event);

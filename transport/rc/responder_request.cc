@@ -5,14 +5,12 @@ namespace transport {
 
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
-  // What was said of this PSN before is void: it has arrived.
-  if (gap_.made == NakMade::kSequence && gap_wait_.IsReported(expected_)) {
-    gap_wait_.OnFilled(packet, now);
-  }
-  gap_.made = NakMade::kNone;
-  if (owed_.nak.psn != 0) {
-    owed_.nak = {};
-    owed_.due = true;
+  if (gap_.made != NakMade::kNone) OnAwaited(packet, now);
+  if (core_.config.may_refuse) [[unlikely]] {
+    if (const auto syndrome = core_.config.events->Refuse(
+            expected_psn(), attributes().min_rnr_timer)) {
+      return Refuse(*syndrome, now);
+    }
   }
   const wire::OpcodeInfo& info = packet.info();
   if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) {
@@ -63,6 +61,18 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
   return outcome;
 }
 
+void Responder::OnAwaited(const wire::PacketView& packet, Time now) {
+  if (gap_.made == NakMade::kSequence && gap_wait_.IsReported(expected_)) {
+    gap_wait_.OnFilled(packet, now);
+  }
+  // A NAK that is still due is void.
+  gap_.made = NakMade::kNone;
+  if (owed_.nak.psn != 0) {
+    owed_.nak = {};
+    owed_.due = true;
+  }
+}
+
 // Annex A14: each packet names one, not only the first of a message.
 bool Responder::IsForItsSrq(const wire::PacketView& packet, Time now) {
   const uint32_t srqn = packet.xrc_srqn();
@@ -108,6 +118,25 @@ Responder::Outcome Responder::NotReady() {
                .syndrome = wire::MakeRnrSyndrome(attributes().min_rnr_timer)};
   gap_.made = NakMade::kRnr;
   return Outcome::kNotReady;
+}
+
+Responder::Outcome Responder::Refuse(uint8_t syndrome, Time now) {
+  if (wire::AethKindOf(syndrome) == wire::AethKind::kRnrNak) {
+    owed_.nak = {.psn = expected_, .syndrome = syndrome};
+    gap_.made = NakMade::kRnr;
+    return Outcome::kNotReady;
+  }
+  const wire::NakCode code = wire::NakCodeOf(syndrome);
+  if (code == wire::NakCode::kPsnSequence) {
+    ReportGap(now);
+    return Outcome::kNotReady;
+  }
+  owed_.nak = {.psn = expected_, .syndrome = syndrome, .fatal = true};
+  core_.Fail(Reason::kFaultOnCommand,
+             code == wire::NakCode::kInvalidRequest ? QpEvent::kRequestError
+             : code == wire::NakCode::kRemoteAccess ? QpEvent::kAccessError
+                                                    : QpEvent::kFatal);
+  return Outcome::kFailed;
 }
 
 Responder::Outcome Responder::Fail(wire::NakCode code, Reason reason,

@@ -586,5 +586,107 @@ TEST(ResponderSrqTest, SharedReceives) {
   EXPECT_EQ(peer.TakeEvents(), "");
 }
 
+// --- Faults on command.
+
+class RefusedTest : public ResponderTest {
+ protected:
+  RefusedTest() {
+    refused.Connect();
+    for (int i = 0; i < 4; ++i) refused.PostReceive(i, {600});
+  }
+
+  WirePeer refused{WirePeer::Options{.may_refuse = true}};
+};
+
+TEST_F(RefusedTest, RnrNakUntilThePsnComesAgain) {
+  refused.events.refused[101] = wire::MakeRnrSyndrome(20);
+  refused.Deliver(refused.Request(kSendOnly, 100, true), 10);
+  refused.Deliver(refused.Request(kSendOnly, 101, true), 10);
+  refused.Deliver(refused.Request(kSendOnly, 102, true), 10);
+  EXPECT_EQ(refused.TakeReceives(), "0 ok 10");
+  EXPECT_EQ(refused.Transmit(), "RNR 20 101 msn 1");
+  EXPECT_EQ(refused.Transmit(), "");
+  EXPECT_EQ(refused.qp->counters().rnr_naks_sent, 1u);
+  EXPECT_EQ(refused.qp->counters().sequence_naks_sent, 0u);
+  refused.Deliver(refused.Request(kSendOnly, 101, true), 10);
+  EXPECT_EQ(refused.TakeReceives(), "1 ok 10; 2 ok 10");
+  EXPECT_EQ(refused.Transmit(), "ACK 102 msn 3");
+}
+
+TEST_F(RefusedTest, InsideAMessageWhichThenContinues) {
+  refused.events.refused[101] = wire::MakeRnrSyndrome(12);
+  refused.Deliver(refused.Request(kSendFirst, 100), 256, 1);
+  refused.Deliver(refused.Request(kSendMiddle, 101), 256, 2);
+  EXPECT_EQ(refused.Transmit(), "RNR 12 101 msn 0");
+  refused.Deliver(refused.Request(kSendMiddle, 101), 256, 2);
+  refused.Deliver(refused.Request(kSendLast, 102, true), 8, 3);
+  EXPECT_EQ(refused.TakeReceives(), "0 ok 520");
+  EXPECT_EQ(refused.Transmit(), "ACK 102 msn 1");
+}
+
+TEST_F(RefusedTest, SequenceNak) {
+  refused.events.refused[100] =
+      wire::MakeNakSyndrome(wire::NakCode::kPsnSequence);
+  refused.Deliver(refused.Request(kSendOnly, 100, true), 10);
+  EXPECT_EQ(refused.TakeReceives(), "");
+  EXPECT_EQ(refused.Transmit(), "NAK sequence 100 msn 0");
+  refused.Deliver(refused.Request(kSendOnly, 100, true), 10);
+  EXPECT_EQ(refused.TakeReceives(), "0 ok 10");
+  EXPECT_EQ(refused.Transmit(), "ACK 100 msn 1");
+}
+
+TEST_F(RefusedTest, OtherNaksAreFatal) {
+  const struct {
+    wire::NakCode code;
+    const char* text;
+    const char* event;
+  } cases[] = {
+      {wire::NakCode::kInvalidRequest, "NAK invalid-request 101 msn 1",
+       kRequestErrorEvent},
+      {wire::NakCode::kRemoteAccess, "NAK access 101 msn 1", kAccessErrorEvent},
+      {wire::NakCode::kRemoteOperational, "NAK operational 101 msn 1",
+       kFatalEvent},
+  };
+  for (const auto& each : cases) {
+    WirePeer one(WirePeer::Options{.may_refuse = true});
+    one.events.refused[101] = wire::MakeNakSyndrome(each.code);
+    one.Connect();
+    one.PostReceive(0, {600});
+    one.PostReceive(1, {600});
+    one.Deliver(one.Request(kSendOnly, 100, true), 10);
+    one.Deliver(one.Request(kSendOnly, 101, true), 10);
+    EXPECT_EQ(one.qp->state(), QpState::kErr);
+    EXPECT_EQ(one.TakeEvents(), each.event);
+    EXPECT_EQ(one.Transmit(), each.text);
+    EXPECT_EQ(one.Transmit(), "");
+    EXPECT_EQ(one.qp->Report().first_error, Reason::kFaultOnCommand);
+    EXPECT_EQ(one.TakeReceives(), "0 ok 10; 1 status 5");
+  }
+}
+
+// A packet that came beyond a gap is refused when it would be executed.
+TEST_F(RefusedTest, BufferedPackets) {
+  refused.events.refused[101] = wire::MakeRnrSyndrome(20);
+  refused.Deliver(refused.Request(kSendOnly, 101, true), 10);
+  EXPECT_EQ(refused.Transmit(), "NAK sequence 100 msn 0");
+  refused.Deliver(refused.Request(kSendOnly, 100, true), 10);
+  EXPECT_EQ(refused.TakeReceives(), "0 ok 10");
+  EXPECT_EQ(refused.Transmit(), "RNR 20 101 msn 1");
+  refused.events.refused[101] =
+      wire::MakeNakSyndrome(wire::NakCode::kRemoteOperational);
+  refused.Deliver(refused.Request(kSendOnly, 102, true), 10);
+  refused.Deliver(refused.Request(kSendOnly, 101, true), 10);
+  EXPECT_EQ(refused.Transmit(), "NAK operational 101 msn 1");
+  EXPECT_EQ(refused.qp->state(), QpState::kErr);
+}
+
+// Nothing of a refused request reaches memory.
+TEST_F(RefusedTest, NothingIsWritten) {
+  refused.events.refused[100] = wire::MakeRnrSyndrome(20);
+  refused.Deliver(refused.Write(kWriteOnly, 100, 0, 64), 64);
+  EXPECT_EQ(refused.Transmit(), "RNR 20 100 msn 0");
+  for (const uint8_t byte : refused.target->bytes) ASSERT_EQ(byte, 0);
+}
+
 }  // namespace
 }  // namespace transport

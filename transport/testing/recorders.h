@@ -4,7 +4,10 @@
 #define TRANSPORT_TESTING_RECORDERS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,9 +36,15 @@ class RecordingEvents : public EventSink {
   void OnQpEvent(QueuePair&, QpEvent event) override {
     events.push_back(event);
   }
+  std::optional<uint8_t> Refuse(uint32_t psn, uint8_t) override {
+    const auto refusal = refused.extract(psn);
+    if (refusal.empty()) return std::nullopt;
+    return refusal.mapped();
+  }
   std::vector<QpEvent> Take() { return std::exchange(events, {}); }
 
   std::vector<QpEvent> events;
+  std::map<uint32_t, uint8_t> refused;  // requests, once, by PSN: AETH syndrome
 };
 
 class FakeSrq : public ReceiveSource {

@@ -34,6 +34,7 @@ WirePeer::WirePeer(const Options& options)
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;
+  config.may_refuse = options.may_refuse;
   config.srq = options.srq ? &srq : nullptr;
   qp = MakeQueuePair(endpoint, config);
 

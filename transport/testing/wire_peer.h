@@ -35,6 +35,7 @@ class WirePeer {
     bool memory_placement = true;
     int max_segments = 16;
     size_t burst_bytes = 65507;
+    bool may_refuse = false;
   };
 
   WirePeer() : WirePeer(Options{}) {}

@@ -425,7 +425,12 @@ int ErrnoCall(Body&& body,
   const int before = errno;
   const NoCancellation no_cancellation;
   const int64_t began = CallBegins();
-  const int error = PostCall(body, function);
+  const int error = PostCall(
+      [&]() -> int {
+        if (const int failed = FailOnCommand(function)) return failed;
+        return body();
+      },
+      function);
   if (began != 0) CallEnds(function, began, error, error);
   if (error == 0) errno = before;
   return error;
@@ -438,8 +443,12 @@ auto PointerCall(Body&& body,
   const int before = errno;
   const NoCancellation no_cancellation;
   const int64_t began = CallBegins();
-  const auto result =
-      NoThrow(body, [](int error) -> decltype(body()) { return Fail(error); });
+  const auto result = NoThrow(
+      [&]() -> decltype(body()) {
+        if (const int failed = FailOnCommand(function)) return Fail(failed);
+        return body();
+      },
+      [](int error) -> decltype(body()) { return Fail(error); });
   if (result != nullptr) {
     errno = before;
   } else {

@@ -286,69 +286,71 @@ ibv_qp* CreateQpEx(ibv_context* ibv, ibv_qp_init_attr_ex* attr) {
 
 ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
                      const Mlx5QpAttributes& mlx5) {
-  return PointerCall([&]() -> ibv_qp* {
-    if (attr == nullptr || Find(ibv) == nullptr) return Fail(EINVAL);
-    constexpr uint32_t kSupported =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-        IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
-        IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
-    constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
-    if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
-    transport::QpType type;
-    if (const int error = FindType(attr->qp_type, mlx5.dc, &type)) {
-      return Fail(error);
-    }
-    if (type == transport::QpType::kXrcTarget) {
-      // A PD may be given and is ignored.
-      return attr->comp_mask == IBV_QP_INIT_ATTR_XRCD ||
-                     attr->comp_mask ==
-                         (IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD)
-                 ? CreateTarget(ibv, attr)
-                 : Fail(EINVAL);
-    }
-    if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
-    const transport::QpTypeTraits& traits = transport::TraitsOf(type);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
-        (attr->create_flags & ~CreateFlags(traits)) != 0) {
-      return Fail(EOPNOTSUPP);
-    }
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
-        Find(attr->pd) == nullptr || attr->pd->context != ibv) {
-      return Fail(EINVAL);
-    }
-    constexpr uint32_t kHashing =
-        IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
-    if ((attr->comp_mask & kHashing) != 0) {
-      // Both must be given, and nothing about sending.
-      return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
-                     (kHashing | IBV_QP_INIT_ATTR_PD)
-                 ? CreateHashing(ibv, attr)
-                 : Fail(EINVAL);
-    }
-    Extras extras = {.mlx5 = mlx5};
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
-      extras.max_tso_header = attr->max_tso_header;
-      if (extras.max_tso_header != 0 &&
-          !traits.Offers(transport::SendOpcode::kTso)) {
-        return Fail(EOPNOTSUPP);
-      }
-    }
-    const bool has_ops =
-        (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-    extras.extended = has_ops || mlx5.extended;
-    if (has_ops) extras.send_ops = attr->send_ops_flags;
-    if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
-    if (mlx5.all_operations && extras.extended) {
-      extras.send_ops |= SendOps(traits) & ~kPlacementOps;
-    }
-    // The extended structure begins with the members of the plain one.
-    ibv_qp_init_attr plain;
-    static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
-                  offsetof(ibv_qp_init_attr, sq_sig_all));
-    std::memcpy(&plain, attr, sizeof(plain));
-    Qp* qp = Create(attr->pd, plain, &attr->cap, extras);
-    return qp == nullptr ? nullptr : qp->base;
-  });
+  return PointerCall(
+      [&]() -> ibv_qp* {
+        if (attr == nullptr || Find(ibv) == nullptr) return Fail(EINVAL);
+        constexpr uint32_t kSupported =
+            IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+            IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_MAX_TSO_HEADER |
+            IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+        constexpr uint32_t kKnown = (IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
+        if ((attr->comp_mask & ~kKnown) != 0) return Fail(EINVAL);
+        transport::QpType type;
+        if (const int error = FindType(attr->qp_type, mlx5.dc, &type)) {
+          return Fail(error);
+        }
+        if (type == transport::QpType::kXrcTarget) {
+          // A PD may be given and is ignored.
+          return attr->comp_mask == IBV_QP_INIT_ATTR_XRCD ||
+                         attr->comp_mask ==
+                             (IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD)
+                     ? CreateTarget(ibv, attr)
+                     : Fail(EINVAL);
+        }
+        if ((attr->comp_mask & ~kSupported) != 0) return Fail(EOPNOTSUPP);
+        const transport::QpTypeTraits& traits = transport::TraitsOf(type);
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 &&
+            (attr->create_flags & ~CreateFlags(traits)) != 0) {
+          return Fail(EOPNOTSUPP);
+        }
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
+            Find(attr->pd) == nullptr || attr->pd->context != ibv) {
+          return Fail(EINVAL);
+        }
+        constexpr uint32_t kHashing =
+            IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+        if ((attr->comp_mask & kHashing) != 0) {
+          // Both must be given, and nothing about sending.
+          return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
+                         (kHashing | IBV_QP_INIT_ATTR_PD)
+                     ? CreateHashing(ibv, attr)
+                     : Fail(EINVAL);
+        }
+        Extras extras = {.mlx5 = mlx5};
+        if ((attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0) {
+          extras.max_tso_header = attr->max_tso_header;
+          if (extras.max_tso_header != 0 &&
+              !traits.Offers(transport::SendOpcode::kTso)) {
+            return Fail(EOPNOTSUPP);
+          }
+        }
+        const bool has_ops =
+            (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+        extras.extended = has_ops || mlx5.extended;
+        if (has_ops) extras.send_ops = attr->send_ops_flags;
+        if ((extras.send_ops & ~SendOps(traits)) != 0) return Fail(EOPNOTSUPP);
+        if (mlx5.all_operations && extras.extended) {
+          extras.send_ops |= SendOps(traits) & ~kPlacementOps;
+        }
+        // The extended structure begins with the members of the plain one.
+        ibv_qp_init_attr plain;
+        static_assert(offsetof(ibv_qp_init_attr_ex, sq_sig_all) ==
+                      offsetof(ibv_qp_init_attr, sq_sig_all));
+        std::memcpy(&plain, attr, sizeof(plain));
+        Qp* qp = Create(attr->pd, plain, &attr->cap, extras);
+        return qp == nullptr ? nullptr : qp->base;
+      },
+      "ibv_create_qp_ex");
 }
 
 ibv_qp* OpenQp(ibv_context* ibv, ibv_qp_open_attr* attr) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
 #include "rxe_user/observe/refusals.h"
 
@@ -71,6 +72,22 @@ void ReportRefusal(const char* function, int error) noexcept {
     // Not noted.
   }
   errno = before;
+}
+
+int FailOnCommand(const char* function) noexcept {
+  rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
+  if (faults == nullptr || !faults->fails_calls()) return 0;
+  try {
+    const auto* const rule = faults->DecideCall(CallName(function));
+    if (rule == nullptr) return 0;
+    if (auto* const tracer = rxe_user::CurrentTracer()) {
+      tracer->OnFailedCall(rule->number);
+    }
+    return Because(rule->error, "fault rule " + std::to_string(rule->number) +
+                                    " (" + rule->text + ")");
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
 }
 
 int64_t CallBegins() noexcept {

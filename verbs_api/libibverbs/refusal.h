@@ -18,6 +18,11 @@ namespace verbs_api {
 [[gnu::cold, gnu::noinline]] void ReportRefusal(const char* function,
                                                 int error) noexcept;
 
+// Faults on command: the errno value with which the calling thread's call is to
+// fail in place of being executed; 0: none. Notes the rule as the check that
+// has failed.
+[[gnu::cold, gnu::noinline]] int FailOnCommand(const char* function) noexcept;
+
 // --- The recording (`rxe-user run --trace`). Not for posts and polls.
 
 // A call begins: the time, or 0 if the process is not recorded.
