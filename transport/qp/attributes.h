@@ -36,6 +36,9 @@ struct QpConfig {
   // The device offers ATOMIC WRITE and FLUSH (annex A19). Otherwise they are
   // neither sent nor executed.
   bool memory_placement : 1 = false;
+  // RC: after a request in whose buffers Memory::HasDataError finds an error it
+  // enters SQD, at the latest before the next request with a fence begins.
+  bool stops_at_data_errors : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the maximum UD message
   // DCI: the number of failed streams at which it goes to ERR. 0: no streams.
   uint16_t dci_errored_streams = 0;

@@ -24,8 +24,8 @@ std::vector<uint8_t> Bytes(std::string_view text) {
 // The check values of the catalogue of parametrised CRC algorithms.
 TEST(GuardTest, CheckValues) {
   const std::vector<uint8_t> check = Bytes("123456789");
-  EXPECT_EQ(GuardOf(kT10Crc, false, check), 0xd0dbu);  // CRC-16/T10-DIF
-  EXPECT_EQ(GuardOf(kCrc32, true, check), 0xcbf43926u);  // CRC-32/ISO-HDLC
+  EXPECT_EQ(GuardOf(kT10Crc, false, check), 0xd0dbu);     // CRC-16/T10-DIF
+  EXPECT_EQ(GuardOf(kCrc32, true, check), 0xcbf43926u);   // CRC-32/ISO-HDLC
   EXPECT_EQ(GuardOf(kCrc32c, true, check), 0xe3069283u);  // CRC-32/ISCSI
   EXPECT_EQ(GuardOf(kCrc64, true, check),
             0xae8b14860a799888u);  // CRC-64/NVME
@@ -123,8 +123,8 @@ TEST(GuardTest, AnyLengthInAnyPieces) {
         for (size_t at = 0; at < data.size();) {
           const size_t bytes =
               std::min<size_t>(data.size() - at, 1 + random() % 700);
-          state = ExtendGuard(kind, state, std::span(data).subspan(at, bytes),
-                              at);
+          state =
+              ExtendGuard(kind, state, std::span(data).subspan(at, bytes), at);
           at += bytes;
         }
         ASSERT_EQ(FinishGuard(kind, state), Slow(kind, ones, data))

@@ -16,8 +16,7 @@ bool IsValid(const SignatureDomain& domain) {
   if (domain.guard == GuardKind::kNone) return true;
   return domain.guard <= GuardKind::kCrc64 &&
          domain.escape <= GuardEscape::kAppAndRefTag &&
-         std::ranges::find(kBlockSizes, domain.block_size) !=
-             kBlockSizes.end();
+         std::ranges::find(kBlockSizes, domain.block_size) != kBlockSizes.end();
 }
 
 }  // namespace

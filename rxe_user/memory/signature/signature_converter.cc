@@ -94,8 +94,8 @@ SignatureConverter::Range SignatureConverter::MemoryRange(uint64_t begin,
   uint64_t first = memory_form_.PlaceOfData(
       resumes ? wire_form_.DataBefore(begin) : FirstData(begin));
   if (copy_ != 0 && wire_form_.IsSignature(begin)) {
-    first = std::min(first, memory_form_.PlaceOfSignature(
-                                wire_form_.BlockOf(begin)));
+    first = std::min(first,
+                     memory_form_.PlaceOfSignature(wire_form_.BlockOf(begin)));
   }
   const uint64_t last = memory_form_.PlaceOfData(wire_form_.DataBefore(end));
   return {first, std::min(last, memory_length_)};
@@ -138,8 +138,8 @@ void SignatureConverter::AddData(uint64_t data, std::span<const uint8_t> bytes,
     if (within == 0) *state = BeginGuard(domain);
     *state = ExtendGuard(domain.guard, *state, bytes, within);
   };
-  const bool of_memory = memory_form_.has_signatures() &&
-                         NeedsGuard(config_.memory, !gathers);
+  const bool of_memory =
+      memory_form_.has_signatures() && NeedsGuard(config_.memory, !gathers);
   const bool of_wire =
       wire_form_.has_signatures() && NeedsGuard(config_.wire, gathers);
   if (of_memory) add(config_.memory, memory_form_, &cursor->memory_guard);
@@ -163,9 +163,9 @@ bool SignatureConverter::Rebuild(uint64_t place, Direction direction,
   const uint64_t end = wire_form_.DataBefore(place);
   std::array<uint8_t, 4096> buffer;
   for (uint64_t data = FirstData(place); data < end;) {
-    const size_t bytes = std::min<uint64_t>(
-        {end - data, buffer.size(), memory_form_.RestOfBlock(data),
-         wire_form_.RestOfBlock(data)});
+    const size_t bytes = std::min<uint64_t>({end - data, buffer.size(),
+                                             memory_form_.RestOfBlock(data),
+                                             wire_form_.RestOfBlock(data)});
     const std::span<uint8_t> part(buffer.data(), bytes);
     if (!ReadData(data, part, memory)) return false;
     AddData(data, part, direction, cursor);
@@ -174,8 +174,7 @@ bool SignatureConverter::Rebuild(uint64_t place, Direction direction,
   return true;
 }
 
-bool SignatureConverter::ReadMemorySignature(uint64_t block,
-                                             MemoryForm& memory,
+bool SignatureConverter::ReadMemorySignature(uint64_t block, MemoryForm& memory,
                                              Fields* fields) const {
   *fields = {};
   return memory.Read(memory_form_.PlaceOfSignature(block),
@@ -230,9 +229,8 @@ bool SignatureConverter::Gather(uint64_t place, std::span<uint8_t> out,
       !Rebuild(place, Direction::kGather, memory, cursor)) {
     return false;
   }
-  const bool checks =
-      memory_form_.has_signatures() &&
-      BitsOf(config_.check_mask, config_.memory.guard) != 0;
+  const bool checks = memory_form_.has_signatures() &&
+                      BitsOf(config_.check_mask, config_.memory.guard) != 0;
   while (!out.empty()) {
     size_t bytes;
     if (wire_form_.IsSignature(place)) {
@@ -272,8 +270,7 @@ bool SignatureConverter::Gather(uint64_t place, std::span<uint8_t> out,
   return true;
 }
 
-bool SignatureConverter::Scatter(uint64_t place,
-                                 std::span<const uint8_t> bytes,
+bool SignatureConverter::Scatter(uint64_t place, std::span<const uint8_t> bytes,
                                  MemoryForm& memory, SignatureCursor* cursor,
                                  SignatureError* error) const {
   if (cursor->place != place &&
@@ -296,11 +293,9 @@ bool SignatureConverter::Scatter(uint64_t place,
         cursor->fields = {};
         cursor->known_from = 0;
       }
-      taken =
-          std::min<uint64_t>(bytes.size(), wire_form_.signature() - within);
+      taken = std::min<uint64_t>(bytes.size(), wire_form_.signature() - within);
       std::memcpy(cursor->fields.data() + within, bytes.data(), taken);
-      if (within + taken == wire_form_.signature() &&
-          cursor->known_from == 0) {
+      if (within + taken == wire_form_.signature() && cursor->known_from == 0) {
         Check(config_.wire, wire_form_, block, cursor->wire_guard,
               cursor->fields, error);
         if (copy_ != 0 && !write_signature(block, cursor->fields)) {

@@ -157,12 +157,12 @@ class SignatureConverter {
   bool ReadMemorySignature(uint64_t block, MemoryForm& memory,
                            Fields* fields) const;
 
-  const SignatureConfig config_;
-  const BlockForm memory_form_;
-  const BlockForm wire_form_;
-  const uint64_t memory_length_;
-  const uint64_t wire_length_;
-  const uint64_t copy_;  // of the values that ValueOf returns
+  SignatureConfig config_;
+  BlockForm memory_form_;
+  BlockForm wire_form_;
+  uint64_t memory_length_;
+  uint64_t wire_length_;
+  uint64_t copy_;  // of the values that ValueOf returns
 };
 
 }  // namespace rxe_user

@@ -9,12 +9,15 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/memory/signature/form_for_tests.h"
 
 namespace rxe_user {
 namespace {
 
 using enum GuardKind;
-using Bytes = std::vector<uint8_t>;
+using testing_form::Append;
+using testing_form::Bytes;
+using testing_form::Form;
 using Kind = SignatureError::Kind;
 
 constexpr std::array<uint16_t, 5> kSizes = {512, 520, 4048, 4096, 4160};
@@ -45,36 +48,6 @@ class Vector final : public MemoryForm {
   }
   SignatureConverter::Range permitted_{0, ~uint64_t{0}};
 };
-
-void Append(uint64_t value, size_t size, bool big_endian, Bytes* out) {
-  for (size_t i = 0; i < size; ++i) {
-    const size_t byte = big_endian ? size - 1 - i : i;
-    out->push_back(static_cast<uint8_t>(value >> (8 * byte)));
-  }
-}
-
-// `data` with the signatures of complete blocks.
-Bytes Form(const SignatureDomain& domain, const Bytes& data) {
-  if (domain.guard == kNone) return data;
-  Bytes out;
-  for (size_t at = 0; at < data.size(); at += domain.block_size) {
-    const size_t size = std::min<size_t>(domain.block_size, data.size() - at);
-    const auto block = std::span(data).subspan(at, size);
-    out.insert(out.end(), block.begin(), block.end());
-    if (size < domain.block_size) break;
-    const uint64_t guard = FinishGuard(
-        domain.guard, ExtendGuard(domain.guard, BeginGuard(domain), block, 0));
-    if (domain.guard == kT10Crc || domain.guard == kT10Checksum) {
-      const uint64_t number = domain.counts_up ? at / domain.block_size : 0;
-      Append(guard, 2, true, &out);
-      Append(domain.app_tag, 2, true, &out);
-      Append(static_cast<uint32_t>(domain.ref_tag + number), 4, true, &out);
-    } else {
-      Append(guard, domain.guard == kCrc64 ? 8 : 4, false, &out);
-    }
-  }
-  return out;
-}
 
 class SignatureConverterTest : public testing::Test {
  protected:
@@ -356,9 +329,8 @@ TEST_F(SignatureConverterTest, UsualCopyMask) {
 
 // A layout that ends inside a signature: that block has none.
 TEST_F(SignatureConverterTest, ASignatureThatIsCutOff) {
-  const SignatureConfig config = {.memory = {.guard = kCrc32c,
-                                             .block_size = 512},
-                                  .check_mask = 0xff};
+  const SignatureConfig config = {
+      .memory = {.guard = kCrc32c, .block_size = 512}, .check_mask = 0xff};
   const Bytes data = Data(1024);
   Bytes form = Form(config.memory, data);
   form.resize(form.size() - 1);
@@ -372,9 +344,8 @@ TEST_F(SignatureConverterTest, ASignatureThatIsCutOff) {
 
 TEST_F(SignatureConverterTest, PackedConfigurations) {
   std::array<uint8_t, kPackedSignatureConfig> bytes;
-  const SignatureConfig good = {.memory = Domain(kT10Crc),
-                                .wire = Domain(kCrc64),
-                                .check_mask = 0x5a};
+  const SignatureConfig good = {
+      .memory = Domain(kT10Crc), .wire = Domain(kCrc64), .check_mask = 0x5a};
   Pack(good, bytes);
   SignatureConfig out;
   ASSERT_TRUE(Unpack(bytes, &out));
