@@ -83,7 +83,7 @@ class Bench {
     ibv_qp_init_attr_ex attr = {};
     attr.qp_type = IBV_QPT_RC;
     attr.send_cq = attr.recv_cq = cq_;
-    attr.cap = {kDepth, 1, 1, 1, 512};
+    attr.cap = {kDepth + 1, 1, 1, 1, 512};  // and the configuration
     attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     attr.pd = device_.pd();
     attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
