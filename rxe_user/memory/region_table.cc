@@ -16,6 +16,11 @@ bool IsNullMemory(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
 }
 
+// No region is there: null memory, and memory keys with signatures.
+bool IsSpecial(const uint8_t* bytes) {
+  return reinterpret_cast<uint64_t>(bytes) >= kSignedMemory;
+}
+
 }  // namespace
 
 using transport::MemoryStatus;
@@ -170,16 +175,15 @@ inline MemoryStatus RegionTable::Check(const transport::MemoryAccess& access,
 
 bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
                            bool more) {
-  if (IsNullMemory(from)) [[unlikely]] {
-    std::memset(to, 0, bytes);
-    return true;
+  if (IsSpecial(from)) [[unlikely]] {
+    return CopyFromSpecial(to, from, bytes);
   }
   return GuardedCopyFrom(to, from, bytes, more);
 }
 
 bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,
                                    size_t bytes, bool more, uint32_t* icrc) {
-  if (IsNullMemory(from)) [[unlikely]] {
+  if (IsSpecial(from)) [[unlikely]] {
     return Memory::CopyFromWithIcrc(to, from, bytes, more, icrc);
   }
   return GuardedCopyFromWithIcrc(to, from, bytes, more, icrc);
@@ -187,25 +191,41 @@ bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,
 
 bool RegionTable::CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
                          bool more) {
-  if (IsNullMemory(to)) [[unlikely]]
-    return true;
+  if (IsSpecial(to)) [[unlikely]] {
+    return CopyToSpecial(to, from, bytes);
+  }
   return GuardedCopyTo(to, from, bytes, more);
 }
 
 bool RegionTable::Copy(uint8_t* to, const uint8_t* from, size_t bytes) {
-  if (IsNullMemory(from)) [[unlikely]] {
+  if (IsSpecial(from) || IsSpecial(to)) [[unlikely]] {
     return Memory::Copy(to, from, bytes);
   }
   return CopyTo(to, from, bytes, false);
 }
 
+bool RegionTable::CopyFromSpecial(uint8_t* to, const uint8_t* from,
+                                  size_t bytes) {
+  if (!IsNullMemory(from)) {
+    return CopySigned(reinterpret_cast<uint64_t>(from), to, nullptr, bytes);
+  }
+  std::memset(to, 0, bytes);
+  return true;
+}
+
+bool RegionTable::CopyToSpecial(uint8_t* to, const uint8_t* from,
+                                size_t bytes) {
+  return IsNullMemory(to) ||
+         CopySigned(reinterpret_cast<uint64_t>(to), nullptr, from, bytes);
+}
+
 bool RegionTable::CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                               uint64_t* original) {
-  return GuardedCompareSwap(word, compare, swap, original);
+  return !IsSpecial(word) && GuardedCompareSwap(word, compare, swap, original);
 }
 
 bool RegionTable::FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) {
-  return GuardedFetchAdd(word, add, original);
+  return !IsSpecial(word) && GuardedFetchAdd(word, add, original);
 }
 
 }  // namespace rxe_user

@@ -8,10 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "rxe_user/memory/mkey_layout.h"
+#include "rxe_user/memory/mkey_signature.h"
 #include "transport/base/memory.h"
 #include "transport/base/types.h"
 
@@ -20,6 +22,10 @@ namespace rxe_user {
 // The `host` of a null region (ibv_alloc_null_mr(3)). No application has memory
 // in the upper half of the address space.
 inline constexpr uint64_t kNullMemory = uint64_t{1} << 63;
+
+// Addresses from here to kNullMemory name bytes of memory keys with signatures.
+// No region reaches here.
+inline constexpr uint64_t kSignedMemory = uint64_t{1} << 62;
 
 // Region::binding of a window: only remote keys reach it.
 inline constexpr uint32_t kWindow = uint32_t{1} << 31;
@@ -54,6 +60,11 @@ struct Region {
 // of the pieces that it touches, by their L_Keys, and checks them: a region
 // that is gone fails the access. Memory keys do not nest.
 //
+// A memory key may have block signatures (mlx5dv_wr_set_mkey_sig_block(3)).
+// Then addresses in it are those of its wire form (signature_converter.h). A
+// signature that is wrong does not fail the access: the key keeps the first
+// error until that is taken.
+//
 // Every packet needs a lookup, mostly of the same few regions, so recent
 // results are in a small table that is read without the lock: a reader copies
 // an entry between two reads of its version.
@@ -85,6 +96,7 @@ class RegionTable final : public transport::Memory {
   struct MkeyOptions {
     bool update_tag = false;  // a configuration may change the low 8 bits
     bool remote_invalidate = false;  // by SEND with invalidate
+    bool signatures = false;         // a configuration may set signatures
   };
   // Adds a memory key that is unusable until it is configured. Returns its key.
   // A configuration has at most `max_entries` entries, and at most
@@ -93,6 +105,9 @@ class RegionTable final : public transport::Memory {
                    MkeyOptions options);
   // By any of its keys. Accesses in progress continue, as with Remove.
   void RemoveMkey(uint32_t key);
+  // The first wrong signature that was not taken yet, by any of the memory key's
+  // keys. EINVAL: it has no signatures.
+  int TakeMkeyError(uint32_t key, SignatureError* out);
 
   // --- transport::Memory. Reads of null memory give 0; writes are dropped.
   transport::MemoryStatus Translate(const transport::MemoryAccess& access,
@@ -121,10 +136,15 @@ class RegionTable final : public transport::Memory {
   // the regions, only local write is needed, for accesses that write: the
   // memory key has its own remote rights. Refused: another domain, a new key
   // without update_tag, other rights than kMkeyRights, too many entries, a
-  // layout that is not valid, an entry that is a memory key. A refused
-  // configuration changes nothing.
+  // layout that is not valid, an entry that is a memory key, signatures that
+  // are not valid or that it was not created for, more than 2^38 bytes with
+  // signatures. A refused configuration changes nothing. `transform` is a
+  // packed SignatureConfig.
   transport::MemoryStatus ConfigureMkey(
       const transport::MkeyConfiguration& configuration) override;
+  // A block is checked by its bytes in order.
+  bool NeedsOrder(uint32_t key) override;
+  bool HasDataError(uint32_t key) override;
   // Only bound windows of type 2 and configured memory keys can be invalidated.
   // The rights and layout of a memory key stay for its next configuration.
   transport::MemoryStatus Invalidate(
@@ -181,6 +201,17 @@ class RegionTable final : public transport::Memory {
     bool valid = false;  // configured, and not invalidated since
     MkeyLayout layout;
   };
+  class SignedPieces;
+  // Null if it was not created for signatures. mutex_ held.
+  MkeySignature* SignatureOf(const Mkey& mkey) {
+    return mkey.options.signatures ? &signatures_.find(IdOf(mkey.key))->second
+                                   : nullptr;
+  }
+  // The same by any of its keys.
+  MkeySignature* FindSignature(uint32_t key) {
+    const auto found = signatures_.find(IdOf(key));
+    return found != signatures_.end() ? &found->second : nullptr;
+  }
 
   // Find, with mutex_ held.
   bool FindLocked(uint32_t key, Region* out);
@@ -188,6 +219,27 @@ class RegionTable final : public transport::Memory {
   bool Lookup(uint32_t key, Region* out);
   transport::MemoryStatus TranslateMkey(const transport::MemoryAccess& access,
                                         transport::SpanList* out);
+  // Appends the first pieces of [va, va + length) of the layout, at least one.
+  // Their regions must permit `access`; the key is not checked. mutex_ held.
+  transport::MemoryStatus AppendPieces(const Mkey& mkey,
+                                       const transport::MemoryAccess& access,
+                                       transport::SpanList* out);
+  // Of a memory key with signatures, which permits the access. mutex_ held.
+  transport::MemoryStatus TranslateSigned(const Mkey& mkey,
+                                          const SignatureConverter& converter,
+                                          const transport::MemoryAccess& access,
+                                          transport::SpanList* out);
+  // Converts `bytes` bytes at `address`, which Translate returned: to `out`, or
+  // from `in`. The other one is null.
+  bool CopySigned(uint64_t address, uint8_t* out, const uint8_t* in,
+                  size_t bytes);
+  // The signatures that `configuration` would leave. mutex_ held.
+  transport::MemoryStatus ReadTransform(
+      const Mkey& mkey, const transport::MkeyConfiguration& configuration,
+      uint64_t memory_length, std::optional<SignatureConfig>* out);
+  // Copies that no region does: from or to null memory or signed memory.
+  bool CopyFromSpecial(uint8_t* to, const uint8_t* from, size_t bytes);
+  bool CopyToSpecial(uint8_t* to, const uint8_t* from, size_t bytes);
 
   // mutex_ held exclusively.
   void Forget(uint32_t key);
@@ -208,6 +260,8 @@ class RegionTable final : public transport::Memory {
   // By the upper 24 bits of the key, which no region or window has. Guarded by
   // mutex_.
   std::unordered_map<uint32_t, Mkey> mkeys_;
+  // Of those that were created for signatures. Guarded by mutex_.
+  std::unordered_map<uint32_t, MkeySignature> signatures_;
   // Type 2 windows by queue pair, so that ForgetQueuePair need not search all.
   // Guarded by mutex_.
   std::array<std::list<uint32_t>, 256> bound_;

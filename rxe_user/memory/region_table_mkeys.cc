@@ -44,6 +44,22 @@ bool MakeSpace(SpanList* spans) {
   return true;
 }
 
+// Bytes of the layout after `configuration`, which may be refused for it.
+uint64_t LengthAfter(const MkeyLayout& before,
+                     const transport::MkeyConfiguration& configuration) {
+  using Layout = transport::MkeyConfiguration::Layout;
+  if (configuration.layout == Layout::kKeep) return before.length();
+  uint64_t round = 0;
+  if (configuration.layout == Layout::kList) {
+    for (const transport::Sge& sge : configuration.list) round += sge.length;
+    return round;
+  }
+  for (const transport::InterleavedPiece& piece : configuration.interleaved) {
+    round += piece.bytes;
+  }
+  return round * configuration.repeat_count;
+}
+
 }  // namespace
 
 uint32_t RegionTable::AddMkey(transport::PdId pd, uint16_t max_entries,
@@ -57,12 +73,20 @@ uint32_t RegionTable::AddMkey(transport::PdId pd, uint16_t max_entries,
   } while (IsTaken(IdOf(mkey.key)));
   const uint32_t key = mkey.key;
   mkeys_.emplace(IdOf(key), std::move(mkey));
+  if (!options.signatures) return key;
+  try {
+    signatures_.try_emplace(IdOf(key));
+  } catch (const std::bad_alloc&) {
+    mkeys_.erase(IdOf(key));
+    throw;
+  }
   return key;
 }
 
 void RegionTable::RemoveMkey(uint32_t key) {
   std::unique_lock lock(mutex_);
   mkeys_.erase(IdOf(key));
+  signatures_.erase(IdOf(key));
 }
 
 MemoryStatus RegionTable::ConfigureMkey(
@@ -86,6 +110,10 @@ MemoryStatus RegionTable::ConfigureMkey(
       std::ranges::any_of(configuration.interleaved, is_mkey)) {
     return MemoryStatus::kNoRight;
   }
+  std::optional<SignatureConfig> signature;
+  const MemoryStatus status = ReadTransform(
+      mkey, configuration, LengthAfter(mkey.layout, configuration), &signature);
+  if (status != MemoryStatus::kOk) return status;
   switch (configuration.layout) {
     case Layout::kKeep:
       break;
@@ -104,6 +132,9 @@ MemoryStatus RegionTable::ConfigureMkey(
   mkey.key = configuration.key;
   mkey.access = configuration.access.value_or(mkey.access);
   mkey.valid = true;
+  if (MkeySignature* const changed = SignatureOf(mkey); changed != nullptr) {
+    changed->Set(signature, mkey.layout.length());
+  }
   return MemoryStatus::kOk;
 }
 
@@ -131,14 +162,24 @@ MemoryStatus RegionTable::TranslateMkey(const transport::MemoryAccess& access,
   const Mkey& mkey = found->second;
   if (!mkey.valid || mkey.key != access.key) return MemoryStatus::kBadKey;
   if (mkey.pd != access.pd) return MemoryStatus::kWrongDomain;
-  const uint64_t length = mkey.layout.length();
+  const MkeySignature* const signature = SignatureOf(mkey);
+  const bool is_signed =
+      signature != nullptr && signature->converter().has_value();
+  const uint64_t length =
+      is_signed ? signature->converter()->wire_length() : mkey.layout.length();
   if (access.va >= length || access.length > length - access.va) {
     return MemoryStatus::kOutOfRange;
   }
   if ((mkey.access & access.access) != access.access) {
     return MemoryStatus::kNoRight;
   }
+  return is_signed ? TranslateSigned(mkey, *signature->converter(), access, out)
+                   : AppendPieces(mkey, access, out);
+}
 
+MemoryStatus RegionTable::AppendPieces(const Mkey& mkey,
+                                       const transport::MemoryAccess& access,
+                                       SpanList* out) {
   const size_t before = out->size();
   MkeyLayout::Cursor cursor(mkey.layout, access.va);
   Region region;  // of the last piece
@@ -152,8 +193,7 @@ MemoryStatus RegionTable::TranslateMkey(const transport::MemoryAccess& access,
     } else {
       status = CheckRegion(region, {.key = piece.lkey,
                                     .remote = false,
-                                    .pd = access.pd,
-                                    .qpn = access.qpn,
+                                    .pd = mkey.pd,
                                     .access = LocalRight(access.access),
                                     .va = piece.va,
                                     .length = piece.length});

@@ -20,7 +20,8 @@ class MemoryKey {
   MemoryKey(ProtectionDomain& pd, uint16_t max_entries, Options options)
       : pd_(pd),
         key_(pd.context.regions().AddMkey(pd.id, max_entries, options)),
-        max_entries_(max_entries) {
+        max_entries_(max_entries),
+        signatures_(options.signatures) {
     ++pd.users;
   }
   // On return nothing accesses memory through it. The regions of its pieces do
@@ -38,11 +39,18 @@ class MemoryKey {
   // in the lower 8 bits, which are 0 here.
   uint32_t key() const { return key_; }
   uint16_t max_entries() const { return max_entries_; }
+  // Whether it was created for signatures.
+  bool signatures() const { return signatures_; }
+  // RegionTable::TakeMkeyError.
+  int TakeError(SignatureError* out) {
+    return pd_.context.regions().TakeMkeyError(key_, out);
+  }
 
  private:
   ProtectionDomain& pd_;
   const uint32_t key_;
   const uint16_t max_entries_;
+  const bool signatures_;
 };
 
 }  // namespace rxe_user

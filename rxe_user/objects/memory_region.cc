@@ -59,7 +59,7 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
         region->iova != 0) {
       return EINVAL;
     }
-    region->length = kNullMemory;
+    region->length = kSignedMemory;
     return 0;
   }
   uint64_t end;
@@ -69,10 +69,12 @@ int Examine(void* address, uint64_t length, uint64_t iova, uint32_t access,
       __builtin_add_overflow(region->iova, length, &end)) {
     return EINVAL;
   }
+  if (reinterpret_cast<uint64_t>(address) + length > kSignedMemory) {
+    return EFAULT;
+  }
   if ((access & kAccessOnDemand) != 0 &&
       (access & kAccessFlushPersistent) == 0) {
-    return reinterpret_cast<uint64_t>(address) + length > kNullMemory ? EFAULT
-                                                                      : 0;
+    return 0;
   }
   if (const int error =
           ProbeMemory(address, length, (access & kAccessLocalWrite) != 0)) {

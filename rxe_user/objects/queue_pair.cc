@@ -100,6 +100,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
   inner.port_mtu = static_cast<uint16_t>(context().device()->roce_mtu);
   inner.signal_all = config.signal_all;
   inner.dci_errored_streams = config.dci_errored_streams;
+  inner.stops_at_data_errors = config.stops_at_data_errors;
   inner.memory_placement = true;
   inner.memory = &context().regions();
   inner.send_cq = config.send_cq;
@@ -333,6 +334,11 @@ QpAttributes QueuePair::Query() {
 int QueuePair::ResetStream(uint16_t stream) {
   Lane::Guard guard(lane_);
   return transport_->ResetStream(stream);
+}
+
+int QueuePair::CancelSends(uint64_t wr_id, int* count) {
+  Lane::Guard guard(lane_);
+  return transport_->CancelSends(wr_id, count);
 }
 
 int QueuePair::SetSourcePort(uint16_t port) {

@@ -44,6 +44,8 @@ class QueuePair final : public transport::EventSink {
     XrcDomain* xrc = nullptr;            // XRC target only
     // kDct only: connects must name it.
     uint64_t dct_access_key = 0;
+    // kRc only: transport::QpConfig::stops_at_data_errors.
+    bool stops_at_data_errors = false;
     // kDci only: transport::QpConfig::dci_errored_streams.
     uint16_t dci_errored_streams = 0;
     // Raw packet queue pairs that receive into work queues. The work queues
@@ -100,6 +102,8 @@ class QueuePair final : public transport::EventSink {
   int SetSourcePort(uint16_t port);
   // mlx5dv_dci_stream_id_reset(3). 0 or errno, as transport::QueuePair.
   int ResetStream(uint16_t stream);
+  // transport::QueuePair::CancelSends.
+  int CancelSends(uint64_t wr_id, int* count);
   // ibv_qp_attach_comp_cntr(3): `kinds` by transport::CountedCompletion. 0 or
   // errno, as transport::QueuePair.
   int AttachCounter(std::shared_ptr<transport::CompletionCounter> counter,

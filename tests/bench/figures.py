@@ -456,21 +456,32 @@ def verbs(argv, field):
     return measure
 
 
-def dc_in_turn(targets):
-    """The latency of WRITEs by one DC initiator to that many targets in turn;
-    0: by an RC queue pair. us."""
+def _of_mlx5(program, argv, field, size):
+    """The figure `field` in the output of a program whose device looks like
+    mlx5, and whose messages have `size` bytes."""
     def measure(bench):
-        process = _start_verbs(bench, bench.place("loopback"),
-                               ["--targets", str(targets)], "dc_bench",
+        process = _start_verbs(bench, bench.place("loopback"), argv, program,
                                options=("--mlx5",), stdin=subprocess.DEVNULL)
         try:
-            text = places.finish(process, "dc_bench", LIMIT)
+            text = places.finish(process, program, LIMIT)
         finally:
             places.end(process)
         said = json.loads(text.splitlines()[-1])
-        return Sample(said["us"], said["messages"], 8 * said["messages"])
+        return Sample(said[field], said["messages"], size * said["messages"])
 
     return measure
+
+
+def dc_in_turn(targets):
+    """The latency of WRITEs by one DC initiator to that many targets in turn;
+    0: by an RC queue pair. us."""
+    return _of_mlx5("dc_bench", ["--targets", str(targets)], "us", 8)
+
+
+def signed(signature):
+    """WRITEs of 64 KB out of a memory key with block signatures, or without
+    ("none"). MB/s."""
+    return _of_mlx5("mkey_bench", ["--signature", signature], "MB/s", 65536)
 
 
 def threads(size, lanes, field, seconds=2):

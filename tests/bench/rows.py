@@ -13,7 +13,7 @@ import connections
 import figures
 from figures import (bandwidth, dc_in_turn, idle, latency,
                      memory_per_queue_pair, ordinary_user, raw_bandwidth,
-                     raw_latency, tcp_bandwidth, threads, verbs)
+                     raw_latency, signed, tcp_bandwidth, threads, verbs)
 from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
@@ -163,6 +163,11 @@ def all_rows():
             dc_in_turn(2),
             [Reference("RC", dc_in_turn(0), 2.5),
              Reference("one target", dc_in_turn(1))], less=True),
+        *[Row(f"WRITE 64 KB out of a memory key with {name}, within a process",
+              "MB/s", signed(signature),
+              [Reference("without signatures", signed("none"), 0.7)])
+          for name, signature in (("CRC-32C", "crc32c"),
+                                  ("T10-DIF", "t10dif"))],
         # 64 bytes and BTH, ICRC; RETH; AETH.
         Row("ib_send_lat 64 B, both ends poll", "us",
             latency(["ib_send_lat", "-s", "64"]),

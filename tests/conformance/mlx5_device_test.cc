@@ -123,7 +123,6 @@ TEST_F(Mlx5DeviceTest, QueryFillsInWhatIsAskedForAndTrue) {
 
   out.context.comp_mask = MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
                           MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS |
-                          MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD |
                           MLX5DV_CONTEXT_MASK_CRYPTO_OFFLOAD;
   ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
   EXPECT_EQ(out.context.comp_mask, uint64_t{MLX5DV_CONTEXT_MASK_DC_ODP_CAPS |
@@ -170,6 +169,16 @@ TEST_F(Mlx5DeviceTest, QueryFillsInWhatIsAskedForAndTrue) {
   EXPECT_EQ(out.context.dci_streams_caps.max_log_num_concurent, 6);
   EXPECT_EQ(out.context.dci_streams_caps.max_log_num_errored, 6);
   EXPECT_EQ(out.context.max_wr_memcpy_length, size_t{1} << 20);
+
+  out.context.comp_mask = MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
+  ASSERT_EQ(mlx5dv_query_device(context_, &out.context), 0);
+  EXPECT_EQ(out.context.comp_mask,
+            uint64_t{MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD});
+  const mlx5dv_sig_caps& signatures = out.context.sig_caps;
+  EXPECT_EQ(signatures.block_size, 0x1fu);
+  EXPECT_EQ(signatures.block_prot, 3u);
+  EXPECT_EQ(signatures.t10dif_bg, 3u);
+  EXPECT_EQ(signatures.crc_type, 7u);
 
   EXPECT_EQ(mlx5dv_query_device(context_, nullptr), EINVAL);
   EXPECT_EQ(mlx5dv_query_device(plain_, &out.context), EOPNOTSUPP);

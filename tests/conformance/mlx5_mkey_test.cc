@@ -127,10 +127,9 @@ TEST_F(Mlx5MkeyTest, CreatesAndDestroys) {
   EXPECT_EQ(mlx5dv_destroy_mkey(other), 0);
   EXPECT_EQ(mlx5dv_destroy_mkey(other), EINVAL);
   EXPECT_EQ(mlx5dv_destroy_mkey(nullptr), EINVAL);
-  for (const uint32_t flags :
-       {0u, 1u << 20, uint32_t{MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE},
-        uint32_t{MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
-                 MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO}}) {
+  for (const uint32_t flags : {0u, 1u << 20,
+                               uint32_t{MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
+                                        MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO}}) {
     EXPECT_EQ(MakeMkey(flags, 4), nullptr);
     EXPECT_EQ(errno, EOPNOTSUPP);
   }

@@ -111,8 +111,7 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
   for (const uint32_t flag : {MLX5DV_QP_CREATE_TUNNEL_OFFLOADS,
                               MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC,
                               MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC,
-                              MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE,
-                              MLX5DV_QP_CREATE_SIG_PIPELINING}) {
+                              MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE}) {
     mlx5.create_flags = flag;
     Refused(EOPNOTSUPP, rc, mlx5);
   }
@@ -120,6 +119,8 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
   Refused(EOPNOTSUPP, rc, mlx5);
   mlx5.create_flags = kOutOfOrder;
   Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_RAW_PACKET), mlx5);
+  mlx5.create_flags = MLX5DV_QP_CREATE_SIG_PIPELINING;
+  Refused(EOPNOTSUPP, Attributes(&a_, IBV_QPT_UC), mlx5);
   mlx5.create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
                       MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
   Refused(EINVAL, rc, mlx5);
@@ -164,7 +165,6 @@ TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
     EXPECT_EQ(errno, error);
   };
   fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_crypto(mlx5, nullptr); });
-  fails(EOPNOTSUPP, [&] { mlx5dv_wr_set_mkey_sig_block(mlx5, nullptr); });
   // Built, but not for this queue pair.
   fails(EINVAL, [&] { mlx5dv_wr_raw_wqe(mlx5, nullptr); });
   fails(EINVAL, [&] { mlx5dv_wr_memcpy(mlx5, 0, 0, 0, 0, 8); });
@@ -176,6 +176,7 @@ TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
   fails(EINVAL, [&] { mlx5dv_wr_mkey_configure(mlx5, nullptr, 0, nullptr); });
   fails(EINVAL, [&] { mlx5dv_wr_set_mkey_access_flags(mlx5, 0); });
   fails(EINVAL, [&] { mlx5dv_wr_set_mkey_layout_list(mlx5, 0, nullptr); });
+  fails(EINVAL, [&] { mlx5dv_wr_set_mkey_sig_block(mlx5, nullptr); });
   fails(EINVAL,
         [&] { mlx5dv_wr_set_mkey_layout_interleaved(mlx5, 1, 0, nullptr); });
   // Nothing was posted.

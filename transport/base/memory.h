@@ -107,6 +107,12 @@ struct MkeyConfiguration {
   // kInterleaved: all pieces of repetition 0, then those of repetition 1, ...
   std::span<const InterleavedPiece> interleaved = {};
   uint32_t repeat_count = 0;  // kInterleaved: not 0
+
+  // What happens to the bytes between the layout and the transport (block
+  // signatures). Only the implementation of Memory knows what `transform` says.
+  enum class Transform : uint8_t { kKeep, kNone, kSet };
+  Transform change = Transform::kKeep;
+  std::span<const uint8_t> transform = {};  // kSet
 };
 
 // Ends the validity of a key (LOCAL_INV, SEND with invalidate).
@@ -176,6 +182,12 @@ class Memory {
       const MkeyConfiguration& /*configuration*/) {
     return MemoryStatus::kNoRight;
   }
+
+  // Of a memory key whose bytes are transformed: whether they must be stored in
+  // order, and whether an error was found in them that the application does not
+  // know of yet.
+  virtual bool NeedsOrder(uint32_t /*key*/) { return false; }
+  virtual bool HasDataError(uint32_t /*key*/) { return false; }
 
   // Invalidates a window or memory key. The key must belong to the domain and
   // permit invalidation. Refuses a window that is bound to another queue pair.

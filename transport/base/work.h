@@ -84,20 +84,28 @@ constexpr uint32_t AccessOf(wire::Feth feth) {
 }
 
 // Packs the rest of a kConfigureMkey. Its layout, an array of Sge or
-// InterleavedPiece, is the request's inline data (kSendInline), so the queue
-// pair's `max_inline_data` limits the number of entries.
+// InterleavedPiece, and then its transform (kMkeyTransformSize bytes, if it sets
+// one), are the request's inline data (kSendInline), so the queue pair's
+// `max_inline_data` limits the number of entries.
 constexpr uint64_t MkeyOperand(MkeyConfiguration::Layout layout,
-                               std::optional<uint32_t> access) {
+                               std::optional<uint32_t> access,
+                               MkeyConfiguration::Transform change =
+                                   MkeyConfiguration::Transform::kKeep) {
   return access.value_or(0) | uint64_t{access.has_value()} << 32 |
-         uint64_t{static_cast<uint8_t>(layout)} << 40;
+         uint64_t{static_cast<uint8_t>(layout)} << 40 |
+         uint64_t{static_cast<uint8_t>(change)} << 48;
 }
 constexpr std::optional<uint32_t> MkeyAccessOf(uint64_t operand) {
   if ((operand >> 32 & 1) == 0) return std::nullopt;
   return static_cast<uint32_t>(operand);
 }
 constexpr MkeyConfiguration::Layout MkeyLayoutOf(uint64_t operand) {
-  return static_cast<MkeyConfiguration::Layout>(operand >> 40);
+  return static_cast<MkeyConfiguration::Layout>(operand >> 40 & 0xff);
 }
+constexpr MkeyConfiguration::Transform MkeyTransformOf(uint64_t operand) {
+  return static_cast<MkeyConfiguration::Transform>(operand >> 48 & 0xff);
+}
+inline constexpr size_t kMkeyTransformSize = 32;  // bytes
 inline constexpr size_t kMkeyEntrySize = sizeof(Sge);
 static_assert(sizeof(InterleavedPiece) == kMkeyEntrySize);
 inline constexpr size_t kMaxMkeyEntries = 64;  // of one request

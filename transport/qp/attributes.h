@@ -37,7 +37,10 @@ struct QpConfig {
   // neither sent nor executed.
   bool memory_placement : 1 = false;
   bool may_refuse : 1 = false;  // EventSink::Refuse; `events` is not null
-  uint16_t port_mtu = 4096;     // bytes; the maximum UD message
+  // RC: after a request in whose buffers Memory::HasDataError finds an error it
+  // enters SQD, at the latest before the next request with a fence begins.
+  bool stops_at_data_errors : 1 = false;
+  uint16_t port_mtu = 4096;  // bytes; the maximum UD message
   // DCI: the number of failed streams at which it goes to ERR. 0: no streams.
   uint16_t dci_errored_streams = 0;
   uint32_t qpn = 0;

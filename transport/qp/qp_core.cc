@@ -1,5 +1,6 @@
 #include "transport/qp/qp_core.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -87,6 +88,18 @@ void QpCore::Note(RareEventKind kind, Time now, uint64_t psn, uint32_t value) {
 
 void QpCore::NoteDrained() { has_findings = sq_drained = true; }
 
+bool QpCore::HasDataError(uint64_t index) const {
+  const SendWqe& wqe = send_queue.at(index);
+  Memory& memory = *config.memory;
+  if (wqe.opcode == SendOpcode::kMemcpy) {
+    return memory.HasDataError(wqe.imm_be_or_rkey) ||
+           memory.HasDataError(wqe.rkey);
+  }
+  return std::ranges::any_of(send_queue.sges(index), [&](const Sge& sge) {
+    return memory.HasDataError(sge.lkey);
+  });
+}
+
 WcResult QpCore::ExecuteLocal(const SendWqe& wqe) {
   if (wqe.opcode == SendOpcode::kNop) return {};
   const bool copies = wqe.opcode == SendOpcode::kMemcpy;
@@ -133,22 +146,28 @@ MemoryStatus QpCore::ConfigureMkey(const SendWqe& wqe) {
   std::array<Sge, kMaxMkeyEntries> list;
   std::array<InterleavedPiece, kMaxMkeyEntries> interleaved;
   const uint8_t* const bytes = send_queue.inline_data(send_queue.head());
-  const size_t entries = wqe.length / kMkeyEntrySize;
+  const MkeyConfiguration::Transform change = MkeyTransformOf(wqe.swap);
+  const size_t transform =
+      change == MkeyConfiguration::Transform::kSet ? kMkeyTransformSize : 0;
+  const size_t layout = wqe.length - transform;
+  const size_t entries = layout / kMkeyEntrySize;
   MkeyConfiguration configuration = {
       .key = wqe.rkey,
       .pd = config.pd,
       .access = MkeyAccessOf(wqe.swap),
       .layout = MkeyLayoutOf(wqe.swap),
-      .repeat_count = static_cast<uint32_t>(wqe.compare_add)};
+      .repeat_count = static_cast<uint32_t>(wqe.compare_add),
+      .change = change,
+      .transform = {bytes + layout, transform}};
   switch (configuration.layout) {
     case MkeyConfiguration::Layout::kKeep:
       break;
     case MkeyConfiguration::Layout::kList:
-      std::memcpy(list.data(), bytes, wqe.length);
+      std::memcpy(list.data(), bytes, layout);
       configuration.list = {list.data(), entries};
       break;
     case MkeyConfiguration::Layout::kInterleaved:
-      std::memcpy(interleaved.data(), bytes, wqe.length);
+      std::memcpy(interleaved.data(), bytes, layout);
       configuration.interleaved = {interleaved.data(), entries};
       break;
   }

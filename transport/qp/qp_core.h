@@ -36,6 +36,10 @@ struct QpCore {
   }
   // SQD: everything that was begun has completed.
   void NoteDrained();
+  // QpConfig::stops_at_data_errors: an error was found.
+  void NoteDataError() { has_findings = data_error = true; }
+  // Whether an error was found in the buffers of a send work request.
+  bool HasDataError(uint64_t index) const;
   // Removes the oldest send work request and pushes its completion, unless it
   // succeeded and is unsignaled.
   void CompleteSend(WcResult result, Time now);
@@ -76,6 +80,7 @@ struct QpCore {
   bool failed : 1 = false;
   bool sends_failed : 1 = false;
   bool sq_drained : 1 = false;  // raise kSqDrained
+  bool data_error : 1 = false;  // enter SQD
   std::optional<QpEvent> failure_event;
 
  private:

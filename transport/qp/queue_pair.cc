@@ -343,6 +343,21 @@ void QueuePair::OnTimer(Time now) {
   ActOnFindings(now);
 }
 
+int QueuePair::CancelSends(uint64_t wr_id, int* count) {
+  if (state() != QpState::kSqd || config().type != QpType::kRc) return EINVAL;
+  *count = 0;
+  SendQueue& queue = core_.send_queue;
+  for (uint64_t i = FirstUnbegun(); i != queue.tail(); ++i) {
+    SendWqe& wqe = queue.at(i);
+    if (wqe.wr_id != wr_id) continue;
+    ++*count;
+    if (wqe.opcode == SendOpcode::kNop) continue;
+    wqe.row = &CanceledOperation(wqe.operation());
+    wqe.opcode = SendOpcode::kNop;
+  }
+  return 0;
+}
+
 // --- Errors and events.
 
 bool QueuePair::ActOnFindingsNow(Time now) {
@@ -359,6 +374,13 @@ bool QueuePair::ActOnFindingsNow(Time now) {
   if (sends_failed && sends()) {
     SetState(QpState::kSqe, now);
     FlushSends(now);
+  }
+  const bool data_error = core_.data_error;
+  core_.data_error = false;
+  if (data_error && state() == QpState::kRts) {
+    SetState(QpState::kSqd, now);
+    core_.attributes.en_sqd_async_notify = true;
+    Drain(now);
   }
   const bool drained = core_.sq_drained;
   core_.sq_drained = false;

@@ -68,6 +68,10 @@ class QueuePair : public EndpointQp {
   // not RTS.
   virtual int ResetStream(uint16_t /*stream*/) { return EINVAL; }
 
+  // mlx5dv_qp_cancel_posted_send_wrs(3): requests with `wr_id` that have not
+  // begun become NOPs. `*count`: how many. EINVAL: not in SQD, or not RC.
+  int CancelSends(uint64_t wr_id, int* count);
+
   // Manual page ibv_qp_attach_comp_cntr(3): `counter` counts the completions in
   // `kinds` (bits by CountedCompletion) until the queue pair is destroyed.
   // EINVAL (no kinds, or not in RESET or INIT), ENOTSUP (unknown kinds), EBUSY
@@ -128,6 +132,8 @@ class QueuePair : public EndpointQp {
   virtual void Drain(Time now) = 0;
   virtual void Resume(Time now) = 0;
   virtual bool Drained() const = 0;
+  // The first request that has not begun. In SQD.
+  virtual uint64_t FirstUnbegun() const { return core_.send_queue.tail(); }
   // attributes().max_dest_rd_atomic has changed in a receiving state.
   virtual void ResizeReadResources() {}
   // The service has failed. True if only a stream of it has, and it goes on:

@@ -112,6 +112,15 @@ constexpr std::array<SendOperation, 2 * kOpcodes> MakeTable() {
 }
 
 constexpr auto kTable = MakeTable();
+constexpr auto kCanceled = [] {
+  auto table = kTable;
+  for (SendOperation& row : table) {
+    row = {.kind = SendKind::kLocal,
+           .wc_opcode = row.wc_opcode,
+           .opcode = SendOpcode::kNop};
+  }
+  return table;
+}();
 constexpr SendOperation kUnknown;
 
 }  // namespace
@@ -119,6 +128,10 @@ constexpr SendOperation kUnknown;
 const SendOperation& GetSendOperation(SendOpcode opcode) {
   const auto i = static_cast<size_t>(opcode);
   return i < kTable.size() ? kTable[i] : kUnknown;
+}
+
+const SendOperation& CanceledOperation(const SendOperation& operation) {
+  return kCanceled[static_cast<size_t>(&operation - kTable.data())];
 }
 
 }  // namespace transport

@@ -47,6 +47,9 @@ struct SendOperation {
 
 // Accepts any value, also without enumerator.
 const SendOperation& GetSendOperation(SendOpcode opcode);
+// What a request that is canceled becomes: a NOP, which completes as what it
+// was.
+const SendOperation& CanceledOperation(const SendOperation& operation);
 
 }  // namespace transport
 

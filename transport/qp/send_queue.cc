@@ -69,8 +69,15 @@ bool IsValidFlush(const SendRequest& request) {
 // mlx5dv_wr_post(3).
 bool IsValidConfiguration(const SendRequest& request) {
   using Layout = MkeyConfiguration::Layout;
+  using Transform = MkeyConfiguration::Transform;
   uint64_t bytes = 0;
   for (const Sge& sge : request.sges) bytes += sge.length;
+  const Transform change = MkeyTransformOf(request.swap);
+  if (change > Transform::kSet) return false;
+  if (change == Transform::kSet) {
+    if (bytes < kMkeyTransformSize) return false;
+    bytes -= kMkeyTransformSize;
+  }
   if ((request.flags & kSendInline) == 0 || bytes % kMkeyEntrySize != 0 ||
       bytes / kMkeyEntrySize > kMaxMkeyEntries ||
       (MkeyAccessOf(request.swap).value_or(0) & ~kMkeyRights) != 0) {

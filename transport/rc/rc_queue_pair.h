@@ -21,6 +21,7 @@ class RcQueuePair final : public QueuePair {
   void Drain(Time now) override { requester_.Drain(now); }
   void Resume(Time now) override { requester_.Resume(now); }
   bool Drained() const override { return requester_.drained(); }
+  uint64_t FirstUnbegun() const override { return requester_.first_unbegun(); }
   void ResizeReadResources() override { responder_.ResizeResources(); }
   void OnError() override;
   void OnReset() override;

@@ -60,7 +60,7 @@ void Requester::Drain(Time now) {
 }
 
 void Requester::Resume(Time now) {
-  phase_.draining = false;
+  phase_.draining = phase_.data_error = false;
   if (reads_.empty()) reads_.Allocate(core_.attributes.max_rd_atomic);
   RunLocalWork(now);
 }
@@ -123,6 +123,10 @@ void Requester::RunLocalWorkOnce(Time now) {
       Fail(failures_.local_result, now);
       return;
     }
+    if (phase_.data_error) {
+      core_.NoteDataError();
+      break;
+    }
     if (phase_.draining || queue().empty()) break;
     const SendWqe& wqe = queue().at(head);
     if (wqe.operation().kind != SendKind::kLocal) break;
@@ -132,6 +136,10 @@ void Requester::RunLocalWorkOnce(Time now) {
     if (!result.ok()) {
       Fail(result, now);
       return;
+    }
+    if (core_.config.stops_at_data_errors &&
+        wqe.opcode == SendOpcode::kMemcpy && core_.HasDataError(head)) {
+      phase_.data_error = true;
     }
     EndUnsent(result, now);
   }

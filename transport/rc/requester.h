@@ -84,6 +84,7 @@ class Requester {
   bool drained() const {
     return phase_.draining && queue().head() == snd_.begun;
   }
+  uint64_t first_unbegun() const { return snd_.begun; }
   // PSN of the next new packet, and of the oldest that is not acknowledged.
   uint32_t send_psn() const { return snd_.PsnOf(snd_.max); }
   uint32_t unacked_psn() const { return snd_.PsnOf(snd_.una); }
@@ -149,6 +150,9 @@ class Requester {
     bool running : 1 = false;   // from RTS to ERR or RESET
     bool draining : 1 = false;  // SQD
     bool drain_reported : 1 = false;
+    // A request with a data error is complete: SQD is due
+    // (QpConfig::stops_at_data_errors).
+    bool data_error : 1 = false;
   };
   // For TakeInterests.
   struct TurnHints {
@@ -190,6 +194,8 @@ class Requester {
   Source NextSource(Time now) const;
   bool ReplayIsDue() const;
   bool NewIsDue() const;  // if it is queued
+  // Whether the next request, which has a fence, waits.
+  bool FenceHolds() const;
   // Costs of the next packet never sent, and of the next item retransmitted.
   uint64_t NewCost() const;
   uint64_t ReplayCost() const;
@@ -243,6 +249,9 @@ class Requester {
                  uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
                           wire::Operation operation) const;
+  // Whether responses may not be placed ahead of their turn in its buffers
+  // (Memory::NeedsOrder).
+  bool NeedsOrder(uint64_t index) const;
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
 
   // --- requester_missing.cc

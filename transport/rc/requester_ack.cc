@@ -199,6 +199,9 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
       snd_.nxt = snd_.una;
       snd_.nxt_index = head + 1;
     }
+    if (core_.config.stops_at_data_errors && core_.HasDataError(head)) {
+      phase_.data_error = true;
+    }
     core_.CompleteSend({}, now);
   }
   snd_.una = to;

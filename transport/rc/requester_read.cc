@@ -91,6 +91,12 @@ WcResult Requester::Place(uint64_t index, const OutstandingReads::Entry& read,
   return {WcStatus::kLocalProtectionError, LocalReason(status)};
 }
 
+bool Requester::NeedsOrder(uint64_t index) const {
+  return std::ranges::any_of(queue().sges(index), [this](const Sge& sge) {
+    return core_.config.memory->NeedsOrder(sge.lkey);
+  });
+}
+
 void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
                          Time now) {
   if (packet.info().Has(wire::kAeth)) credits_.OnAeth(seq, packet.aeth());
@@ -101,6 +107,12 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
   }
   const bool ahead = snd_.una < seq;
   if (ahead && !AdmitAhead(seq, packet, now)) return;
+  if (ahead && NeedsOrder(IndexOf(seq))) {
+    ++core_.counters.dropped_response;
+    // It is asked for again with what is before it.
+    if (NoteMissing(seq + 1, now) && phase_.running) AskForDue(now);
+    return;
+  }
   const WcResult result =
       ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
             : Place(queue().head(), reads_.front(), seq, packet);

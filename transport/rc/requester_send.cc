@@ -55,12 +55,23 @@ bool Requester::NewIsDue() const {
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   const SendOperation& operation = wqe.operation();
   if (operation.kind == SendKind::kLocal) return false;
-  if (begins && (wqe.flags & kSendFence) != 0 && !reads_.empty()) return false;
+  if (begins && (wqe.flags & kSendFence) != 0 && FenceHolds()) return false;
   if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
   if (flight_.LimitedToShare() && !ShareAllows(NewCost())) return false;
   // Where none may be outstanding, sending finds the error.
   return !operation.takes_rd_atomic() || !reads_.full() ||
          reads_.capacity() == 0;
+}
+
+bool Requester::FenceHolds() const {
+  if (!reads_.empty()) return true;
+  if (!core_.config.stops_at_data_errors) return false;
+  if (phase_.data_error) return true;
+  // All of their packets have been sent, so an error in them is known.
+  for (uint64_t i = queue().head(); i != snd_.nxt_index; ++i) {
+    if (core_.HasDataError(i)) return true;
+  }
+  return false;
 }
 
 // Of a READ, what one packet of its response costs.

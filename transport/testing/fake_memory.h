@@ -22,6 +22,8 @@ class FakeMemory : public Memory {
     std::vector<uint8_t> bytes;
     bool valid = true;
     bool faulty = false;  // its pages are unmapped
+    bool needs_order = false;  // Memory::NeedsOrder
+    bool data_error = false;   // Memory::HasDataError
     // Translate splits into pieces of this size, bytes.
     size_t piece = ~size_t{0};
     bool cold = false;  // Span::cold of its spans
@@ -134,12 +136,23 @@ class FakeMemory : public Memory {
   }
   const std::vector<WindowBinding>& bindings() const { return bindings_; }
 
+  bool NeedsOrder(uint32_t key) override {
+    const Region* const region = FindLocal(key);
+    return region != nullptr && region->needs_order;
+  }
+  bool HasDataError(uint32_t key) override {
+    const Region* const region = FindLocal(key);
+    return region != nullptr && region->data_error;
+  }
+
   MemoryStatus ConfigureMkey(const MkeyConfiguration& configuration) override {
     Configured& copy = configured_.emplace_back();
     copy.configuration = configuration;
     copy.list.assign(configuration.list.begin(), configuration.list.end());
     copy.interleaved.assign(configuration.interleaved.begin(),
                             configuration.interleaved.end());
+    copy.transform.assign(configuration.transform.begin(),
+                          configuration.transform.end());
     for (const Region& region : regions_) {
       if (region.rkey == configuration.key) return MemoryStatus::kOk;
     }
@@ -151,6 +164,7 @@ class FakeMemory : public Memory {
     MkeyConfiguration configuration;
     std::vector<Sge> list;
     std::vector<InterleavedPiece> interleaved;
+    std::vector<uint8_t> transform;
   };
   const std::vector<Configured>& configured() const { return configured_; }
 
@@ -171,6 +185,12 @@ class FakeMemory : public Memory {
   }
 
  private:
+  const Region* FindLocal(uint32_t lkey) const {
+    for (const Region& region : regions_) {
+      if (region.lkey == lkey) return &region;
+    }
+    return nullptr;
+  }
   bool Faulty(const uint8_t* address) const {
     for (const Region& region : regions_) {
       if (address >= region.bytes.data() &&

@@ -36,6 +36,7 @@ RequesterPeer::RequesterPeer(const Options& options)
   config.signal_all = options.signal_all;
   config.memory = &memory;
   config.memory_placement = options.memory_placement;
+  config.stops_at_data_errors = options.stops_at_data_errors;
   config.send_cq = &send_cq;
   config.recv_cq = &recv_cq;
   config.events = &events;

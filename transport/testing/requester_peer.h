@@ -49,6 +49,7 @@ class RequesterPeer {
                            .max_inline_data = 64};
     bool signal_all = false;
     bool memory_placement = true;
+    bool stops_at_data_errors = false;
     int max_segments = 64;
   };
 

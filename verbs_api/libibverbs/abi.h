@@ -254,7 +254,10 @@ struct MkeySetters {
   uint8_t left = 0;
   bool has_access = false;
   bool has_layout = false;
-  uint16_t max_entries = 0;  // of the memory key
+  bool has_signature = false;
+  bool may_have_signature = false;  // the memory key was created for it
+  uint16_t max_entries = 0;         // of the memory key
+  rxe_user::SignatureConfig signature = {};
 };
 
 // The requests between ibv_wr_start and ibv_wr_complete. The vectors keep their

@@ -109,6 +109,15 @@ class Interface final : public Mlx5Interface {
     });
   }
 
+  int CancelSends(ibv_qp_ex* ibv, uint64_t wr_id,
+                  int* count) noexcept override {
+    return ErrnoCall([&]() -> int {
+      Qp* const qp = Find(&ibv->qp_base);
+      if (qp == nullptr) return EINVAL;
+      return qp->pair->CancelSends(wr_id, count);
+    });
+  }
+
   int ReserveQpn(ibv_context* ibv, uint32_t* qpn) noexcept override {
     return ErrnoCall([&]() -> int {
       Context* const context = FindMlx5(ibv);
@@ -149,7 +158,8 @@ class Interface final : public Mlx5Interface {
           *pd->domain, attributes->max_entries,
           rxe_user::MemoryKey::Options{
               .update_tag = attributes->update_tag,
-              .remote_invalidate = attributes->remote_invalidate});
+              .remote_invalidate = attributes->remote_invalidate,
+              .signatures = attributes->signatures});
       mkey->lkey = mkey->rkey = mkey->key->key();
       SetLive(mkey.get(), true);
       Retain(mkey->owner);
@@ -169,6 +179,18 @@ class Interface final : public Mlx5Interface {
     });
   }
 
+  int CheckMkey(MkeyNumbers* numbers, MkeyError* error) noexcept override {
+    return ErrnoCall([&]() -> int {
+      const Mkey* const mkey = Find(numbers);
+      if (mkey == nullptr) return EINVAL;
+      rxe_user::SignatureError found;
+      if (const int failure = mkey->key->TakeError(&found)) return failure;
+      *error = {static_cast<MkeyError::Kind>(found.kind), found.actual,
+                found.expected, found.offset};
+      return 0;
+    });
+  }
+
   void FailBatch(ibv_qp_ex* qp, int error) noexcept override {
     Wrong(Self(qp)->builder, error);
   }
@@ -182,9 +204,9 @@ class Interface final : public Mlx5Interface {
   void PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept override {
     verbs_api::PostRawWqe(qp, wqe);
   }
-  void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,
-                     uint8_t setters) noexcept override {
-    verbs_api::ConfigureMkey(qp, mkey, setters);
+  void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey, uint8_t setters,
+                     bool resets) noexcept override {
+    verbs_api::ConfigureMkey(qp, mkey, setters, resets);
   }
   void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept override {
     verbs_api::SetMkeyAccess(qp, access);
@@ -196,6 +218,11 @@ class Interface final : public Mlx5Interface {
   void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
                           const MkeyPiece* pieces) noexcept override {
     verbs_api::SetMkeyInterleaved(qp, repeat_count, count, pieces);
+  }
+  void SetMkeySignature(
+      ibv_qp_ex* qp,
+      const rxe_user::SignatureConfig& config) noexcept override {
+    verbs_api::SetMkeySignature(qp, config);
   }
 };
 

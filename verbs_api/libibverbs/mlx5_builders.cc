@@ -15,6 +15,7 @@ namespace verbs_api {
 namespace {
 
 using Layout = transport::MkeyConfiguration::Layout;
+using Transform = transport::MkeyConfiguration::Transform;
 using transport::SendOpcode;
 using transport::SendRequest;
 
@@ -41,16 +42,42 @@ SendRequest* ForSetter(WorkBuilder& builder, bool MkeySetters::*has) {
   return nullptr;
 }
 
+// Bytes of inline data for layout and signatures.
+size_t Space(ibv_qp_ex* qp) {
+  return Self(qp)->pair->capacity().max_inline_data + kHeader;
+}
+
+// Puts the signatures behind the layout. False: they do not fit.
+bool AppendSignature(ibv_qp_ex* qp, WorkBuilder& builder) {
+  uint32_t& length = builder.sges.back().length;
+  static_assert(rxe_user::kPackedSignatureConfig ==
+                transport::kMkeyTransformSize);
+  if (length + transport::kMkeyTransformSize > Space(qp)) return false;
+  const size_t at = builder.inline_bytes.size();
+  builder.inline_bytes.resize(at + transport::kMkeyTransformSize);
+  rxe_user::Pack(builder.data.back().mkey.signature,
+                 std::span(builder.inline_bytes)
+                     .subspan(at)
+                     .first<transport::kMkeyTransformSize>());
+  length += transport::kMkeyTransformSize;
+  return true;
+}
+
 // A setter has succeeded.
-void Finish(WorkBuilder& builder) {
-  if (--builder.data.back().mkey.left != 0 || !builder.is_unfinished) return;
+void Finish(ibv_qp_ex* qp, WorkBuilder& builder) {
+  MkeySetters& setters = builder.data.back().mkey;
+  if (--setters.left != 0) return;
+  if (setters.has_signature && !AppendSignature(qp, builder)) {
+    return Wrong(builder, ENOMEM);
+  }
+  if (!builder.is_unfinished) return;
   builder.error = 0;
   builder.is_unfinished = false;
 }
 
 void SetOperand(SendRequest* request, Layout layout,
-                std::optional<uint32_t> access) {
-  request->swap = transport::MkeyOperand(layout, access);
+                std::optional<uint32_t> access, Transform change) {
+  request->swap = transport::MkeyOperand(layout, access, change);
 }
 
 // Sets the layout, `count` entries of which `make(i)` makes one. Its first
@@ -58,9 +85,7 @@ void SetOperand(SendRequest* request, Layout layout,
 template <typename Make>
 void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
                Layout layout, size_t count, size_t taken, Make&& make) {
-  const size_t space = (Self(qp)->pair->capacity().max_inline_data + kHeader) /
-                           transport::kMkeyEntrySize -
-                       taken;
+  const size_t space = Space(qp) / transport::kMkeyEntrySize - taken;
   if (count == 0) return Wrong(builder, EINVAL);
   if (count > std::min<size_t>({space, transport::kMaxMkeyEntries,
                                 builder.data.back().mkey.max_entries})) {
@@ -75,8 +100,9 @@ void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
   }
   builder.sges.back().length =
       static_cast<uint32_t>(count * transport::kMkeyEntrySize);
-  SetOperand(request, layout, transport::MkeyAccessOf(request->swap));
-  Finish(builder);
+  SetOperand(request, layout, transport::MkeyAccessOf(request->swap),
+             transport::MkeyTransformOf(request->swap));
+  Finish(qp, builder);
 }
 
 }  // namespace
@@ -203,7 +229,8 @@ void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
   });
 }
 
-void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters) {
+void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters,
+                   bool resets) {
   Build(qp, [&](WorkBuilder& builder) {
     // Or the configuration before lacks setters, which cannot follow any more.
     if (!builder.active || (builder.error != 0 && builder.is_unfinished)) {
@@ -221,9 +248,12 @@ void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters) {
     SendRequest* const request = Add(qp, builder, SendOpcode::kConfigureMkey);
     request->rkey = ReadOnce(mkey->lkey);
     request->compare_add = 1;
-    SetOperand(request, Layout::kKeep, std::nullopt);
+    SetOperand(request, Layout::kKeep, std::nullopt,
+               resets ? Transform::kNone : Transform::kKeep);
     WorkBuilder::Data& data = builder.data.back();
-    data.mkey = {.left = setters, .max_entries = mkey->key->max_entries()};
+    data.mkey = {.left = setters,
+                 .may_have_signature = mkey->key->signatures(),
+                 .max_entries = mkey->key->max_entries()};
     BeginInlineData(builder, &data);
     EndInlineData(builder, 0);
     if (setters == 0 || builder.error != 0) return;
@@ -237,8 +267,25 @@ void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) {
     SendRequest* const request = ForSetter(builder, &MkeySetters::has_access);
     if (request == nullptr) return;
     if ((access & ~transport::kMkeyRights) != 0) return Wrong(builder, EINVAL);
-    SetOperand(request, transport::MkeyLayoutOf(request->swap), access);
-    Finish(builder);
+    SetOperand(request, transport::MkeyLayoutOf(request->swap), access,
+               transport::MkeyTransformOf(request->swap));
+    Finish(qp, builder);
+  });
+}
+
+void SetMkeySignature(ibv_qp_ex* qp, const rxe_user::SignatureConfig& config) {
+  Build(qp, [&](WorkBuilder& builder) {
+    SendRequest* const request =
+        ForSetter(builder, &MkeySetters::has_signature);
+    if (request == nullptr) return;
+    MkeySetters& setters = builder.data.back().mkey;
+    if (!setters.may_have_signature || !rxe_user::IsValid(config)) {
+      return Wrong(builder, EINVAL);
+    }
+    setters.signature = config;
+    SetOperand(request, transport::MkeyLayoutOf(request->swap),
+               transport::MkeyAccessOf(request->swap), Transform::kSet);
+    Finish(qp, builder);
   });
 }
 

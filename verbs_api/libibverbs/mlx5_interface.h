@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rxe_user/memory/signature/signature_config.h"
+
 namespace verbs_api {
 
 enum class DcRole : uint8_t { kNone, kInitiator, kTarget };
@@ -26,6 +28,8 @@ struct Mlx5QpAttributes {
   bool extended = false;
   // It has inline data for the layout of a memory key.
   bool configures_mkeys = false;
+  // RC: SQD after a wrong signature (MLX5DV_QP_CREATE_SIG_PIPELINING).
+  bool stops_at_data_errors = false;
 };
 
 // As struct mlx5dv_mkey.
@@ -40,6 +44,16 @@ struct MkeyAttributes {
   uint16_t max_entries = 0;
   bool update_tag = false;
   bool remote_invalidate = false;
+  bool signatures = false;
+};
+
+// What was found wrong in the data of a memory key: as struct mlx5dv_sig_err.
+struct MkeyError {
+  enum class Kind : uint8_t { kNone, kGuard, kAppTag, kRefTag };
+  Kind kind = Kind::kNone;
+  uint64_t actual = 0;
+  uint64_t expected = 0;
+  uint64_t offset = 0;
 };
 
 // As struct mlx5dv_mr_interleaved.
@@ -108,6 +122,9 @@ class Mlx5Interface {
   virtual int SetSourcePort(ibv_qp* qp, uint16_t port) noexcept = 0;
   // mlx5dv_dci_stream_id_reset(3). EINVAL: that stream has no error.
   virtual int ResetStream(ibv_qp* qp, uint16_t stream) noexcept = 0;
+  // mlx5dv_qp_cancel_posted_send_wrs(3). EINVAL: it is not in SQD, or not RC.
+  virtual int CancelSends(ibv_qp_ex* qp, uint64_t wr_id,
+                          int* count) noexcept = 0;
 
   // Queue pair numbers that no queue pair gets. They belong to the context and
   // end with it. EINVAL: it has no such number.
@@ -119,6 +136,9 @@ class Mlx5Interface {
   // Rounds up `attributes->max_entries`.
   virtual MkeyNumbers* CreateMkey(MkeyAttributes* attributes) noexcept = 0;
   virtual int DestroyMkey(MkeyNumbers* mkey) noexcept = 0;
+  // mlx5dv_mkey_check(3): the first error since the last call. EINVAL: no such
+  // key, or none with signatures.
+  virtual int CheckMkey(MkeyNumbers* mkey, MkeyError* error) noexcept = 0;
 
   // --- Between ibv_wr_start and ibv_wr_complete, which reports their errors.
   // `qp` has an extension.
@@ -134,15 +154,17 @@ class Mlx5Interface {
   // `wqe` is read now (raw_wqe.h).
   virtual void PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept = 0;
   // Begins the configuration of `mkey`; `setters` calls of the functions below
-  // must follow.
-  virtual void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey,
-                             uint8_t setters) noexcept = 0;
+  // must follow. `resets`: it has no signatures from then on.
+  virtual void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey, uint8_t setters,
+                             bool resets) noexcept = 0;
   virtual void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept = 0;
   virtual void SetMkeyList(ibv_qp_ex* qp, size_t count,
                            const ibv_sge* list) noexcept = 0;
   virtual void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count,
                                   size_t count,
                                   const MkeyPiece* pieces) noexcept = 0;
+  virtual void SetMkeySignature(
+      ibv_qp_ex* qp, const rxe_user::SignatureConfig& config) noexcept = 0;
 
  protected:
   ~Mlx5Interface() = default;

@@ -132,6 +132,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   config.type = type;
   config.dct_access_key = extras.mlx5.access_key;
   config.dci_errored_streams = extras.mlx5.errored_streams;
+  config.stops_at_data_errors = extras.mlx5.stops_at_data_errors;
   config.pd = pd->domain.get();
   config.send_cq = send_cq->queue.get();
   config.recv_cq = recv_cq->queue.get();

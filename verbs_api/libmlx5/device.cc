@@ -81,6 +81,20 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                        IBV_ODP_SUPPORT_ATOMIC;
   }
+  if (fills(MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD)) {
+    out->sig_caps = {};
+    out->sig_caps.block_size =
+        MLX5DV_BLOCK_SIZE_CAP_512 | MLX5DV_BLOCK_SIZE_CAP_520 |
+        MLX5DV_BLOCK_SIZE_CAP_4048 | MLX5DV_BLOCK_SIZE_CAP_4096 |
+        MLX5DV_BLOCK_SIZE_CAP_4160;
+    out->sig_caps.block_prot =
+        MLX5DV_SIG_PROT_CAP_T10DIF | MLX5DV_SIG_PROT_CAP_CRC;
+    out->sig_caps.t10dif_bg =
+        MLX5DV_SIG_T10DIF_BG_CAP_CRC | MLX5DV_SIG_T10DIF_BG_CAP_CSUM;
+    out->sig_caps.crc_type = MLX5DV_SIG_CRC_TYPE_CAP_CRC32 |
+                             MLX5DV_SIG_CRC_TYPE_CAP_CRC32C |
+                             MLX5DV_SIG_CRC_TYPE_CAP_CRC64_XP10;
+  }
   if (fills(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS)) out->num_lag_ports = 1;
   if (fills(MLX5DV_CONTEXT_MASK_DCI_STREAMS)) {
     out->dci_streams_caps = {verbs_api::kMaxLogDcStreams,

@@ -6,8 +6,9 @@
 namespace libmlx5 {
 namespace {
 
-// Keys with signatures or encryption are not built.
+// Keys with encryption are not built.
 constexpr uint32_t kFlags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
+                            MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE |
                             MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG |
                             MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE;
 
@@ -30,6 +31,7 @@ MLX5_EXPORT mlx5dv_mkey* mlx5dv_create_mkey(mlx5dv_mkey_init_attr* attr) {
   attributes.update_tag = has(MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG);
   attributes.remote_invalidate =
       has(MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE);
+  attributes.signatures = has(MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE);
   MkeyNumbers* const mkey = verbs->CreateMkey(&attributes);
   if (mkey != nullptr) attr->max_entries = attributes.max_entries;
   return reinterpret_cast<mlx5dv_mkey*>(mkey);

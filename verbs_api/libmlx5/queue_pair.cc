@@ -23,6 +23,8 @@ constexpr uint32_t kScatterFlags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
 // Of rdma-core 56 and newer: data may be placed out of order. Here they never
 // are.
 constexpr uint32_t kOutOfOrder = 1 << 7;
+constexpr uint32_t kKnownFlags =
+    kScatterFlags | kOutOfOrder | MLX5DV_QP_CREATE_SIG_PIPELINING;
 constexpr uint64_t kKeyOperations = MLX5DV_QP_EX_WITH_MR_INTERLEAVED |
                                     MLX5DV_QP_EX_WITH_MR_LIST |
                                     MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
@@ -50,10 +52,12 @@ int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
   }
   const uint32_t flags =
       has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) ? dv.create_flags : 0;
-  if ((flags & ~(kScatterFlags | kOutOfOrder)) != 0 ||
+  const bool stops = (flags & MLX5DV_QP_CREATE_SIG_PIPELINING) != 0;
+  if ((flags & ~kKnownFlags) != 0 || (stops && type != IBV_QPT_RC) ||
       ((flags & kOutOfOrder) != 0 && type == IBV_QPT_RAW_PACKET)) {
     return EOPNOTSUPP;
   }
+  mlx5->stops_at_data_errors = stops;
   if ((flags & kScatterFlags) == kScatterFlags) return EINVAL;
   if (has(MLX5DV_QP_INIT_ATTR_MASK_DC)) {
     switch (Raw(dv.dc_init_attr.dc_type)) {

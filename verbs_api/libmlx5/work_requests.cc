@@ -3,6 +3,7 @@
 #include <new>
 
 #include "verbs_api/libmlx5/mkey.h"
+#include "verbs_api/libmlx5/signatures.h"
 
 namespace libmlx5 {
 
@@ -69,19 +70,18 @@ void WorkRequests::MrInterleaved(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
                                  uint16_t count,
                                  mlx5dv_mr_interleaved* pieces) {
   if (!MayUse(table, MLX5DV_QP_EX_WITH_MR_INTERLEAVED)) return;
-  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2);
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2, false);
   Verbs()->SetMkeyAccess(Self(table).qp_, access);
   Verbs()->SetMkeyInterleaved(Self(table).qp_, repeat, count, Pieces(pieces));
 }
 void WorkRequests::MrList(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
                           uint32_t access, uint16_t count, ibv_sge* sges) {
   if (!MayUse(table, MLX5DV_QP_EX_WITH_MR_LIST)) return;
-  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2);
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), 2, false);
   Verbs()->SetMkeyAccess(Self(table).qp_, access);
   Verbs()->SetMkeyList(Self(table).qp_, count, sges);
 }
 
-// A reset of signature attributes has no effect: there are none.
 void WorkRequests::Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
                              uint8_t setters, mlx5dv_mkey_conf_attr* attr) {
   if (!MayUse(table, MLX5DV_QP_EX_WITH_MKEY_CONFIGURE)) return;
@@ -91,7 +91,9 @@ void WorkRequests::Configure(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
           0) {
     return FailBatch(table, EOPNOTSUPP);
   }
-  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), setters);
+  const bool resets =
+      (attr->conf_flags & MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR) != 0;
+  Verbs()->ConfigureMkey(Self(table).qp_, Numbers(mkey), setters, resets);
 }
 
 void WorkRequests::SetAccess(mlx5dv_qp_ex* table, uint32_t access) {
@@ -108,8 +110,10 @@ void WorkRequests::SetInterleaved(mlx5dv_qp_ex* table, uint32_t repeat,
 }
 
 void WorkRequests::SetSignature(mlx5dv_qp_ex* table,
-                                const mlx5dv_sig_block_attr*) {
-  FailBatch(table, EOPNOTSUPP);
+                                const mlx5dv_sig_block_attr* attr) {
+  rxe_user::SignatureConfig config;
+  if (!ReadSignature(attr, &config)) return FailBatch(table, EINVAL);
+  Verbs()->SetMkeySignature(Self(table).qp_, config);
 }
 void WorkRequests::SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*) {
   FailBatch(table, EOPNOTSUPP);

@@ -20,6 +20,8 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
   static WorkRequests* Of(ibv_qp_ex* qp);
 
   mlx5dv_qp_ex* table() { return &table_; }
+  // The queue pair of a table that Of has returned.
+  static ibv_qp_ex* QpOf(mlx5dv_qp_ex* table) { return Self(table).qp_; }
   // The operations that the program named at creation:
   // mlx5dv_qp_create_send_ops_flags. None unless set.
   void set_operations(uint64_t operations) { operations_ = operations; }
@@ -60,8 +62,9 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
   static void RawWqe(mlx5dv_qp_ex* table, const void* wqe);
   static void Memcpy(mlx5dv_qp_ex* table, uint32_t to_lkey, uint64_t to,
                      uint32_t from_lkey, uint64_t from, size_t length);
-  // Not built: these fail the batch with EOPNOTSUPP.
-  static void SetSignature(mlx5dv_qp_ex* table, const mlx5dv_sig_block_attr*);
+  static void SetSignature(mlx5dv_qp_ex* table,
+                           const mlx5dv_sig_block_attr* attr);
+  // Not built: fails the batch with EOPNOTSUPP.
   static void SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*);
 
   ibv_qp_ex* const qp_;
