@@ -30,7 +30,7 @@ class MemoryPortTest : public LoopbackPortTest {
  protected:
   struct Lane {
     LocalAddress local;
-    uint16_t slot;
+    uint16_t slot = 0;
     std::unique_ptr<Port> port;
     int rooms = 0;
   };
@@ -201,7 +201,9 @@ TEST_F(MemoryPortTest, AFullRingHoldsItsFlowAloneUntilThereIsRoom) {
   EXPECT_EQ(a_.port->counters().memory_tx_full, 1u);
   EXPECT_GT(sent, 20u);
   // Another flow may send.
-  Lane other = {.local = b_.local, .slot = 9};
+  Lane other;
+  other.local = b_.local;
+  other.slot = 9;
   EXPECT_TRUE(Send(a_, *FlowOf(a_, other), 32, 1));
   const int rooms = a_.rooms;
   (void)a_.port->Receive(false);
