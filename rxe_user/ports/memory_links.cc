@@ -65,9 +65,8 @@ struct Name {
 // Whether writing to `fd` never blocks: it is a non-blocking eventfd.
 bool IsEventfd(int fd) {
   char target[64];
-  const ssize_t size =
-      ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(), target,
-                 sizeof(target));
+  const ssize_t size = ::readlink(absl::StrCat("/proc/self/fd/", fd).c_str(),
+                                  target, sizeof(target));
   const int flags = ::fcntl(fd, F_GETFL);
   return size > 0 && flags >= 0 && (flags & O_NONBLOCK) != 0 &&
          std::string_view(target, static_cast<size_t>(size)) ==
@@ -119,8 +118,7 @@ bool Receive(int socket, T* message, std::array<UniqueFd, kFds>* fds) {
   m.msg_iovlen = 1;
   m.msg_control = control;
   m.msg_controllen = sizeof(control);
-  const ssize_t bytes =
-      ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t bytes = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (bytes < 0) return false;
   size_t taken = 0;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
@@ -146,8 +144,8 @@ UniqueFd UnixSocket() {
 
 absl::StatusOr<std::unique_ptr<MemoryLinks>> MemoryLinks::Create(
     MemoryLinkUser* user, int doorbell_file, int wake) {
-  auto links = std::unique_ptr<MemoryLinks>(
-      new MemoryLinks(user, doorbell_file, wake));
+  auto links =
+      std::unique_ptr<MemoryLinks>(new MemoryLinks(user, doorbell_file, wake));
   if (!links->poll_.valid() || !links->event_.valid() ||
       !links->Watch(links->event_.get(), nullptr)) {
     return ErrnoStatus(errno, "same host");
@@ -277,22 +275,20 @@ bool MemoryLinks::Connect(const MemoryRoute& route) {
   return true;
 }
 
-bool MemoryLinks::Disconnect(int bit) {
+void MemoryLinks::Disconnect(int bit) {
   const std::lock_guard<std::mutex> lock(mutex_);
   broken_bits_ |= uint64_t{1} << bit;
   Wake();
-  return true;
 }
 
-bool MemoryLinks::Disconnect(const MemoryRoute& route) {
+void MemoryLinks::Disconnect(const MemoryRoute& route) {
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     broken_.push_back(route);
   } catch (const std::bad_alloc&) {
-    return false;
+    return;
   }
   Wake();
-  return true;
 }
 
 // --- The control thread.
@@ -370,9 +366,8 @@ void MemoryLinks::Begin(const MemoryRoute& route, Calls* calls) {
   link.outgoing = true;
   link.route = route;
   link.socket = UnixSocket();
-  const Name name({route.destination, IsLinkLocal(route.destination)
-                                          ? ScopeOf(route.source)
-                                          : 0},
+  const Name name({route.destination,
+                   IsLinkLocal(route.destination) ? ScopeOf(route.source) : 0},
                   route.slot);
   if (!link.socket.valid() ||
       ::connect(link.socket.get(), name.get(), name.size) != 0 ||
@@ -416,9 +411,8 @@ bool MemoryLinks::TakeRequest(Link& link, Calls* calls) {
     return false;
   }
   link.route.source = request.source;
-  const uint32_t scope = IsLinkLocal(request.source)
-                             ? ScopeOf(link.route.destination)
-                             : 0;
+  const uint32_t scope =
+      IsLinkLocal(request.source) ? ScopeOf(link.route.destination) : 0;
   if (!IsOfThisHost({request.source, scope})) return false;
   absl::StatusOr<SharedMemory> ring =
       SharedMemory::Map(fds[0].get(), sizeof(RingMemory));

@@ -97,9 +97,10 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // Asks for a ring. The user is told in any case, by OnOutgoing or
   // OnOutgoingEnd. False: no memory.
   bool Connect(const MemoryRoute& route);
-  // The user has found the ring to be broken. OnIncomingEnd follows.
-  bool Disconnect(int bit);
-  bool Disconnect(const MemoryRoute& route);
+  // The user has found the ring to be broken. OnIncomingEnd or OnOutgoingEnd
+  // follows; without memory the connection stays, unused.
+  void Disconnect(int bit);
+  void Disconnect(const MemoryRoute& route);
 
   // --- Port::ControlTask.
   int fd() const override { return poll_.get(); }
@@ -108,11 +109,11 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
 
  private:
   enum class State : uint8_t {
-    kAsked,      // outgoing: waits for the Answer
-    kPausing,    // outgoing: waits until `deadline`
-    kUnknown,    // incoming: waits for the Request
-    kOpen,       // either
-    kEnded,      // to be deleted
+    kAsked,    // outgoing: waits for the Answer
+    kPausing,  // outgoing: waits until `deadline`
+    kUnknown,  // incoming: waits for the Request
+    kOpen,     // either
+    kEnded,    // to be deleted
   };
   struct Link {
     State state;
@@ -159,16 +160,16 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
 
   // Taken after the lane's lock; not held while the lane's is taken.
   mutable std::mutex mutex_;
-  UniqueFd poll_;    // epoll: listeners, connections, event_
-  UniqueFd event_;   // there are requests
+  UniqueFd poll_;   // epoll: listeners, connections, event_
+  UniqueFd event_;  // there are requests
   std::vector<LocalAddress> addresses_;
   std::vector<uint16_t> slots_;
   std::list<Listener> listeners_;
   std::list<Link> links_;
-  std::vector<MemoryRoute> wanted_;       // of Connect
-  std::vector<MemoryRoute> broken_;       // of Disconnect
-  uint64_t broken_bits_ = 0;              // of Disconnect
-  uint64_t bits_ = 0;                     // in use
+  std::vector<MemoryRoute> wanted_;  // of Connect
+  std::vector<MemoryRoute> broken_;  // of Disconnect
+  uint64_t broken_bits_ = 0;         // of Disconnect
+  uint64_t bits_ = 0;                // in use
   size_t outgoing_ = 0;
   UniqueFd foreign_;  // another user's connection, which could not be closed
 };

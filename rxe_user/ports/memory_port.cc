@@ -222,7 +222,9 @@ void MemoryPort::PrepareWait() {
     uint64_t ignored;
     (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
   }
-  if (!doorbell_->Sleep() || unread_ != 0) Signal(wake_.get());
+  if (doorbell_->Sleep() && unread_ == 0) return;
+  doorbell_->Wake();  // so that the next call reads the eventfd
+  Signal(wake_.get());
 }
 
 void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
@@ -264,9 +266,8 @@ MemoryPort::Peer* MemoryPort::Find(const Flow& flow) {
   if (slot == 0 || slot >= kSlots) return nullptr;
   try {
     if (peers_.size() >= kMostPeers) ForgetPeers();
-    last_ = &*peers_
-                  .try_emplace({flow.av.source, flow.av.destination, slot})
-                  .first;
+    last_ =
+        &*peers_.try_emplace({flow.av.source, flow.av.destination, slot}).first;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -400,8 +401,7 @@ void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
 
 void MemoryPort::OnOpen(const MemoryRoute& route) {
   const auto found = peers_.find(route);
-  if (found == peers_.end() ||
-      found->second.state != Peer::State::kPausing) {
+  if (found == peers_.end() || found->second.state != Peer::State::kPausing) {
     return;
   }
   found->second.state = Peer::State::kOpen;

@@ -97,8 +97,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   struct Peer {
     enum class State : uint8_t { kUdp, kAsked, kPausing, kOpen };
     State state = State::kUdp;
-    bool waits = false;   // a flow was refused: the ring is full, or kPausing
-    uint32_t left = 0;    // kUdp: bursts until the next try for a ring
+    bool waits = false;     // a flow was refused: the ring is full, or kPausing
+    uint32_t left = 0;      // kUdp: bursts until the next try for a ring
     uint32_t interval = 0;  // of such tries
     std::optional<RingWriter> ring;
     Outgoing link{};
@@ -152,7 +152,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   const std::unique_ptr<Port> inner_;
   const Clock clock_;
   std::function<void()> on_room_ = [] {};
-  PortCounters own_;             // of memory alone
+  PortCounters own_;            // of memory alone
   mutable PortCounters total_;  // the result of counters()
   std::unique_ptr<MemoryLinks> links_;
 

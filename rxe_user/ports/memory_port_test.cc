@@ -75,8 +75,8 @@ class MemoryPortTest : public LoopbackPortTest {
         fds.push_back({lane->port->control_task()->fd(), POLLIN, 0});
         time = std::min(time, lane->port->control_task()->time());
       }
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          time - Clock::now());
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now());
       ::poll(fds.data(), fds.size(),
              std::max(0, static_cast<int>(left.count())));
       for (const Lane* lane : {&a_, &b_}) {
@@ -158,9 +158,8 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
 TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   const auto flow = FlowOf(a_, b_);
   ASSERT_TRUE(Send(a_, *flow, 32, 1));
-  ASSERT_TRUE(Work([&] {
-    return a_.port->Begin(*flow) == nullptr || UsesMemory(a_, b_);
-  }));
+  ASSERT_TRUE(Work(
+      [&] { return a_.port->Begin(*flow) == nullptr || UsesMemory(a_, b_); }));
   ASSERT_FALSE(UsesMemory(a_, b_));
   EXPECT_TRUE(a_.port->only_that_flow());
   EXPECT_TRUE(a_.port->must_retry());

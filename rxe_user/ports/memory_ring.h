@@ -88,7 +88,7 @@ class RingWriter {
 
   RingMemory* memory_;
   uint64_t tail_ = 0;
-  uint64_t head_ = 0;  // the reader's, perhaps an old one
+  uint64_t head_ = 0;   // the reader's, perhaps an old one
   bool skips_ = false;  // the reserved space is behind a skip
   bool broken_ = false;
 };
@@ -122,9 +122,9 @@ class RingReader {
 
 // --- Waking a lane.
 //
-// A lane has one Doorbell, shared with all lanes that write to it: a bit for each
-// of its rings, and whether the lane's threads sleep. A writer rings after each
-// burst, and the reader asks before it sleeps:
+// A lane has one Doorbell, shared with all lanes that write to it: a bit for
+// each of its rings, and whether the lane's threads sleep. A writer rings after
+// each burst, and the reader asks before it sleeps:
 //
 //   writer, Ring()                       reader, Sleep()
 //   W1 publishes the record (release)    R1 asleep = 1 (seq_cst)

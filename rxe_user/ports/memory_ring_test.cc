@@ -192,8 +192,8 @@ TEST_F(MemoryRingTest, Noise) {
   for (int i = 0; i < 300; ++i) {
     for (size_t at = 0; at < RingMemory::kCapacity; at += 64) {
       RecordHeader noise = {
-          .bytes = random() % 4 == 0 ? 0u : static_cast<uint32_t>(
-                                                random() % 40'000),
+          .bytes =
+              random() % 4 == 0 ? 0u : static_cast<uint32_t>(random() % 40'000),
           .segment_size = static_cast<uint16_t>(random() % 100)};
       std::memcpy(memory->records + at, &noise, sizeof(noise));
     }

@@ -105,7 +105,7 @@ TEST(StatFormat, TextNamesTheMediumThatIsNotUdp) {
   const std::string text = StatAsText({*process});
   EXPECT_NE(text.find("  medium=memory retrans_pkts=1\n"), std::string::npos)
       << text;
-  EXPECT_NE(StatAsJson({*process}).find("\"medium\":\"memory\""),
+  EXPECT_NE(StatAsJson({*process}).find("\"medium\": \"memory\""),
             std::string::npos)
       << StatAsJson({*process});
 }
