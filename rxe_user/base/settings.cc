@@ -51,4 +51,16 @@ int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 
 bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
+bool SameHostMemory() {
+  const char* const variable = "RXE_USER_SAME_HOST";
+  const char* const value = Environment(variable);
+  if (value == nullptr || *value == '\0' || std::strcmp(value, "udp") == 0) {
+    return false;
+  }
+  if (std::strcmp(value, "memory") == 0) return true;
+  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value,
+                                       "', neither memory nor udp: ignored"));
+  return false;
+}
+
 }  // namespace rxe_user

@@ -20,6 +20,10 @@ bool AllMlx5();
 
 // Whether the value of `variable` is 1. Unset, empty and 0: false.
 bool IsOn(const char* variable);
+// RXE_USER_SAME_HOST: whether packets to processes of the same user on this
+// host go through shared memory ("memory") or as all others ("udp", the
+// default).
+bool SameHostMemory();
 
 }  // namespace rxe_user
 

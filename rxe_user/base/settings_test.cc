@@ -108,4 +108,21 @@ TEST(AllMlx5, FollowsTheEnvironment) {
 }
 
 }  // namespace
+TEST(SameHostMemory, FollowsTheEnvironment) {
+  const auto with = [](const char* value) {
+    return With("RXE_USER_SAME_HOST", value, SameHostMemory);
+  };
+  EXPECT_FALSE(SameHostMemory());
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with(""));
+  EXPECT_FALSE(with("udp"));
+  EXPECT_TRUE(with("memory"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with("Memory"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "rxe_user: RXE_USER_SAME_HOST is 'Memory', neither memory nor udp: "
+            "ignored\n");
+}
+
 }  // namespace rxe_user

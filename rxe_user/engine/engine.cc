@@ -176,6 +176,15 @@ absl::Status EngineImpl::OpenParts() {
     sources.push_back({.fd = [slot] { return slot->fd(); },
                        .time = [slot] { return slot->retry_at(); },
                        .run = [slot, deliver] { slot->OnReadable(deliver); }});
+    if (Port::ControlTask* const task = lane.lane().port()->control_task()) {
+      const auto with_lane = [&lane](const std::function<void()>& run) {
+        const Lane::Guard guard(lane.lane());
+        run();
+      };
+      sources.push_back({.fd = [task] { return task->fd(); },
+                         .time = [task] { return task->time(); },
+                         .run = [task, with_lane] { task->Run(with_lane); }});
+    }
   }
   if (stat_server_ != nullptr) {
     sources.push_back({.fd = [this] { return stat_server_->fd(); },

@@ -11,6 +11,7 @@
 #include "rxe_user/faults/fault_port.h"
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
+#include "rxe_user/ports/memory_port.h"
 #include "rxe_user/ports/udp_port.h"
 
 namespace rxe_user {
@@ -30,12 +31,18 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
   return addresses;
 }
 
-// With a port for faults in front of it, if there are rules.
+// With a port in front of it for faults, if there are rules, or else for
+// shared memory.
 absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
   absl::StatusOr<std::unique_ptr<Port>> port = UdpPort::Create();
   ProcessFaults* const faults = ProcessFaults::Find();
-  if (!port.ok() || faults == nullptr) return port;
-  return FaultPort::Create(*std::move(port), faults);
+  if (!port.ok()) return port;
+  if (faults != nullptr) return FaultPort::Create(*std::move(port), faults);
+  // A recording is to show what the wire would, with ICRCs.
+  if (!SameHostMemory() || NatMode() || ProcessObserver() != nullptr) {
+    return port;
+  }
+  return MemoryPort::Create(*std::move(port));
 }
 
 }  // namespace

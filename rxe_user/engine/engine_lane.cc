@@ -43,6 +43,7 @@ absl::Status EngineLane::Create(std::unique_ptr<Slot> slot,
   }
   slot_ = std::move(slot);
   port_ = std::move(port);
+  port_->AddSlot(slot_->number());
   ifindex_ = ifindex;
   return absl::OkStatus();
 }
@@ -160,6 +161,7 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
   if (further.ok()) {
     const std::lock_guard<std::mutex> lock(numbers_mutex_);
     numbers_.push_back({*further, {}});
+    lane_.port()->AddSlot(*further);
     return MakeQpn(*further, *numbers_.back().free.Allocate());
   }
   return AllocateBelow(SIZE_MAX);

@@ -33,7 +33,14 @@ LaneReport EngineLane::Report() {
     const Lane::Guard guard(lane);
     for (; done < end; ++done) {
       const transport::EndpointQp* qp = lane.endpoint().Find(numbers[done]);
-      if (qp != nullptr) all.push_back(qp->Report());
+      if (qp == nullptr) continue;
+      all.push_back(qp->Report());
+      const transport::QpReport& last = all.back();
+      if (lane.port() != nullptr &&
+          lane.port()->UsesMemory(last.source, last.destination,
+                                  last.dest_qpn)) {
+        report.by_memory.insert(last.qpn);
+      }
     }
   }
   // A queue pair that was destroyed meanwhile is counted in retired() now and

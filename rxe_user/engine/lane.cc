@@ -140,6 +140,7 @@ bool LaneImpl::PollOnce(Time now, bool by_socket) {
   }
   waiter_runs_again_ = open && HasLeftovers();
   const bool more = waiter_runs_again_;
+  if (open && !more) port_->PrepareWait();
   Unlock();
   return more;
 }
@@ -186,7 +187,7 @@ Time LaneImpl::Need() const {
   const Time rested = disarmed_until_.load(std::memory_order_relaxed);
   return std::min({batch, endpoint_.NextTimeout(), rearm_at_,
                    rested != 0 ? rested : kNever,
-                   port_->blocked() ? retry_.at() : kNever});
+                   port_->must_retry() ? retry_.at() : kNever});
 }
 
 bool LaneImpl::HasLeftovers() const {
@@ -209,6 +210,7 @@ void LaneImpl::ApplyMode() {
   const bool settled = rearm_at_ == kNever || mode_.is(Mode::kWaiter);
   if (arm == armed_ && settled) return;
   armed_ = arm;
+  if (arm) port_->PrepareWait();
   NoteArming(helper_->Arm(arm));
 }
 

@@ -47,6 +47,7 @@ Time LaneImpl::RunHelperLocked(bool by_socket, bool* yield) {
   *yield = mode_.is(Mode::kBusyPolling) && round.received + round.sent == 0;
   if (*yield) ++counters_.yields;
   transmitted_ = false;
+  if (armed_) port_->PrepareWait();
   return wake;
 }
 

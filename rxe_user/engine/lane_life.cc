@@ -31,6 +31,7 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
   app_.SetScale(MeasureScale());
   batcher_.SetTimerCost(helper->timer_cost());
   busy_poll_.SetUserLimit(spin);
+  port_->WatchRoom([this] { endpoint_.OnRoom(Now()); });
   open_.store(port_.get(), std::memory_order_release);
   for (const int fd : port_->ReceiveDescriptors()) {
     endpoint_.NoteReceiveBuffer(ReceiveBufferOf(fd));

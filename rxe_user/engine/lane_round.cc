@@ -96,7 +96,7 @@ size_t LaneImpl::TransmitSome(Time now) {
   }
   port_->Flush();
   batcher_.OnTransmit(now, budget.bytes());
-  retry_.OnTransmit(port_->blocked(), now);
+  retry_.OnTransmit(port_->must_retry(), now);
   return budget.bytes();
 }
 

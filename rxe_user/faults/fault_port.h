@@ -82,6 +82,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   bool blocked() const override {
     return inner_->blocked() || !pending_.empty();
   }
+  bool must_retry() const override { return blocked(); }
   const PortCounters& counters() const override { return inner_->counters(); }
   void AbandonInChild() override;
   transport::PacketObserver* Watch(transport::PacketObserver* observer,

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "rxe_user/engine/lane_counters.h"
@@ -25,6 +26,9 @@ struct LaneReport {
   // Includes queue pairs that were destroyed.
   transport::QpCounterTotals queue_pair_totals;
   std::vector<transport::QpReport> queue_pairs;
+  // Numbers of those whose packets go through shared memory
+  // (docs/design/progress.md, "Same host").
+  std::unordered_set<uint32_t> by_memory;
   // Queue pairs that are in the totals but not listed.
   size_t left_out = 0;
   std::vector<RecordedEvent> events;  // oldest first

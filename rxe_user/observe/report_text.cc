@@ -149,7 +149,8 @@ void WriteEvent(size_t lane, const RecordedEvent& recorded, Writer* out) {
   out->End();
 }
 
-void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
+void WriteQueuePair(size_t lane, const transport::QpReport& qp, bool by_memory,
+                    Writer* out) {
   out->Begin("queue_pair");
   out->Number("lane", lane);
   out->Number("qpn", qp.qpn);
@@ -160,6 +161,7 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, Writer* out) {
     out->Word("address", qp.source.ToString());
     out->Word("peer_address", qp.destination.ToString());
     out->Number("source_port", qp.source_port);
+    out->Word("medium", by_memory ? "memory" : "udp");
     out->Number("path_mtu", qp.path_mtu);
     out->Number("window", qp.window);
     out->Number("in_flight", qp.in_flight);
@@ -293,7 +295,7 @@ std::string ReportText(const DeviceReport& device) {
     out.Number("events_lost", device.lanes[i].events_lost);
     out.End(CountersOf(device.lanes[i]));
     for (const transport::QpReport& qp : device.lanes[i].queue_pairs) {
-      WriteQueuePair(i, qp, &out);
+      WriteQueuePair(i, qp, device.lanes[i].by_memory.contains(qp.qpn), &out);
     }
     for (const RecordedEvent& event : device.lanes[i].events) {
       WriteEvent(i, event, &out);

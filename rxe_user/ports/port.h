@@ -1,12 +1,13 @@
 // The burst contract: how a lane uses the network (docs/design/progress.md,
-// "I/O"). UDP sockets implement it; a fault injector, or a medium chosen by
-// destination, could as well.
+// "I/O"). UDP sockets implement it; faults on command (rxe_user/faults) and
+// memory shared with other processes (memory_port.h) are ports in front of it.
 //
 // Nothing here blocks. All calls are made with the lane's lock held, unless
 // stated otherwise.
 #ifndef RXE_USER_PORTS_PORT_H_
 #define RXE_USER_PORTS_PORT_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,6 +63,10 @@ class Port : public transport::BurstSink {
   // lock is not needed.
   virtual std::vector<int> ReceiveDescriptors() const = 0;
 
+  // The lane's queue pairs have numbers of `slot` from now on (base/qpn.h). The
+  // lane's lock is not needed.
+  virtual void AddSlot(uint16_t /*slot*/) {}
+
   // --- Receive.
 
   // Returns GRO batches, about as many as are waiting. Valid until the next
@@ -72,6 +77,9 @@ class Port : public transport::BurstSink {
   virtual bool more() const = 0;
   // Datagrams that full receive buffers have dropped since the last call.
   virtual uint64_t TakeOverflow() = 0;
+  // A thread will wait on the descriptors next: what arrives from now on, and
+  // what Receive has left, makes one of them readable.
+  virtual void PrepareWait() {}
 
   // --- Transmit.
 
@@ -84,6 +92,35 @@ class Port : public transport::BurstSink {
   virtual void Flush() = 0;
   // The system refused more data. Call Flush() again a little later.
   virtual bool blocked() const = 0;
+  // Flows are refused, all or some (only_that_flow). Call Receive() and Flush()
+  // again a little later.
+  virtual bool must_retry() const = 0;
+  // `on_room` is called by Receive() when flows that were refused alone may
+  // send again (Endpoint::OnRoom). Set it once, before the lane is used.
+  virtual void WatchRoom(std::function<void()> /*on_room*/) {}
+
+  // --- Slow work, for the engine's control thread.
+
+  // Runs a function with the lane locked.
+  using LockLane = std::function<void(const std::function<void()>&)>;
+  class ControlTask {
+   public:
+    using Clock = std::chrono::steady_clock;
+    virtual ~ControlTask() = default;
+    // Run is called when the descriptor is readable or the time has come.
+    virtual int fd() const = 0;
+    virtual Clock::time_point time() const = 0;
+    virtual void Run(const LockLane& with_lane) = 0;
+  };
+  // Null: none. The same for the port's lifetime.
+  virtual ControlTask* control_task() { return nullptr; }
+
+  // What a packet of this flow is sent by, for reports. Lane locked.
+  virtual bool UsesMemory(const wire::IpAddress& /*source*/,
+                          const wire::IpAddress& /*destination*/,
+                          uint32_t /*peer_qpn*/) const {
+    return false;
+  }
 
   virtual const PortCounters& counters() const = 0;
 

@@ -21,6 +21,12 @@ struct PortCounters {
   uint64_t tx_too_long = 0;
   uint64_t tx_unreachable = 0;
   uint64_t tx_errors = 0;
+  uint64_t memory_rx_batches = 0;
+  uint64_t memory_tx_bursts = 0;
+  uint64_t memory_tx_full = 0;
+  uint64_t memory_tx_dropped = 0;
+  uint64_t memory_wakes = 0;
+  uint64_t memory_broken = 0;
 };
 
 inline constexpr transport::Counter kPortCounters[] = {
@@ -58,6 +64,24 @@ inline constexpr transport::Counter kPortCounters[] = {
     {"send_err", transport::CounterUnit::kEvents,
      "sends dropped: refused by the system for another reason",
      TRANSPORT_COUNTER(PortCounters, tx_errors)},
+    {"memory_rx_batches", transport::CounterUnit::kEvents,
+     "bursts that arrived through memory shared with another process",
+     TRANSPORT_COUNTER(PortCounters, memory_rx_batches)},
+    {"memory_tx_sends", transport::CounterUnit::kEvents,
+     "bursts sent through memory shared with another process",
+     TRANSPORT_COUNTER(PortCounters, memory_tx_bursts)},
+    {"memory_tx_full", transport::CounterUnit::kEvents,
+     "times that a send had to wait for space in that memory",
+     TRANSPORT_COUNTER(PortCounters, memory_tx_full)},
+    {"memory_tx_dropped", transport::CounterUnit::kEvents,
+     "bursts dropped: the other process did not read for long",
+     TRANSPORT_COUNTER(PortCounters, memory_tx_dropped)},
+    {"memory_wakes", transport::CounterUnit::kEvents,
+     "system calls that wake the receiver of such bursts",
+     TRANSPORT_COUNTER(PortCounters, memory_wakes)},
+    {"memory_broken", transport::CounterUnit::kEvents,
+     "such memory given up: what the other process wrote was impossible",
+     TRANSPORT_COUNTER(PortCounters, memory_broken)},
 };
 static_assert(transport::IsComplete(kPortCounters, sizeof(PortCounters)));
 

@@ -60,6 +60,7 @@ class UdpPort final : public Port {
   void Queue() override { transmitter_.Queue(); }
   void Flush() override { transmitter_.Flush(); }
   bool blocked() const override { return transmitter_.blocked(); }
+  bool must_retry() const override { return transmitter_.blocked(); }
 
   const PortCounters& counters() const override { return counters_; }
   transport::PacketObserver* Watch(transport::PacketObserver* observer,

@@ -83,6 +83,7 @@ class FakePort final : public Port {
     if (!block_next) is_blocked = false;
   }
   bool blocked() const override { return is_blocked; }
+  bool must_retry() const override { return is_blocked; }
   const PortCounters& counters() const override { return counters_; }
   void AbandonInChild() override {}
 

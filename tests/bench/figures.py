@@ -152,8 +152,8 @@ class Bench(Turns):
         places.remove_namespaces()
         shutil.rmtree(self.prefix, ignore_errors=True)
 
-    def how(self, user="root", spin_us=0, lanes=1):
-        return places.How(user, spin_us=spin_us, lanes=lanes)
+    def how(self, user="root", spin_us=0, lanes=1, memory=False):
+        return places.How(user, spin_us=spin_us, lanes=lanes, memory=memory)
 
     def place(self, name):
         """loopback (the current namespace), veth 1500, veth 9000, or a
@@ -260,7 +260,7 @@ def _perftest(bench, place, argv, how, pairs=1):
 
 
 def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
-              messages_per_s=False):
+              messages_per_s=False, memory=False):
     """ib_*_bw for some seconds: Gbit/s, or millions of messages a second."""
     argv = argv + ["-D", str(seconds)]
     if seconds >= 4:
@@ -268,8 +268,8 @@ def bandwidth(argv, place="loopback", user="root", pairs=1, seconds=1,
 
     def measure(bench):
         return bandwidth_sample(
-            _perftest(bench, bench.place(place), argv, bench.how(user),
-                      pairs),
+            _perftest(bench, bench.place(place), argv,
+                      bench.how(user, memory=memory), pairs),
             messages_per_s)
 
     return measure
@@ -298,13 +298,13 @@ def latency_sample(text):
 
 
 def latency(argv, place="loopback", iterations=5000, histogram=False,
-            spin_us=0):
+            spin_us=0, memory=False):
     """ib_*_lat: the typical latency as perftest shows it, us."""
     argv = argv + ["-n", str(iterations)] + (["-H"] if histogram else [])
 
     def measure(bench):
         text, = _perftest(bench, bench.place(place), argv,
-                          bench.how(spin_us=spin_us))
+                          bench.how(spin_us=spin_us, memory=memory))
         sample = latency_sample(text)
         if histogram:
             all_of_them = sorted(float(us) for us in re.findall(

@@ -129,6 +129,22 @@ def _applications():
     ]
 
 
+def _same_host():
+    """RXE_USER_SAME_HOST=memory, compared with UDP."""
+    out = []
+    for program in ("ib_send_lat", "ib_write_lat"):
+        argv = [program, "-s", "64"]
+        out.append(Row(f"{program} 64 B, shared memory", "us",
+                       latency(argv, memory=True),
+                       [Reference("by UDP", latency(argv), 0.3)], less=True))
+    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+        argv = [program, "-s", str(64 * KB)]
+        out.append(Row(f"{program} 64 KB, shared memory", "Gbit/s",
+                       bandwidth(argv, memory=True),
+                       [Reference("by UDP", bandwidth(argv), 1.6)]))
+    return out
+
+
 def all_rows():
     work = raw_bandwidth(["--work"], MB)
     spinning = raw_latency(["--wait", "spin", "--size", "80"])
@@ -199,6 +215,7 @@ def all_rows():
                        raw_latency(["--wait", "block", "--size", "80"]),
                        1.3)], less=True),
     ]
+    rows += _same_host()
     for count, depth in ((8, 128), (1024, 16)):
         rows.append(
             Row(f"ib_write_bw 64 KB, {count:,} QPs share the load", "Gbit/s",

@@ -39,6 +39,13 @@ std::string Unusual(const ReportRecord& record) {
   return OrDash(text);
 }
 
+// The medium, if it is not UDP, and the counters of Unusual.
+std::string Others(const ReportRecord& qp) {
+  const std::string unusual = Unusual(qp);
+  if (qp.Word("medium") != "memory") return unusual;
+  return unusual == "-" ? "medium=memory" : "medium=memory " + unusual;
+}
+
 std::string Meaning(const std::string& name) {
   static const auto known = rxe_user::CountersOf(rxe_user::LaneReport());
   for (const rxe_user::CounterValue& value : known) {
@@ -85,7 +92,7 @@ std::string QueuePairTable(const StatDevice& device) {
          known(Text(qp.Number("in_flight"))), known(Text(qp.Number("paused"))),
          known(Text(qp.Number("window"))), Rtt(qp),
          Text(CounterOf(qp, "sent_pkts")), Text(CounterOf(qp, "rcvd_pkts")),
-         Unusual(qp)});
+         Others(qp)});
   }
   return Aligned(rows);
 }
@@ -209,7 +216,9 @@ const std::vector<std::string>& UsualCounters() {
       "port_xmit_packets", "port_xmit_data",   "tx_bursts",
       "rx_calls",          "rx_batches",       "tx_calls",
       "tx_sends",          "lane_rounds",      "helper_wakes",
-      "polling_modes",     "posts_batched",    "poll_yields"};
+      "polling_modes",     "posts_batched",    "poll_yields",
+      "memory_rx_batches", "memory_tx_sends",  "memory_tx_full",
+      "memory_wakes"};
   return usual;
 }
 

@@ -17,10 +17,11 @@ std::string StatAsText(const std::vector<StatProcess>& processes);
 // "netdev", "queue_pair_count", "queue_pairs_left_out", "counters": {...},
 // "lanes": [{"index", "slot", "queue_pair_count", "counters"}], "queue_pairs":
 // [{"lane", "qpn", "type", "state", "peer_qpn", "address", "peer_address",
-// "source_port", "path_mtu", "window", "in_flight", "paused",
-// "smoothed_rtt_ns", "send_psn", "unacked_psn", "expected_psn", "send_queued",
-// "recv_queued", "counters"}]}]}]}. Members that depend on the peer are absent
-// before RTR. Counters have the names of their tables; zeros are included.
+// "source_port", "medium" ("udp", "memory"), "path_mtu", "window", "in_flight",
+// "paused", "smoothed_rtt_ns", "send_psn", "unacked_psn", "expected_psn",
+// "send_queued", "recv_queued", "counters"}]}]}]}. Members that depend on the
+// peer are absent before RTR. Counters have the names of their tables; zeros
+// are included.
 std::string StatAsJson(const std::vector<StatProcess>& processes);
 
 // The header of --watch, and one line for each device of `changes`. `time`: a

@@ -97,6 +97,19 @@ TEST(StatFormat, TextShowsDevicesLanesQueuePairsAndCounters) {
       "threads of the application\n");
 }
 
+TEST(StatFormat, TextNamesTheMediumThatIsNotUdp) {
+  rxe_user::DeviceReport device = Sample(5);
+  device.lanes[0].by_memory = {0x050011};
+  auto process = ReadReport(4711, rxe_user::ReportText(device));
+  ASSERT_TRUE(process.has_value());
+  const std::string text = StatAsText({*process});
+  EXPECT_NE(text.find("  medium=memory retrans_pkts=1\n"), std::string::npos)
+      << text;
+  EXPECT_NE(StatAsJson({*process}).find("\"medium\": \"memory\""),
+            std::string::npos)
+      << StatAsJson({*process});
+}
+
 TEST(StatFormat, ConnectionManagersShowMessagesByKind) {
   rxe_user::ManagerReport report;
   report.connections = 2;

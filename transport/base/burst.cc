@@ -20,6 +20,12 @@ Burst::Burst(std::span<uint8_t> buffer, int max_segments)
     : buffer_(buffer.first(std::min(buffer.size(), kMaxDatagram))),
       max_segments_(max_segments) {}
 
+Burst Burst::WithoutIcrc(std::span<uint8_t> buffer, int max_segments) {
+  Burst burst(buffer, max_segments);
+  burst.min_carried_ = kAny;
+  return burst;
+}
+
 void Burst::Begin(const Flow* flow) {
   flow_ = flow;
   used_ = 0;
@@ -27,7 +33,7 @@ void Burst::Begin(const Flow* flow) {
   kept_ = 0;
   segment_size_ = 0;
   segments_ = 0;
-  short_last_ = false;
+  longest_ = kAny;
 }
 
 bool Burst::LeavesRoom(size_t bytes) const {
@@ -37,7 +43,7 @@ bool Burst::LeavesRoom(size_t bytes) const {
 }
 
 size_t Burst::Room(size_t bytes) const {
-  if (closed() || (segments_ > 0 && bytes > segment_size_)) return 0;
+  if (closed() || bytes > longest_) return 0;
   if (kept_ != 0 && !LeavesRoom(bytes)) return 0;
   const int segments = max_segments_ - segments_ - (kept_ != 0 ? 1 : 0);
   const size_t fit = std::min((buffer_.size() - used_ - kept_) / bytes,
@@ -69,12 +75,14 @@ uint32_t Burst::BeginIcrc(size_t header_bytes) {
 
 void Burst::Commit(std::optional<uint32_t> icrc) {
   assert(reserved_ != 0);
-  if (!icrc) icrc = BeginIcrc(reserved_ - wire::kIcrcSize);
+  if (!icrc) {
+    icrc = min_carried_ == kAny ? 0 : BeginIcrc(reserved_ - wire::kIcrcSize);
+  }
   wire::StoreIcrc(buffer_.data() + used_ + reserved_ - wire::kIcrcSize, *icrc);
   if (segments_ == 0) {
-    segment_size_ = reserved_;
+    segment_size_ = longest_ = reserved_;
   } else if (reserved_ < segment_size_) {
-    short_last_ = true;
+    longest_ = 0;
   }
   last_icrc_ = begun_icrc_;
   used_ += reserved_;

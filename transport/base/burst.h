@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -23,6 +24,8 @@ class Burst {
   // alone and has IP ID 0. The packets never exceed `buffer.size()` bytes in
   // total.
   Burst(std::span<uint8_t> buffer, int max_segments);
+  // A burst for a medium that needs no ICRC: the packets have 0 in its place.
+  static Burst WithoutIcrc(std::span<uint8_t> buffer, int max_segments);
 
   // Starts an empty burst for `flow`. Null: not begun.
   void Begin(const Flow* flow);
@@ -33,8 +36,10 @@ class Burst {
   // effect.
   uint8_t* Reserve(size_t bytes) {
     assert(flow_ != nullptr && bytes >= kShortest);
-    if (closed() || bytes > buffer_.size() - used_) return nullptr;
-    if (segments_ > 0 && bytes > segment_size_) return nullptr;
+    if (bytes > longest_ || segments_ >= max_segments_ ||
+        bytes > buffer_.size() - used_) {
+      return nullptr;
+    }
     if (kept_ != 0 && !LeavesRoom(bytes)) return nullptr;
     reserved_ = bytes;
     return buffer_.data() + used_;
@@ -47,22 +52,25 @@ class Burst {
   void FreeRoom() { kept_ = 0; }
   // Finishes the packet of the last Reserve: writes its ICRC into its last 4
   // bytes. The IP ID is the packet's index in the burst. `icrc`: the result of
-  // BeginIcrc, extended to the end of the pad; computed here if absent.
+  // BeginIcrc, extended to the end of the pad; computed here if absent and
+  // needed.
   void Commit(std::optional<uint32_t> icrc = std::nullopt);
 
   // The ICRC over the first `header_bytes` (at least a BTH) of the reserved
   // packet, which must have been written. Cheap if only the PSN differs from
   // the previous packet.
   uint32_t BeginIcrc(size_t header_bytes);
-  // Minimum payload in bytes for computing the ICRC during the copy (BeginIcrc,
-  // Memory::CopyFromWithIcrc). A shorter payload is still in the first-level
-  // cache, and a second pass takes no longer.
+  // Whether to compute the ICRC of a packet with this payload during the copy
+  // (BeginIcrc, Memory::CopyFromWithIcrc): if the burst needs one, and the
+  // payload has at least kMinCarriedIcrc bytes. A shorter payload is still in
+  // the first-level cache, and a second pass takes no longer.
   static constexpr size_t kMinCarriedIcrc = 512;
+  bool CarriesIcrc(size_t payload) const { return payload >= min_carried_; }
 
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.
   bool closed() const {
-    return short_last_ || segments_ >= max_segments_ ||
+    return longest_ == 0 || segments_ >= max_segments_ ||
            buffer_.size() - used_ < kShortest;
   }
   const Flow* flow() const { return flow_; }
@@ -72,6 +80,7 @@ class Burst {
 
  private:
   static constexpr size_t kShortest = wire::kBthSize + wire::kIcrcSize;
+  static constexpr size_t kAny = std::numeric_limits<size_t>::max();
 
   // Whether the packet of KeepRoom still fits after one of `bytes`.
   bool LeavesRoom(size_t bytes) const;
@@ -84,7 +93,10 @@ class Burst {
   size_t kept_ = 0;  // bytes, by KeepRoom; 0: none
   size_t segment_size_ = 0;
   int segments_ = 0;
-  bool short_last_ = false;
+  // The longest packet that may follow, in bytes: kAny in an empty burst, 0
+  // after one that is shorter than the first.
+  size_t longest_ = kAny;
+  size_t min_carried_ = kMinCarriedIcrc;  // kAny: without ICRC
   // ICRC to the end of BTH: of the last packet for which BeginIcrc was called,
   // and of the last one committed.
   uint32_t begun_icrc_ = 0;
@@ -98,6 +110,9 @@ class BurstSink {
   // An empty burst, begun for `flow`; null: nothing can be sent now. Valid
   // until the next call of the sink. It need not be filled.
   virtual Burst* Begin(const Flow& flow) = 0;
+  // Whether the last null of Begin concerns that flow alone: others may still
+  // send, and Endpoint::OnRoom is called when it may again.
+  virtual bool only_that_flow() const { return false; }
 
  protected:
   ~BurstSink() = default;

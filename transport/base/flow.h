@@ -28,6 +28,9 @@ struct Flow {
   // Saves memory per queue pair: the port uses the padding of the IcrcFlow.
   [[no_unique_address]] wire::IcrcFlow icrc;
   uint16_t destination_port;
+  // The peer's queue pair, if there is only one; else 0. A port may choose the
+  // medium by it.
+  uint32_t peer_qpn = 0;
 };
 
 }  // namespace transport

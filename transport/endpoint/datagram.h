@@ -20,6 +20,9 @@ struct GroBatch {
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
   uint8_t hop_limit = 0;
+  // False: it came over memory shared with a process of this user
+  // (Burst::WithoutIcrc), and its ICRCs mean nothing.
+  bool has_icrc = true;
 };
 
 // A datagram of a GRO batch.

@@ -78,6 +78,15 @@ Disposition Endpoint::Drop(Disposition why) {
 }
 
 void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
+  if (batch.has_icrc) [[likely]] {
+    TakeBatch<true>(batch, now, strays);
+  } else {
+    TakeBatch<false>(batch, now, nullptr);
+  }
+}
+
+template <bool kHasIcrc>
+void Endpoint::TakeBatch(const GroBatch& batch, Time now, StraySink* strays) {
   Datagram datagram;
   datagram.source = batch.source;
   datagram.destination = batch.destination;
@@ -87,7 +96,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
   const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
     datagram.segment_index = static_cast<uint16_t>(index);
     datagram.bytes = bytes;
-    const Disposition disposition = Take(datagram, now, strays);
+    const Disposition disposition = Take<kHasIcrc>(datagram, now, strays);
     if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   };
   std::span<const uint8_t> rest = batch.bytes;
@@ -114,7 +123,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
 }
 
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
-  const Disposition disposition = Take(datagram, now, nullptr);
+  const Disposition disposition = Take<true>(datagram, now, nullptr);
   if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   FinishUpdate(now);
   return disposition;
@@ -125,6 +134,7 @@ void Endpoint::FinishUpdate(Time now) {
   if (qp != nullptr) Update(qp, now);
 }
 
+template <bool kHasIcrc>
 Disposition Endpoint::Take(const Datagram& datagram, Time now,
                            StraySink* strays) {
   ++counters_.rx_datagrams;
@@ -137,17 +147,17 @@ Disposition Endpoint::Take(const Datagram& datagram, Time now,
   EndpointQp* const qp = Find(packet.bth().dest_qpn);
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
-  bool good;
+  bool good = true;
   if (flow == nullptr || datagram.source != flow->av.destination ||
       datagram.destination != flow->av.source) {
-    good = PeerIcrc::VerifyUnknown(datagram);
+    if (kHasIcrc) good = PeerIcrc::VerifyUnknown(datagram);
   } else if (PeerIcrc& icrc = qp->link().peer_icrc;
              icrc.Knows(datagram.source_port)) {
     origin = Origin::kPeerPort;
-    good = icrc.Verify(datagram, now);
+    if (kHasIcrc) good = icrc.Verify(datagram, now);
   } else {
     origin = Origin::kPeerAddress;
-    good = icrc.VerifyOther(datagram);
+    if (kHasIcrc) good = icrc.VerifyOther(datagram);
   }
   if (!good) [[unlikely]] {
     good = origin == Origin::kPeerPort && AcceptUnordered(qp, packet);
@@ -295,6 +305,25 @@ Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
   return taken != 0 ? Disposition::kDelivered : Drop(Disposition::kUnknownQp);
 }
 
+// `link` leaves the scheduler; what it wants is asked again in OnRoom, or after
+// its next input.
+void Endpoint::Impl::Hold(EndpointLink* link, Time now) {
+  const bool window_left = scheduler.Deactivate(link);
+  scheduler.RemoveAcks(link);
+  if (!link->held) held.push_back(link);  // does not allocate: Register
+  link->held = true;
+  if (window_left && link->path != nullptr) WakeWaiting(link->path, now);
+}
+
+void Endpoint::OnRoom(Time now) {
+  while (!impl_->held.empty()) {
+    EndpointLink* const link = impl_->held.back();
+    impl_->held.pop_back();
+    link->held = false;
+    Update(link->qp, now);
+  }
+}
+
 void Endpoint::OnTimer(Time now) {
   // Runs each timer once: one set to `now` again runs in the next call.
   std::vector<EndpointLink*>& due = impl_->due;
@@ -375,7 +404,11 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
     if (next.link == nullptr) return nullptr;
     assert(next.link->flow != nullptr);
     Burst* const burst = sink->Begin(*next.link->flow);
-    if (burst == nullptr) return nullptr;
+    if (burst == nullptr) [[unlikely]] {
+      if (!sink->only_that_flow()) return nullptr;
+      impl_->Hold(next.link, now);
+      continue;
+    }
     impl_->TakeTurn(next, now, burst);
     if (!burst->empty()) {
       ++counters_.tx_bursts;
@@ -548,6 +581,9 @@ void Endpoint::Register(EndpointQp* qp) {
   const size_t links = impl_->queue_pairs.size() + 1;
   impl_->timers.Reserve(links);
   if (links > impl_->due.capacity()) impl_->due.reserve(std::bit_ceil(links));
+  if (links > impl_->held.capacity()) {
+    impl_->held.reserve(std::bit_ceil(links));
+  }
   impl_->queue_pairs[qp->qpn()] = qp;
   impl_->found_last = qp;
   qp->link().deficit = TransmitScheduler::kFirstQuantum;
@@ -574,6 +610,7 @@ void Endpoint::Unregister(EndpointQp* qp, const QpCounters& counters) {
   if (impl_->found_last == qp) impl_->found_last = nullptr;
   if (impl_->to_update == qp) impl_->to_update = nullptr;
   impl_->scheduler.Remove(link);
+  if (link->held) std::erase(impl_->held, link);
   impl_->timers.Remove(link);
   impl_->RemoveFromRecent(link);
   impl_->groups.DetachAll(qp);

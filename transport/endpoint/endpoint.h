@@ -50,6 +50,9 @@ class Endpoint {
   Disposition OnDatagram(const Datagram& datagram, Time now);
   // Runs every due timer.
   void OnTimer(Time now);
+  // Flows that the sink refused alone (BurstSink::only_that_flow) may send
+  // again.
+  void OnRoom(Time now);
   // The receive socket dropped datagrams (SO_RXQ_OVFL). Handled like a
   // congestion mark: sends CNPs to active peers.
   void OnReceiveOverflow(Time now);
@@ -57,7 +60,8 @@ class Endpoint {
   // --- Outputs.
   // Fills a burst of `sink` with packets of the next queue pair
   // (TransmitScheduler), or of two (TransmitAnswers). Null when nothing can be
-  // sent now, or the sink has no burst; then the queue pair keeps its turn.
+  // sent now, or the sink has no burst; then the queue pair keeps its turn, or
+  // waits for OnRoom if the sink refuses its flow alone.
   Burst* PollTransmit(Time now, BurstSink* sink);
   // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;
@@ -133,7 +137,10 @@ class Endpoint {
   SharedPath* Join(const wire::IpAddress& destination);
   // Processes a packet. Its queue pair's interests are updated when a packet
   // for another one arrives, or by FinishUpdate.
+  template <bool kHasIcrc>
   Disposition Take(const Datagram& datagram, Time now, StraySink* strays);
+  template <bool kHasIcrc>
+  void TakeBatch(const GroBatch& batch, Time now, StraySink* strays);
   // A good packet to a number that no queue pair has. A DC packet may name its
   // target in DCETH alone.
   Disposition TakeUnaddressed(const Received& received, Time now,

@@ -26,6 +26,8 @@ struct Endpoint::Impl {
   // has space. The next one is woken after that turn. Sets the timer of a
   // pause.
   void WakeWaiting(SharedPath* path, Time now);
+  // Takes `link` out of the scheduler until OnRoom: the sink refuses its flow.
+  void Hold(EndpointLink* link, Time now);
   size_t TurnBytes(const EndpointLink& link) const;
   // Lets `next` transmit, and acts on its interests.
   void TakeTurn(const TransmitScheduler::Next& next, Time now, Burst* burst);
@@ -52,6 +54,8 @@ struct Endpoint::Impl {
   TimerHeap timers;
   // Links whose timers OnTimer is running; null if one was removed meanwhile.
   std::vector<EndpointLink*> due;
+  // Links whose flows the sink refuses.
+  std::vector<EndpointLink*> held;
   // Has received packets since its last update.
   EndpointQp* to_update = nullptr;
   // Head of the list of links that received data.

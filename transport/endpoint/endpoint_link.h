@@ -56,6 +56,7 @@ struct EndpointLink {
   bool acks : 1 = false;  // in the list of queue pairs with ACKs
   // In the list of queue pairs that received data.
   bool received_data : 1 = false;
+  bool held : 1 = false;  // the sink refuses its flow (Endpoint::OnRoom)
   int32_t deficit = 0;              // bytes left in this turn
   ListHook in_schedule;             // while kActive or kWaiting
   ListHook in_acks;                 // while `acks`

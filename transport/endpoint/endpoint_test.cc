@@ -659,5 +659,86 @@ TEST(TimerHeapTest, AgainstAModel) {
   }
 }
 
+// --- A sink that refuses one flow, and packets without ICRC.
+
+class ChoosySink final : public BurstSink {
+ public:
+  Burst* Begin(const Flow& flow) override {
+    if (refuses) return nullptr;
+    burst_.Begin(&flow);
+    return &burst_;
+  }
+  bool only_that_flow() const override { return only_that_flow_; }
+
+  bool refuses = true;
+  bool only_that_flow_ = true;
+
+ private:
+  std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
+  Burst burst_{buffer_, 16};
+};
+
+TEST_F(EndpointTest, ARefusedFlowWaitsForRoom) {
+  ChoosySink sink;
+  peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);
+  ASSERT_TRUE(peer.endpoint.HasTransmit());
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+  // Another input asks again.
+  peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn + 1, 0, 8, true), 8);
+  ASSERT_TRUE(peer.endpoint.HasTransmit());
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+  sink.refuses = false;
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  peer.endpoint.OnRoom(peer.now);
+  EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
+  peer.endpoint.OnRoom(peer.now);
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+}
+
+// Without only_that_flow(), the queue pair keeps its turn.
+TEST_F(EndpointTest, ASinkWithoutABurstKeepsTheTurn) {
+  ChoosySink sink;
+  sink.only_that_flow_ = false;
+  peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  EXPECT_TRUE(peer.endpoint.HasTransmit());
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+}
+
+TEST_F(EndpointTest, AQueuePairMayBeDestroyedWhileItsFlowIsRefused) {
+  ChoosySink sink;
+  peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  peer.qp.reset();
+  peer.endpoint.OnRoom(peer.now);
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+}
+
+TEST_F(EndpointTest, ABatchWithoutIcrcIsNotVerified) {
+  Bytes packet =
+      peer.Build(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);
+  std::fill(packet.end() - 4, packet.end(), 0);
+  GroBatch batch;
+  batch.bytes = packet;
+  batch.segment_size = packet.size();
+  batch.source = peer.datagram.source;
+  batch.destination = peer.datagram.destination;
+  batch.source_port = peer.datagram.source_port;
+  peer.endpoint.OnGroBatch(batch, peer.now, nullptr);
+  EXPECT_EQ(dropped(Disposition::kBadIcrc), 1u);
+  EXPECT_EQ(peer.target->bytes[0], 0);
+  batch.has_icrc = false;
+  peer.endpoint.OnGroBatch(batch, peer.now, nullptr);
+  EXPECT_EQ(dropped(Disposition::kBadIcrc), 1u);
+  EXPECT_EQ(peer.target->bytes[0], 1);
+  EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
+  // All other checks are made.
+  batch.source = *wire::IpAddress::Parse("10.0.0.77");
+  peer.endpoint.OnGroBatch(batch, peer.now, nullptr);
+  EXPECT_EQ(peer.qp->counters().rx_packets, 1u);
+}
+
 }  // namespace
 }  // namespace transport

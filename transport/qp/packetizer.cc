@@ -96,7 +96,7 @@ void Packetizer::RepeatHeaders() {
 MemoryStatus Packetizer::Fill(uint32_t packets, bool carry_icrc) {
   EmitHeaders();
   if (payload_ == 0) return MemoryStatus::kOk;
-  carry_icrc = carry_icrc && payload_ >= Burst::kMinCarriedIcrc;
+  carry_icrc = carry_icrc && burst_->CarriesIcrc(payload_);
   if (carry_icrc) icrc_ = burst_->BeginIcrc(header_);
   // The usual run takes one branch for each packet.
   const bool bth_and_icrc = carry_icrc && header_ == wire::kBthSize;

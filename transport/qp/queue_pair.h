@@ -279,14 +279,15 @@ class QueuePair : public EndpointQp {
   QpCore core_;
   MessageReceiver receiver_;
   std::optional<Flow> flow_;  // to the peer, from RTR on
-  PeerPort peer_port_;
-  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
-  uint16_t cnp_pkey_ = wire::kDefaultPkey;  // P_Key of the due CNP
-  bool cnp_due_ = false;
-  bool communication_established_ = false;
-  bool last_wqe_reported_ = false;
-  bool flushing_sends_ = false;
   bool received_data_ = false;  // since the last TakeInterests
+  bool cnp_due_ : 1 = false;
+  bool communication_established_ : 1 = false;
+  bool last_wqe_reported_ : 1 = false;
+  bool flushing_sends_ : 1 = false;
+  uint16_t cnp_pkey_ = wire::kDefaultPkey;  // P_Key of the due CNP
+  Time last_cnp_ = std::numeric_limits<Time>::min() / 2;
+  // Last, so that members of derived classes use its padding.
+  [[no_unique_address]] PeerPort peer_port_;
 };
 
 }  // namespace transport

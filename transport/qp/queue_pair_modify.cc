@@ -235,6 +235,7 @@ void QueuePair::JoinPath() {
     av.traffic_class |= kEcnCapable;
   }
   flow_.emplace(av);
+  if (!is_datagram()) flow_->peer_qpn = attributes().dest_qpn;
   core_.path = endpoint_.Connect(this, &*flow_);
 }
 

@@ -152,7 +152,7 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   if (out == nullptr) return false;
   core_.EmitHeaders(headers, out);
   std::optional<uint32_t> icrc;
-  if (bytes >= Burst::kMinCarriedIcrc) icrc = burst->BeginIcrc(header_bytes);
+  if (burst->CarriesIcrc(bytes)) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
   if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
     // The application may withdraw its memory once it knows that the peer has

@@ -1,0 +1,179 @@
+// How lanes of one host find each other, and agree on rings of shared memory
+// (docs/design/progress.md, "Same host").
+//
+// A lane listens on an abstract Unix socket (SOCK_SEQPACKET) for each of its
+// addresses and slots:
+//
+//   @rxe_user-memory-ADDRESS-INTERFACE-SLOT
+//
+// Abstract names belong to a network namespace, as UDP port 4791 does. A lane
+// that sends to (ADDRESS, SLOT) connects there and sends a Request with the
+// file of a new ring. The listener answers with an Answer and two descriptors:
+// the file of its doorbell, and the eventfd that wakes it. From then on packets
+// of that direction go through the ring. The connection stays open: its end
+// tells either side that the other has closed the lane, or is no more.
+//
+// Both sides ask the kernel who the other is (SO_PEERCRED), and go on only if
+// it is a process of their own user (base/users.h).
+#ifndef RXE_USER_PORTS_MEMORY_LINKS_H_
+#define RXE_USER_PORTS_MEMORY_LINKS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/local_address.h"
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/ports/memory_ring.h"
+#include "rxe_user/ports/port.h"
+#include "rxe_user/ports/shared_memory.h"
+#include "wire/address.h"
+
+namespace rxe_user {
+
+// One direction between two lanes.
+struct MemoryRoute {
+  wire::IpAddress source;
+  wire::IpAddress destination;
+  uint16_t slot = 0;  // of the receiving lane
+
+  bool operator==(const MemoryRoute&) const = default;
+};
+
+// The lane's side. All calls are made by MemoryLinks, with the lane's lock
+// held. What they pass is valid until the call that ends it.
+class MemoryLinkUser {
+ public:
+  struct Outgoing {
+    RingMemory* ring;
+    Doorbell* doorbell;
+    int wake;  // the eventfd of the receiving lane
+    int bit;   // of the ring in the doorbell
+  };
+
+  // A ring for `route`. Nothing may be sent by `route` until OnOpen.
+  virtual void OnOutgoing(const MemoryRoute& route, const Outgoing& link) = 0;
+  virtual void OnOpen(const MemoryRoute& route) = 0;
+  // There is no ring for `route`, or not any more.
+  virtual void OnOutgoingEnd(const MemoryRoute& route) = 0;
+  // Packets from `source` to `destination` come in `ring`, whose bit is `bit`.
+  virtual void OnIncoming(int bit, const wire::IpAddress& source,
+                          const wire::IpAddress& destination,
+                          RingMemory* ring) = 0;
+  virtual void OnIncomingEnd(int bit) = 0;
+
+ protected:
+  ~MemoryLinkUser() = default;
+};
+
+class MemoryLinks final : public Port::ControlTask, private ForkGuard {
+ public:
+  // Rings to other lanes; rings from other lanes are one for each bit.
+  static constexpr size_t kMostOutgoing = 64;
+  // Between the last packet by UDP and the first one by memory. What the kernel
+  // has of the former is in the receiving socket by then.
+  static constexpr std::chrono::milliseconds kPause{1};
+
+  // `user` and `doorbell` outlive it; `doorbell_file` and `wake` are given to
+  // other lanes and stay the caller's.
+  static absl::StatusOr<std::unique_ptr<MemoryLinks>> Create(
+      MemoryLinkUser* user, int doorbell_file, int wake);
+  ~MemoryLinks();
+
+  // --- Thread: any.
+
+  // Other lanes may find this one by its addresses and slots from now on. A
+  // name that cannot be taken is left out.
+  void AddAddress(const LocalAddress& local);
+  void RemoveAddress(const wire::IpAddress& address);
+  void AddSlot(uint16_t slot);
+  // Asks for a ring. The user is told in any case, by OnOutgoing or
+  // OnOutgoingEnd. False: no memory.
+  bool Connect(const MemoryRoute& route);
+  // The user has found the ring to be broken. OnIncomingEnd or OnOutgoingEnd
+  // follows; without memory the connection stays, unused.
+  void Disconnect(int bit);
+  void Disconnect(const MemoryRoute& route);
+
+  // --- Port::ControlTask.
+  int fd() const override { return poll_.get(); }
+  Clock::time_point time() const override;
+  void Run(const Port::LockLane& with_lane) override;
+
+ private:
+  enum class State : uint8_t {
+    kAsked,    // outgoing: waits for the Answer
+    kPausing,  // outgoing: waits until `deadline`
+    kUnknown,  // incoming: waits for the Request
+    kOpen,     // either
+    kEnded,    // to be deleted
+  };
+  struct Link {
+    State state;
+    bool outgoing;
+    bool known = false;  // the user has it
+    MemoryRoute route;
+    int bit = 0;
+    UniqueFd socket;
+    UniqueFd wake;
+    SharedMemory ring;
+    SharedMemory doorbell;
+    Clock::time_point deadline;
+  };
+  struct Listener {
+    LocalAddress local;
+    uint16_t slot;
+    UniqueFd socket;
+  };
+  using Calls = std::vector<std::function<void()>>;
+
+  MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake);
+
+  // mutex_ held for the following.
+  void Listen(const LocalAddress& local, uint16_t slot);
+  bool Watch(int fd, void* what);
+  void Wake();
+  // Ends early if another user's connection cannot be closed.
+  void Accept(Listener& listener);
+  void Begin(const MemoryRoute& route, Calls* calls);
+  void OnReadable(Link& link, Calls* calls);
+  bool TakeRequest(Link& link, Calls* calls);
+  bool TakeAnswer(Link& link, Calls* calls);
+  void End(Link& link, Calls* calls);
+  uint32_t ScopeOf(const wire::IpAddress& address) const;
+
+  // --- ForkGuard. The child has none of it.
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  void AfterForkInChild() override;
+
+  MemoryLinkUser& user_;
+  const int doorbell_file_;
+  const int wake_;
+
+  // Taken after the lane's lock; not held while the lane's is taken.
+  mutable std::mutex mutex_;
+  UniqueFd poll_;   // epoll: listeners, connections, event_
+  UniqueFd event_;  // there are requests
+  std::vector<LocalAddress> addresses_;
+  std::vector<uint16_t> slots_;
+  std::list<Listener> listeners_;
+  std::list<Link> links_;
+  std::vector<MemoryRoute> wanted_;  // of Connect
+  std::vector<MemoryRoute> broken_;  // of Disconnect
+  uint64_t broken_bits_ = 0;         // of Disconnect
+  uint64_t bits_ = 0;                // in use
+  size_t outgoing_ = 0;
+  UniqueFd foreign_;  // another user's connection, which could not be closed
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_MEMORY_LINKS_H_

@@ -1,0 +1,428 @@
+#include "rxe_user/ports/memory_port.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/qpn.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::Burst;
+using transport::Flow;
+using transport::GroBatch;
+using transport::Time;
+
+// What one Receive reads, and the packets of a burst.
+constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
+constexpr size_t kMostBatches = 64;
+constexpr int kSegments = 256;
+// While packets come by memory, one call in this many asks the sockets, unless
+// these had something in one of the last kQuiet calls that asked.
+constexpr uint32_t kSocketInterval = 16;
+constexpr uint32_t kQuiet = 64;
+// Bursts by UDP between tries for a ring: at first, and at most.
+constexpr uint32_t kFirstRetry = 1024;
+constexpr uint32_t kLastRetry = 64 << 10;
+constexpr size_t kMostPeers = 4096;
+
+Time MonotonicNow() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
+    std::unique_ptr<Port> inner) {
+  return Create(std::move(inner), &MonotonicNow);
+}
+
+absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
+    std::unique_ptr<Port> inner, Clock clock) {
+  auto port =
+      std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock));
+  if (absl::Status status = port->Open(); !status.ok()) return status;
+  return port;
+}
+
+MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock)
+    : inner_(std::move(inner)), clock_(clock) {}
+
+MemoryPort::~MemoryPort() = default;
+
+absl::Status MemoryPort::Open() {
+  wake_ = UniqueFd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
+  absl::StatusOr<SharedMemory> doorbell =
+      SharedMemory::Create(kDoorbellBytes, &doorbell_file_);
+  if (!doorbell.ok()) return doorbell.status();
+  doorbell_memory_ = *std::move(doorbell);
+  doorbell_ = Doorbell::In(doorbell_memory_.bytes());
+  buffer_ = PrefaultedBuffer(kBufferBytes);
+  if (buffer_.bytes().empty()) {
+    return absl::ResourceExhaustedError("no memory for packet buffers");
+  }
+  batches_.reserve(kMostBatches);
+  waiting_.reserve(MemoryLinks::kMostOutgoing);
+  auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get());
+  if (!links.ok()) return links.status();
+  links_ = *std::move(links);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryPort::AddReceiver(const LocalAddress& local, int fd) {
+  absl::Status status = inner_->AddReceiver(local, fd);
+  if (status.ok() && !local.address.is_multicast()) links_->AddAddress(local);
+  return status;
+}
+
+void MemoryPort::RemoveReceiver(const wire::IpAddress& address) {
+  links_->RemoveAddress(address);
+  inner_->RemoveReceiver(address);
+}
+
+std::vector<int> MemoryPort::ReceiveDescriptors() const {
+  std::vector<int> descriptors = inner_->ReceiveDescriptors();
+  descriptors.push_back(wake_.get());
+  return descriptors;
+}
+
+void MemoryPort::AbandonInChild() {
+  inner_->AbandonInChild();
+  wake_.Reset();
+  doorbell_file_.Reset();
+  doorbell_memory_.Release();
+  buffer_.Release();
+}
+
+const PortCounters& MemoryPort::counters() const {
+  total_ = inner_->counters();
+  total_.memory_rx_batches = own_.memory_rx_batches;
+  total_.memory_tx_bursts = own_.memory_tx_bursts;
+  total_.memory_tx_full = own_.memory_tx_full;
+  total_.memory_tx_dropped = own_.memory_tx_dropped;
+  total_.memory_wakes = own_.memory_wakes;
+  total_.memory_broken = own_.memory_broken;
+  return total_;
+}
+
+bool MemoryPort::UsesMemory(const wire::IpAddress& source,
+                            const wire::IpAddress& destination,
+                            uint32_t peer_qpn) const {
+  const auto found = peers_.find({source, destination, SlotOf(peer_qpn)});
+  return found != peers_.end() && found->second.state == Peer::State::kOpen;
+}
+
+// By syscall(2): write() is a cancellation point.
+void MemoryPort::Signal(int fd) {
+  const uint64_t one = 1;
+  (void)!::syscall(SYS_write, fd, &one, sizeof(one));
+}
+
+// --- Receive.
+
+std::span<const GroBatch> MemoryPort::Receive(bool thorough) {
+  if (!waiting_.empty()) CheckRoom();
+  if (reader_count_ == 0) return ReceiveSockets(thorough);
+  unread_ |= doorbell_->Take();
+  const bool turn = skipped_ >= kSocketInterval;
+  if (unread_ != 0 && !turn) {
+    ++skipped_;
+    const std::span<const GroBatch> batches = ReceiveMemory();
+    more_ = thorough || unread_ != 0;
+    if (!batches.empty()) return batches;
+  }
+  if (!thorough && !turn && quiet_ >= kQuiet) {
+    ++skipped_;
+    more_ = false;
+    return {};
+  }
+  const std::span<const GroBatch> batches = ReceiveSockets(thorough);
+  more_ = more_ || unread_ != 0;
+  if (!batches.empty() || unread_ == 0) return batches;
+  return ReceiveMemory();
+}
+
+std::span<const GroBatch> MemoryPort::ReceiveSockets(bool thorough) {
+  skipped_ = 0;
+  const std::span<const GroBatch> batches = inner_->Receive(thorough);
+  more_ = inner_->more();
+  quiet_ = !batches.empty() ? 0 : std::min(quiet_ + 1, kQuiet);
+  return batches;
+}
+
+std::span<const GroBatch> MemoryPort::ReceiveMemory() {
+  batches_.clear();
+  size_t used = 0;
+  for (uint64_t left = unread_; left != 0;) {
+    const int bit =
+        (std::countr_zero(std::rotr(left, next_)) + next_) % Doorbell::kRings;
+    left &= ~(uint64_t{1} << bit);
+    Reader& reader = readers_[static_cast<size_t>(bit)];
+    if (reader.fresh) {
+      if (used != 0) break;  // with the next call
+      const std::span<const GroBatch> before = inner_->Receive(true);
+      if (!before.empty()) return before;
+      reader.fresh = false;
+    }
+    ReadRing(bit, &used);
+    if (used >= RingWriter::kMostBytes || batches_.size() == kMostBatches) {
+      next_ = (bit + 1) % Doorbell::kRings;
+      break;
+    }
+  }
+  return batches_;
+}
+
+void MemoryPort::ReadRing(int bit, size_t* used) {
+  Reader& reader = readers_[static_cast<size_t>(bit)];
+  const std::span<uint8_t> buffer = buffer_.bytes();
+  while (reader.ring && batches_.size() < kMostBatches) {
+    RecordHeader header;
+    const size_t bytes = reader.ring->Read(buffer.subspan(*used), &header);
+    if (bytes == 0) break;
+    batches_.push_back({.bytes = buffer.subspan(*used, bytes),
+                        .segment_size = header.segment_size,
+                        .source = reader.source,
+                        .destination = reader.destination,
+                        .source_port = header.source_port,
+                        .traffic_class = header.traffic_class,
+                        .hop_limit = header.hop_limit,
+                        .has_icrc = false});
+    *used += bytes;
+    ++own_.memory_rx_batches;
+  }
+  if (reader.ring && reader.ring->broken()) {
+    ++own_.memory_broken;
+    reader.ring.reset();
+    links_->Disconnect(bit);
+  }
+  if (!reader.ring || !reader.ring->HasRecord()) {
+    unread_ &= ~(uint64_t{1} << bit);
+  }
+}
+
+void MemoryPort::PrepareWait() {
+  if (reader_count_ == 0) return;
+  if (!doorbell_->sleeps()) {
+    uint64_t ignored;
+    (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
+  }
+  if (doorbell_->Sleep() && unread_ == 0) return;
+  doorbell_->Wake();  // so that the next call reads the eventfd
+  Signal(wake_.get());
+}
+
+void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
+                            const wire::IpAddress& destination,
+                            RingMemory* ring) {
+  Reader& reader = readers_[static_cast<size_t>(bit)];
+  reader.ring.emplace(ring);
+  reader.source = source;
+  reader.destination = destination;
+  reader.fresh = true;
+  ++reader_count_;
+  // The lane's threads may wait already.
+  PrepareWait();
+}
+
+void MemoryPort::OnIncomingEnd(int bit) {
+  Reader& reader = readers_[static_cast<size_t>(bit)];
+  reader = {};
+  unread_ &= ~(uint64_t{1} << bit);
+  --reader_count_;
+}
+
+// --- Transmit.
+
+size_t MemoryPort::Hash::operator()(const MemoryRoute& route) const {
+  return absl::HashOf(route.source, route.destination, route.slot);
+}
+
+MemoryPort::Peer* MemoryPort::Find(const Flow& flow) {
+  if (flow.peer_qpn == 0 || flow.destination_port != wire::kRoceUdpPort) {
+    return nullptr;
+  }
+  const uint16_t slot = SlotOf(flow.peer_qpn);
+  if (last_ != nullptr && last_->first.slot == slot &&
+      last_->first.destination == flow.av.destination &&
+      last_->first.source == flow.av.source) {
+    return &last_->second;
+  }
+  if (slot == 0 || slot >= kSlots) return nullptr;
+  try {
+    if (peers_.size() >= kMostPeers) ForgetPeers();
+    last_ =
+        &*peers_.try_emplace({flow.av.source, flow.av.destination, slot}).first;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  return &last_->second;
+}
+
+void MemoryPort::ForgetPeers() {
+  last_ = nullptr;
+  to_ = nullptr;
+  std::erase_if(peers_, [](const Peers::value_type& peer) {
+    return peer.second.state == Peer::State::kUdp && !peer.second.waits;
+  });
+}
+
+Burst* MemoryPort::Begin(const Flow& flow) {
+  to_ = nullptr;
+  drops_ = only_that_flow_ = false;
+  Peer* const peer = Find(flow);
+  if (peer == nullptr) return inner_->Begin(flow);
+  switch (peer->state) {
+    case Peer::State::kUdp:
+    case Peer::State::kAsked:
+      return BeginUdp(*peer, flow);
+    case Peer::State::kPausing:
+      Refuse(*peer);
+      return nullptr;
+    case Peer::State::kOpen:
+      break;
+  }
+  const std::span<uint8_t> space = peer->ring->Reserve();
+  if (space.empty()) return BeginFull(*peer, flow);
+  to_ = peer;
+  burst_ = Burst::WithoutIcrc(space, kSegments);
+  burst_.Begin(&flow);
+  return &burst_;
+}
+
+Burst* MemoryPort::BeginUdp(Peer& peer, const Flow& flow) {
+  if (peer.state == Peer::State::kUdp) {
+    if (peer.left != 0) {
+      --peer.left;
+    } else if (links_->Connect(last_->first)) {
+      peer.state = Peer::State::kAsked;
+    }
+  }
+  return inner_->Begin(flow);
+}
+
+Burst* MemoryPort::BeginFull(Peer& peer, const Flow& flow) {
+  if (peer.ring->broken()) {
+    ++own_.memory_broken;
+    links_->Disconnect(last_->first);
+    End(peer);
+    return inner_->Begin(flow);
+  }
+  const Time now = clock_();
+  if (peer.full_at != peer.ring->head()) {
+    peer.full_at = peer.ring->head();
+    peer.full_since = now;
+  }
+  if (now - peer.full_since < kPatience) {
+    ++own_.memory_tx_full;
+    Refuse(peer);
+    return nullptr;
+  }
+  drops_ = true;
+  // The packets that Receive has returned have been processed.
+  burst_ = Burst::WithoutIcrc(buffer_.bytes().first(RingWriter::kMostBytes),
+                              kSegments);
+  burst_.Begin(&flow);
+  return &burst_;
+}
+
+void MemoryPort::Refuse(Peer& peer) {
+  only_that_flow_ = true;
+  if (!std::exchange(peer.waits, true)) waiting_.push_back(&peer);
+}
+
+void MemoryPort::Queue() {
+  if (drops_) {
+    ++own_.memory_tx_dropped;
+    return;
+  }
+  if (to_ == nullptr) {
+    inner_->Queue();
+    return;
+  }
+  const transport::AddressVector& av = burst_.flow()->av;
+  ++own_.memory_tx_bursts;
+  to_->ring->Commit({
+      .bytes = static_cast<uint32_t>(burst_.bytes().size()),
+      .segment_size = static_cast<uint16_t>(burst_.segment_size()),
+      .source_port = av.source_port,
+      .traffic_class = av.traffic_class,
+      .hop_limit = av.hop_limit,
+  });
+  if (to_->link.doorbell->Ring(to_->link.bit)) {
+    ++own_.memory_wakes;
+    Signal(to_->link.wake);
+  }
+}
+
+void MemoryPort::CheckRoom() {
+  bool room = false;
+  for (size_t i = waiting_.size(); i-- > 0;) {
+    Peer& peer = *waiting_[i];
+    if (peer.state == Peer::State::kPausing) continue;
+    if (peer.state != Peer::State::kOpen || peer.ring->HasRoom() ||
+        clock_() - peer.full_since >= kPatience) {
+      StopWaiting(peer);
+      room = true;
+    }
+  }
+  if (room) on_room_();
+}
+
+void MemoryPort::StopWaiting(Peer& peer) {
+  if (std::exchange(peer.waits, false)) std::erase(waiting_, &peer);
+}
+
+void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
+  const auto found = peers_.find(route);
+  if (found == peers_.end()) return;
+  Peer& peer = found->second;
+  peer.state = Peer::State::kPausing;
+  peer.link = link;
+  peer.ring.emplace(link.ring);
+  peer.interval = 0;
+  peer.full_at = ~uint64_t{0};
+}
+
+void MemoryPort::OnOpen(const MemoryRoute& route) {
+  const auto found = peers_.find(route);
+  if (found == peers_.end() || found->second.state != Peer::State::kPausing) {
+    return;
+  }
+  found->second.state = Peer::State::kOpen;
+  StopWaiting(found->second);
+  on_room_();
+}
+
+void MemoryPort::OnOutgoingEnd(const MemoryRoute& route) {
+  const auto found = peers_.find(route);
+  if (found == peers_.end()) return;
+  End(found->second);
+  StopWaiting(found->second);
+  on_room_();
+}
+
+void MemoryPort::End(Peer& peer) {
+  peer.state = Peer::State::kUdp;
+  peer.ring.reset();
+  peer.link = {};
+  peer.interval = std::clamp(2 * peer.interval, kFirstRetry, kLastRetry);
+  peer.left = peer.interval;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,188 @@
+// A port in front of the UDP port, whose flows to processes of the same user
+// on the same host go through shared memory (docs/design/progress.md, "Same
+// host"). Lanes have it with RXE_USER_SAME_HOST=memory only.
+//
+// Each packet is the same as by UDP, but for its ICRC, which is neither
+// computed nor checked. Connected flows are sent by memory; datagrams, whose
+// flows have no single peer, by UDP.
+#ifndef RXE_USER_PORTS_MEMORY_PORT_H_
+#define RXE_USER_PORTS_MEMORY_PORT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/ports/memory_links.h"
+#include "rxe_user/ports/memory_ring.h"
+#include "rxe_user/ports/port.h"
+#include "rxe_user/ports/prefaulted_buffer.h"
+#include "rxe_user/ports/shared_memory.h"
+
+namespace rxe_user {
+
+class MemoryPort final : public Port, private MemoryLinkUser {
+ public:
+  // ns of CLOCK_MONOTONIC, or a test's clock.
+  using Clock = transport::Time (*)();
+  // A ring that is full is given this long until its reader reads. After that
+  // bursts are dropped, as by a socket whose buffer is full, so that a process
+  // that is stopped looks like one.
+  static constexpr transport::Time kPatience = 50 * transport::kMillisecond;
+
+  // Errors: what the system refused.
+  static absl::StatusOr<std::unique_ptr<Port>> Create(
+      std::unique_ptr<Port> inner);
+  static absl::StatusOr<std::unique_ptr<Port>> Create(
+      std::unique_ptr<Port> inner, Clock clock);
+  ~MemoryPort() override;
+
+  // --- Port. What is not here is the inner port's.
+
+  absl::Status AddReceiver(const LocalAddress& local, int fd) override;
+  bool HasReceiver(const wire::IpAddress& address) const override {
+    return inner_->HasReceiver(address);
+  }
+  void RemoveReceiver(const wire::IpAddress& address) override;
+  absl::StatusOr<uint16_t> SourcePort(const LocalAddress& local,
+                                      uint32_t choice) override {
+    return inner_->SourcePort(local, choice);
+  }
+  absl::Status OpenSourcePort(const LocalAddress& local,
+                              uint16_t port) override {
+    return inner_->OpenSourcePort(local, port);
+  }
+  size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override {
+    return inner_->CloseUnusedSenders(for_each_used);
+  }
+  // And the eventfd by which other lanes wake this one.
+  std::vector<int> ReceiveDescriptors() const override;
+  void AddSlot(uint16_t slot) override { links_->AddSlot(slot); }
+  std::span<const transport::GroBatch> Receive(bool thorough) override;
+  bool more() const override { return more_; }
+  uint64_t TakeOverflow() override { return inner_->TakeOverflow(); }
+  void PrepareWait() override;
+  transport::Burst* Begin(const transport::Flow& flow) override;
+  bool only_that_flow() const override { return only_that_flow_; }
+  void Queue() override;
+  void Flush() override { inner_->Flush(); }
+  bool blocked() const override { return inner_->blocked(); }
+  bool must_retry() const override {
+    return inner_->blocked() || !waiting_.empty();
+  }
+  void WatchRoom(std::function<void()> on_room) override {
+    on_room_ = std::move(on_room);
+  }
+  ControlTask* control_task() override { return links_.get(); }
+  bool UsesMemory(const wire::IpAddress& source,
+                  const wire::IpAddress& destination,
+                  uint32_t peer_qpn) const override;
+  const PortCounters& counters() const override;
+  transport::PacketObserver* Watch(transport::PacketObserver* observer,
+                                   Recorder* recorder) override {
+    return inner_->Watch(observer, recorder);
+  }
+  void AbandonInChild() override;
+
+ private:
+  // A receiving lane: of this host, or perhaps not.
+  struct Peer {
+    enum class State : uint8_t { kUdp, kAsked, kPausing, kOpen };
+    State state = State::kUdp;
+    bool waits = false;     // a flow was refused: the ring is full, or kPausing
+    uint32_t left = 0;      // kUdp: bursts until the next try for a ring
+    uint32_t interval = 0;  // of such tries
+    std::optional<RingWriter> ring;
+    Outgoing link{};
+    // The reader's position when the ring was found full, and when that was.
+    uint64_t full_at = ~uint64_t{0};
+    transport::Time full_since = 0;
+  };
+  struct Reader {
+    std::optional<RingReader> ring;
+    wire::IpAddress source;
+    wire::IpAddress destination;
+    // Nothing was read yet: the sockets are read first, which may have earlier
+    // packets of the same flows.
+    bool fresh = false;
+  };
+  struct Hash {
+    size_t operator()(const MemoryRoute& route) const;
+  };
+  using Peers = std::unordered_map<MemoryRoute, Peer, Hash>;
+
+  MemoryPort(std::unique_ptr<Port> inner, Clock clock);
+  absl::Status Open();
+
+  // --- MemoryLinkUser.
+  void OnOutgoing(const MemoryRoute& route, const Outgoing& link) override;
+  void OnOpen(const MemoryRoute& route) override;
+  void OnOutgoingEnd(const MemoryRoute& route) override;
+  void OnIncoming(int bit, const wire::IpAddress& source,
+                  const wire::IpAddress& destination,
+                  RingMemory* ring) override;
+  void OnIncomingEnd(int bit) override;
+
+  // The peer of a flow; null: it goes by UDP.
+  Peer* Find(const transport::Flow& flow);
+  // A burst by UDP; asks for a ring now and then.
+  transport::Burst* BeginUdp(Peer& peer, const transport::Flow& flow);
+  transport::Burst* BeginFull(Peer& peer, const transport::Flow& flow);
+  void Refuse(Peer& peer);
+  // From now on packets to it go by UDP. Those that wait are told by CheckRoom.
+  static void End(Peer& peer);
+  // Calls on_room_ if a flow that was refused may be sent now.
+  void CheckRoom();
+  void StopWaiting(Peer& peer);
+  // Makes room in peers_.
+  void ForgetPeers();
+  std::span<const transport::GroBatch> ReceiveSockets(bool thorough);
+  std::span<const transport::GroBatch> ReceiveMemory();
+  void ReadRing(int bit, size_t* used);
+  static void Signal(int fd);
+
+  const std::unique_ptr<Port> inner_;
+  const Clock clock_;
+  std::function<void()> on_room_ = [] {};
+  PortCounters own_;            // of memory alone
+  mutable PortCounters total_;  // the result of counters()
+  std::unique_ptr<MemoryLinks> links_;
+
+  // --- Receive.
+  UniqueFd wake_;
+  SharedMemory doorbell_memory_;
+  UniqueFd doorbell_file_;
+  Doorbell* doorbell_ = nullptr;
+  std::array<Reader, Doorbell::kRings> readers_;
+  int reader_count_ = 0;
+  uint64_t unread_ = 0;  // bits of rings that may have more
+  int next_ = 0;         // the ring to read first
+  PrefaultedBuffer buffer_;
+  std::vector<transport::GroBatch> batches_;
+  uint32_t skipped_ = 0;  // calls in a row that did not ask the sockets
+  uint32_t quiet_ = 0;    // calls in a row that found nothing there
+  bool more_ = false;
+
+  // --- Transmit.
+  Peers peers_;
+  Peers::value_type* last_ = nullptr;  // last result of Find
+  std::vector<Peer*> waiting_;         // those with `waits`
+  bool only_that_flow_ = false;
+  // The burst of the last Begin: in the ring of `to_`; to be dropped; or, if
+  // neither, UDP's.
+  Peer* to_ = nullptr;
+  bool drops_ = false;
+  transport::Burst burst_{{}, 1};
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_MEMORY_PORT_H_

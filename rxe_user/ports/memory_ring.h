@@ -1,0 +1,191 @@
+// A ring of bursts in memory that two lanes share, and the words by which a
+// lane learns that one of its rings has something.
+//
+// One lane writes (RingWriter), one reads (RingReader). Positions are bytes
+// since the ring was made and only grow. Each side keeps its own position and
+// trusts nothing in the shared memory: a record is copied before it is looked
+// at, what it says of lengths is bounded by the private position, and a
+// position of the other side that cannot be right ends the ring.
+//
+// A record is a RecordHeader and the packets of a burst, in one piece. Records
+// begin at multiples of 64 bytes; what is left at the end of the ring is
+// skipped by a record without packets.
+#ifndef RXE_USER_PORTS_MEMORY_RING_H_
+#define RXE_USER_PORTS_MEMORY_RING_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rxe_user {
+
+// What the reader is told of a burst, beside its packets.
+struct RecordHeader {
+  uint32_t bytes = 0;         // of the packets; 0: skips to the ring's start
+  uint16_t segment_size = 0;  // of each packet but the last
+  uint16_t source_port = 0;
+  uint8_t traffic_class = 0;
+  uint8_t hop_limit = 0;
+  uint8_t unused[6] = {};
+
+  bool operator==(const RecordHeader&) const = default;
+};
+static_assert(sizeof(RecordHeader) == 16);
+
+// The shared memory of a ring. Its first page has the positions, each on a
+// cache line of its own.
+struct RingMemory {
+  static constexpr size_t kCapacity = 128 << 10;  // bytes of records
+  static constexpr size_t kAlign = 64;            // of records
+
+  alignas(128) std::atomic<uint64_t> tail;  // by the writer: end of the records
+  alignas(128) std::atomic<uint64_t> head;  // by the reader: start of them
+  alignas(4096) uint8_t records[kCapacity];
+
+  // The memory of `bytes`, which are as many as a RingMemory has.
+  static RingMemory* In(std::span<uint8_t> bytes) {
+    return reinterpret_cast<RingMemory*>(bytes.data());
+  }
+};
+static_assert(sizeof(RingMemory) == 4096 + RingMemory::kCapacity);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+class RingWriter {
+ public:
+  // Packets of a burst: the most, and the least for which there is room.
+  static constexpr size_t kMostBytes = 34 << 10;
+  static constexpr size_t kLeastBytes = 8 << 10;
+
+  // `memory` outlives the writer.
+  explicit RingWriter(RingMemory* memory) : memory_(memory) {}
+
+  // Space for the packets of the next burst, between the two limits; empty:
+  // the ring is full, or broken(). Stays free until Commit.
+  std::span<uint8_t> Reserve();
+  // Publishes the first `header.bytes` (not 0) of the last Reserve.
+  void Commit(const RecordHeader& header);
+  // Whether at least half of the ring is free, or it is broken().
+  bool HasRoom();
+  // The reader's position cannot be right. The ring is of no more use.
+  bool broken() const { return broken_; }
+  // The reader's position when it was last read.
+  uint64_t head() const { return head_; }
+
+ private:
+  // Bytes free from tail_ on, and before the ring's end.
+  size_t Free() const {
+    return RingMemory::kCapacity - static_cast<size_t>(tail_ - head_);
+  }
+  static size_t At(uint64_t position) {
+    return static_cast<size_t>(position % RingMemory::kCapacity);
+  }
+  size_t ToEnd() const { return RingMemory::kCapacity - At(tail_); }
+  // How many bytes of packets a record at tail_ may have, after a skip if the
+  // end is near. 0: fewer than kLeastBytes.
+  size_t Room(bool* skip) const;
+  void ReadHead();
+
+  RingMemory* memory_;
+  uint64_t tail_ = 0;
+  uint64_t head_ = 0;   // the reader's, perhaps an old one
+  bool skips_ = false;  // the reserved space is behind a skip
+  bool broken_ = false;
+};
+
+class RingReader {
+ public:
+  // `memory` outlives the reader.
+  explicit RingReader(RingMemory* memory) : memory_(memory) {}
+
+  // Copies the packets of the next record to `out` and frees their space.
+  // Returns their number of bytes; 0: there is none, it does not fit into
+  // `out`, or the ring is broken(). `out` needs RingWriter::kMostBytes at most.
+  size_t Read(std::span<uint8_t> out, RecordHeader* header);
+  // Whether there is a record.
+  bool HasRecord() const {
+    return !broken_ && memory_->tail.load(std::memory_order_acquire) != head_;
+  }
+  // What the writer has written cannot be right.
+  bool broken() const { return broken_; }
+
+ private:
+  size_t Break() {
+    broken_ = true;
+    return 0;
+  }
+
+  RingMemory* memory_;
+  uint64_t head_ = 0;
+  bool broken_ = false;
+};
+
+// --- Waking a lane.
+//
+// A lane has one Doorbell, shared with all lanes that write to it: a bit for
+// each of its rings, and whether the lane's threads sleep. A writer rings after
+// each burst, and the reader asks before it sleeps:
+//
+//   writer, Ring()                       reader, Sleep()
+//   W1 publishes the record (release)    R1 asleep = 1 (seq_cst)
+//   W2 sets the ring's bit (seq_cst)     R2 reads the bits (seq_cst);
+//   W3 reads asleep (seq_cst);              some are set: stays awake
+//      1: clears it and wakes the lane   R3 sleeps
+//
+// No burst is left with a reader that sleeps. The seq_cst operations have one
+// order that agrees with each thread's (C++20 [atomics.order]). If W2 is before
+// R2, R2 finds the bit, unless the reader has taken it since, and then it has
+// read the record: W2 is also a release, and the reader takes bits by an
+// acquire. Else R2 is before W2, and so R1 before W3: W3 finds 1, or another
+// writer found it and wakes the lane. On aarch64 these are load-acquire and
+// store-release, which are not reordered with each other; a relaxed or acquire
+// load in W3 or R2 could be done before the store.
+struct Doorbell {
+  static constexpr int kRings = 64;
+
+  alignas(128) std::atomic<uint64_t> bits;
+  std::atomic<uint32_t> asleep;
+
+  static Doorbell* In(std::span<uint8_t> bytes) {
+    return reinterpret_cast<Doorbell*>(bytes.data());
+  }
+
+  // What tests do between the steps.
+  struct Nothing {
+    void operator()() const {}
+  };
+
+  // The writer of ring `ring` has published a record. True: the caller must
+  // wake the lane (its eventfd).
+  template <typename Between = Nothing>
+  bool Ring(int ring, Between between = {}) {
+    bits.fetch_or(uint64_t{1} << ring);
+    between();
+    if (asleep.load() == 0) return false;
+    between();
+    return asleep.exchange(0) != 0;
+  }
+  // The reader: the rings that may have something. Clears them.
+  uint64_t Take() {
+    if (bits.load(std::memory_order_relaxed) == 0) return 0;
+    return bits.exchange(0);
+  }
+  // The reader is about to sleep. False: it must not, there is something.
+  template <typename Between = Nothing>
+  bool Sleep(Between between = {}) {
+    asleep.store(1);
+    between();
+    return bits.load() == 0;
+  }
+  // The reader is awake: writers need not wake it. Only saves them a call.
+  void Wake() { asleep.store(0, std::memory_order_relaxed); }
+  bool sleeps() const { return asleep.load(std::memory_order_relaxed) != 0; }
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// Bytes of the file of a doorbell: a page.
+inline constexpr size_t kDoorbellBytes = 4096;
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_MEMORY_RING_H_
