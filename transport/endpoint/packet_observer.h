@@ -26,7 +26,7 @@ struct ObservedFault {
 
 struct ObservedPacket {
   Direction direction = Direction::kReceived;
-  Time time = 0;                   // the endpoint's
+  Time time = 0;  // the endpoint's
   // Received: when the kernel had it, ns since 1970; 0: not known.
   int64_t kernel_time = 0;
   std::span<const uint8_t> bytes;  // UDP payload: BTH to ICRC
