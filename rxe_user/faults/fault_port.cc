@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
@@ -107,6 +108,7 @@ FaultPort::~FaultPort() {
     if (packet.is_transmitted()) (void)TrySendAlone(packet);
   };
   for (const Alone& packet : pending_) send(packet);
+  for (const Alone& packet : stalled_) send(packet);
   for (const auto& [due, packet] : delayed_) send(packet);
   for (const Alone& packet : behind_) send(packet);
   inner_->Flush();
@@ -120,6 +122,7 @@ size_t FaultPort::CloseUnusedSenders(const ForEachUsed& for_each_used) {
     };
     for (const auto& [due, packet] : delayed_) use(packet);
     for (const Alone& packet : behind_) use(packet);
+    for (const Alone& packet : stalled_) use(packet);
     for (const Alone& packet : pending_) use(packet);
   });
 }
@@ -135,6 +138,7 @@ void FaultPort::AbandonInChild() {
   pending_.clear();
   delayed_.clear();
   behind_.clear();
+  stalled_.clear();
   inner_->AbandonInChild();
 }
 
@@ -195,7 +199,11 @@ std::span<const GroBatch> FaultPort::Receive(bool thorough) {
   const bool held = holds_some();
   if (!receives_ && !held) return inner_->Receive(thorough);
   const Time now = clock_();
-  if (held) ReleaseDue(now);
+  CheckStall(now);
+  if (held) {
+    EndStall(now);
+    ReleaseDue(now);
+  }
   for (const GroBatch& batch : inner_->Receive(thorough)) {
     if (receives_) {
       Filter(batch, now);
@@ -211,7 +219,7 @@ std::span<const GroBatch> FaultPort::Receive(bool thorough) {
 void FaultPort::Filter(const GroBatch& batch, Time now) {
   fates_.clear();
   packets_.clear();
-  bool untouched = behind_.empty();
+  bool untouched = behind_.empty() && !is_stalled_;
   const auto segment = [&](size_t index) {
     const size_t at = index * batch.segment_size;
     return batch.bytes.subspan(
@@ -243,24 +251,33 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
         icrc.Store(packet, place);
       }
     };
-    if (fate.rule == nullptr || fate.rule->action == Action::kDuplicate) {
-      const size_t at = run.bytes.size();
-      run.bytes.insert(run.bytes.end(), bytes.begin(), bytes.end());
-      seal(Bytes(run.bytes).subspan(at),
-           static_cast<uint16_t>(run.icrcs.size()));
-      run.icrcs.push_back(StoredIcrc(bytes));
-    }
     const wire::PacketView& packet = packets_[i];
-    if (fate.rule != nullptr) {
-      EndRun(batch, &run);
-      const ObservedFault fault = FaultOf(fate);
+    const auto alone_with = [&](std::optional<ObservedFault> fault) {
       Alone alone;
       alone.bytes.assign(bytes.begin(), bytes.end());
       seal(alone.bytes, 0);
       alone.qpn = packet.bth().dest_qpn;
       alone.arrival = batch;
       alone.shown.icrc = StoredIcrc(bytes);
-      alone.shown.fault = fault;
+      alone.shown.fault = std::move(fault);
+      return alone;
+    };
+    const bool arrives_plain =
+        fate.rule == nullptr || fate.rule->action == Action::kDuplicate;
+    if (arrives_plain && is_stalled_) {
+      EndRun(batch, &run);
+      HoldForStall(alone_with(std::nullopt));
+    } else if (arrives_plain) {
+      const size_t at = run.bytes.size();
+      run.bytes.insert(run.bytes.end(), bytes.begin(), bytes.end());
+      seal(Bytes(run.bytes).subspan(at),
+           static_cast<uint16_t>(run.icrcs.size()));
+      run.icrcs.push_back(StoredIcrc(bytes));
+    }
+    if (fate.rule != nullptr) {
+      EndRun(batch, &run);
+      const ObservedFault fault = FaultOf(fate);
+      Alone alone = alone_with(fault);
       switch (fate.rule->action) {
         case Action::kDrop:
           ShowDropped(batch, bytes, fault, now);
@@ -275,6 +292,9 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
           break;
         case Action::kMark:
           alone.arrival.traffic_class |= kCongestionExperienced;
+          break;
+        case Action::kStall:
+          CheckStall(now);
           break;
         case Action::kDuplicate:
           break;
@@ -308,6 +328,7 @@ void FaultPort::EndRun(const GroBatch& batch, Run* run) {
 }
 
 void FaultPort::Deliver(Alone packet) {
+  if (is_stalled_) return HoldForStall(std::move(packet));
   copies_.push_back(std::move(packet.bytes));
   packet.shown.bytes = copies_.back();
   delivered_[copies_.back().data()] = packet.shown;
@@ -362,6 +383,7 @@ void FaultPort::Queue() {
   if (!transmits_) return inner_->Queue();
   inner_burst_ = nullptr;
   const Time now = clock_();
+  CheckStall(now);
   const Flow& flow = *burst_->flow();
   std::span<const uint8_t> rest = burst_->bytes();
   for (size_t index = 0; !rest.empty(); ++index) {
@@ -395,6 +417,7 @@ void FaultPort::Queue() {
         Hold(std::move(alone), fate, now);
         continue;
       }
+      if (fate.rule->action == Action::kStall) CheckStall(now);
       if (fate.rule->action == Action::kDuplicate) SendAlone(alone);
       SendAlone(std::move(alone));
     }
@@ -408,7 +431,8 @@ void FaultPort::Queue() {
 }
 
 void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
-  for (int attempt = 0; pending_.empty() && attempt < 2; ++attempt) {
+  for (int attempt = 0; pending_.empty() && !is_stalled_ && attempt < 2;
+       ++attempt) {
     if (inner_burst_ == nullptr) inner_burst_ = inner_->Begin(*burst_->flow());
     if (inner_burst_ == nullptr) break;
     if (uint8_t* const out = inner_burst_->Reserve(bytes.size())) {
@@ -424,7 +448,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
   alone.flow = *burst_->flow();
   alone.flow->icrc.Store(alone.bytes, 0);
   ShowSent(alone.bytes, 0, sent_.traffic_class, nullptr);
-  pending_.push_back(std::move(alone));
+  SendAlone(std::move(alone));
 }
 
 void FaultPort::EndInnerBurst() {
@@ -433,6 +457,7 @@ void FaultPort::EndInnerBurst() {
 }
 
 void FaultPort::SendAlone(Alone packet) {
+  if (is_stalled_) return HoldForStall(std::move(packet));
   if (pending_.empty() && TrySendAlone(packet)) return;
   pending_.push_back(std::move(packet));
 }
@@ -476,13 +501,18 @@ void FaultPort::ShowSent(std::span<const uint8_t> bytes, uint16_t index,
 
 // --- Held packets.
 
+bool FaultPort::HasRoom(size_t bytes, const transport::faults::Rule& rule) {
+  if (delayed_.size() + behind_.size() + stalled_.size() < kMostHeld &&
+      bytes <= kMostHeldBytes - held_bytes_) {
+    return true;
+  }
+  faults_.CountNoRoom(rule);
+  return false;
+}
+
 void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
   const size_t bytes = packet.bytes.size();
-  if (delayed_.size() + behind_.size() >= kMostHeld ||
-      bytes > kMostHeldBytes - held_bytes_) {
-    faults_.CountNoRoom(*fate.rule);
-    return;
-  }
+  if (!HasRoom(bytes, *fate.rule)) return;
   if (fate.rule->action == Action::kReorder) {
     packet.behind = fate.rule->behind;
     packet.latest = now + kReorderWait;
@@ -500,6 +530,23 @@ void FaultPort::Leave(Alone packet) {
   } else {
     Deliver(std::move(packet));
   }
+}
+
+void FaultPort::CheckStall(Time now) {
+  stall_ = faults_.stall();
+  is_stalled_ = now < stall_.until || !stalled_.empty();
+}
+
+void FaultPort::HoldForStall(Alone packet) {
+  if (!HasRoom(packet.bytes.size(), *stall_.rule)) return;
+  held_bytes_ += packet.bytes.size();
+  stalled_.push_back(std::move(packet));
+}
+
+void FaultPort::EndStall(Time now) {
+  if (now < stall_.until) return;
+  is_stalled_ = false;
+  for (Alone& packet : std::exchange(stalled_, {})) Leave(std::move(packet));
 }
 
 void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
@@ -535,6 +582,7 @@ void FaultPort::ReleaseDue(Time now) {
 void FaultPort::SetTimer() {
   Time next = delayed_.empty() ? kNever : delayed_.begin()->first;
   for (const Alone& packet : behind_) next = std::min(next, packet.latest);
+  if (!stalled_.empty()) next = std::min(next, stall_.until);
   if (next == timer_at_ || !timer_.valid()) return;
   timer_at_ = next;
   itimerspec when{};

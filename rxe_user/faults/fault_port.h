@@ -35,7 +35,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // ns of CLOCK_MONOTONIC, or a test's clock.
   using Clock = transport::Time (*)();
 
-  // What delay and reorder may hold, of both directions together. Beyond it
+  // What delay, reorder and stall may hold, of both directions together. Beyond it
   // they drop.
   static constexpr size_t kMostHeld = 16384;  // packets
   static constexpr size_t kMostHeldBytes = size_t{64} << 20;
@@ -151,11 +151,21 @@ class FaultPort final : public Port, private transport::PacketObserver {
                 uint8_t traffic_class, const transport::ObservedFault* fault);
 
   // --- Held packets.
-  bool holds_some() const { return !delayed_.empty() || !behind_.empty(); }
+  bool holds_some() const {
+    return !delayed_.empty() || !behind_.empty() || !stalled_.empty();
+  }
+  // Whether one more packet may be held. If not, it is dropped, and counted for
+  // `rule`.
+  bool HasRoom(size_t bytes, const transport::faults::Rule& rule);
   // Holds the packet as `fate` says; drops it if there is no room.
   void Hold(Alone packet, const transport::faults::Fate& fate,
             transport::Time now);
   void Leave(Alone packet);
+  // Learns of stalls, those of other lanes too.
+  void CheckStall(transport::Time now);
+  void HoldForStall(Alone packet);
+  // Lets go what a stall held, if it is over.
+  void EndStall(transport::Time now);
   // A packet of the queue pair has passed: those that were to be behind it may
   // leave.
   void Overtake(bool transmitted, uint32_t qpn);
@@ -187,6 +197,11 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   std::multimap<transport::Time, Alone> delayed_;
   std::list<Alone> behind_;
+  // All packets of both directions since the stall began, until Receive finds
+  // that it is over: the later ones must not overtake them.
+  std::deque<Alone> stalled_;
+  FaultStall stall_;
+  bool is_stalled_ = false;
   size_t held_bytes_ = 0;
   UniqueFd timer_;
   transport::Time timer_at_ = transport::kNever;

@@ -384,6 +384,108 @@ TEST_F(FaultPortTest, ReordersAReceivedPacket) {
   EXPECT_EQ(PsnsOf(Receive()), Psns{11});
 }
 
+// Both directions, from the packet that matches on, and in their order.
+TEST_F(FaultPortTest, NothingPassesDuringAStall) {
+  for (const bool receive_begins : {true, false}) {
+    observer_.shown.clear();
+    Open(std::string("stall 5ms nth=2 ") + (receive_begins ? "rx" : "tx"));
+    if (receive_begins) {
+      Arrive(10, 3);
+      EXPECT_EQ(PsnsOf(Receive()), Psns{10});
+      Send(20, 3);
+      EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+    } else {
+      Send(20, 3);
+      EXPECT_EQ(PsnsOf(TakeSent()), Psns{20});
+      Arrive(10, 3);
+      EXPECT_EQ(PsnsOf(Receive()), Psns{});
+    }
+    now += 5 * kMillisecond - 1;
+    Arrive(13, 2);
+    EXPECT_EQ(PsnsOf(Receive()), Psns{});
+    Send(23, 1);
+    EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+    now += 1;
+    Send(24, 1);  // does not overtake
+    EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+    Arrive(15, 1);
+    const std::vector<Sent> got = Receive();
+    const std::vector<Sent> sent = TakeSent();
+    EXPECT_EQ(PsnsOf(got), receive_begins ? (Psns{11, 12, 13, 14, 15})
+                                          : (Psns{10, 11, 12, 13, 14, 15}));
+    EXPECT_EQ(PsnsOf(sent), receive_begins ? (Psns{20, 21, 22, 23, 24})
+                                           : (Psns{21, 22, 23, 24}));
+    ExpectGood(got);
+    ExpectGood(sent);
+    EXPECT_EQ(Hit(), Psns{receive_begins ? 11u : 21u});
+    // It is over.
+    Arrive(16, 2);
+    EXPECT_EQ(PsnsOf(Receive()), (Psns{16, 17}));
+    Send(25, 2);
+    EXPECT_EQ(PsnsOf(TakeSent()), (Psns{25, 26}));
+    now += kMillisecond;
+  }
+}
+
+TEST_F(FaultPortTest, APacketThatMatchesMakesAStallLonger) {
+  Open("stall 5ms rx nth=1|2");
+  Arrive(10, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 3 * kMillisecond;
+  Arrive(11, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 5 * kMillisecond - 1;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 1;
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11}));
+}
+
+// A delay that ends during a stall, and a packet that is sent twice.
+TEST_F(FaultPortTest, OtherActionsDuringAStall) {
+  Open(
+      "delay 2ms rx nth=1; stall 5ms rx nth=1; duplicate rx nth=1; "
+      "drop rx nth=1");
+  Arrive(10, 5);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 2 * kMillisecond;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 3 * kMillisecond;
+  const std::vector<Sent> got = Receive();
+  EXPECT_EQ(PsnsOf(got), (Psns{11, 12, 12, 14, 10}));
+  ExpectGood(got);
+}
+
+// Of the same process: the device is one.
+TEST_F(FaultPortTest, AStallIsForAllLanes) {
+  Open("stall 5ms rx nth=1");
+  auto inner = std::make_unique<FakePort>();
+  FakePort* const other_inner = inner.get();
+  const std::unique_ptr<Port> other =
+      *FaultPort::Create(std::move(inner), faults_.get(), &TestClock);
+  Arrive(10, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  Arrive(20, 1);
+  other_inner->arriving = std::exchange(inner_->arriving, {});
+  EXPECT_EQ(other->Receive(true).size(), 0u);
+  now += 5 * kMillisecond;
+  EXPECT_EQ(other->Receive(true).size(), 1u);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{10});
+}
+
+TEST_F(FaultPortTest, TheTimerIsReadableAtTheEndOfAStall) {
+  Open("stall 1ns rx nth=1");
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  now = t.tv_sec * transport::kSecond + t.tv_nsec - transport::kSecond;
+  EXPECT_FALSE(TimerIsReadable());
+  Arrive(10, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  EXPECT_TRUE(TimerIsReadable());
+  now += 1;
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11}));
+  EXPECT_FALSE(TimerIsReadable());
+}
+
 TEST_F(FaultPortTest, WhatIsNoPacketIsPassedOn) {
   Open("drop rx");
   const std::vector<uint8_t> garbage = {1, 2, 3};
@@ -521,6 +623,13 @@ TEST_F(FaultPortTest, SendsWhatItHoldsWhenItIsClosed) {
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
   port_.reset();
   EXPECT_EQ(PsnsOf(sent), (Psns{10, 11}));
+  ExpectGood(sent);
+  Open("stall 1s tx nth=1");
+  inner_->sent_at_end = &sent;
+  Send(10, 3);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  port_.reset();
+  EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12}));
   ExpectGood(sent);
 }
 

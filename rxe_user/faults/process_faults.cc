@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <utility>
@@ -86,15 +87,26 @@ ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
     : injector_(std::move(settings.rules), settings.seed, start),
       no_room_(injector_.rules().size()) {
   for (const Rule& rule : injector_.rules()) {
-    holds_packets_ |=
-        rule.action == Action::kDelay || rule.action == Action::kReorder;
+    holds_packets_ |= rule.action == Action::kDelay ||
+                      rule.action == Action::kReorder ||
+                      rule.action == Action::kStall;
   }
 }
 
 transport::faults::Fate ProcessFaults::Decide(
     const transport::faults::PacketFacts& facts, Time now) {
   const std::lock_guard lock(mutex_);
-  return injector_.Decide(facts, now);
+  const transport::faults::Fate fate = injector_.Decide(facts, now);
+  if (fate.rule != nullptr && fate.rule->action == Action::kStall) {
+    stall_ = {.until = std::max(stall_.until, now + fate.delay),
+              .rule = fate.rule};
+  }
+  return fate;
+}
+
+FaultStall ProcessFaults::stall() const {
+  const std::lock_guard lock(mutex_);
+  return stall_;
 }
 
 void ProcessFaults::CountNoRoom(const Rule& rule) {

@@ -25,6 +25,12 @@ struct FaultRuleStatus {
   bool maybe = false;
 };
 
+// The device receives and sends nothing until then.
+struct FaultStall {
+  transport::Time until = 0;
+  const transport::faults::Rule* rule = nullptr;  // the last that began it
+};
+
 // Thread: any; a lane's lock may be held.
 class ProcessFaults {
  public:
@@ -44,6 +50,8 @@ class ProcessFaults {
 
   transport::faults::Fate Decide(const transport::faults::PacketFacts& facts,
                                  transport::Time now);
+  // Of all lanes. A stall rule that fires begins it, or makes it longer.
+  FaultStall stall() const;
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
 
@@ -65,6 +73,7 @@ class ProcessFaults {
   bool holds_packets_ = false;
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows
   transport::faults::Injector injector_;
+  FaultStall stall_;
   std::vector<uint64_t> no_room_;  // packets, by rule
 };
 

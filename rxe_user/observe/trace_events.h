@@ -290,6 +290,7 @@ enum class FaultAction : uint8_t {
   kCorrupt = 3,
   kMark = 4,
   kReorder = 5,
+  kStall = 6,
 };
 
 struct FaultEvent {

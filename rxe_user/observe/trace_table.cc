@@ -69,7 +69,8 @@ constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {3, "acknowledged"}};
 constexpr ValueName kFaults[] = {{0, "drop"},  {1, "duplicate"},
                                  {2, "delay"}, {3, "corrupt"},
-                                 {4, "mark"},  {5, "reorder"}};
+                                 {4, "mark"},  {5, "reorder"},
+                                 {6, "stall"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},

@@ -58,6 +58,8 @@ OTHER_RULES = [
     ("ibv_uc_pingpong", "-n 100", "server", "ce rx op=data nth=4"),
     # Nobody polls while it is held.
     ("ibv_rc_pingpong", "-e -n 100", "client", "delay 2ms rx op=data nth=4"),
+    # Nothing is lost: what waits is executed after the stall.
+    ("ibv_rc_pingpong", "-e -n 100", "server", "stall 20ms rx op=data nth=4"),
     # A last acknowledgement that is held leaves when the device is closed.
     ("ibv_rc_pingpong", "-n 100", "client", "reorder 9 tx op=ack nth=20-"),
 ]

@@ -32,8 +32,9 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
       start_(start),
       counts_(rules_.size()) {
   for (const Rule& rule : rules_) {
-    received_ |= rule.received;
-    transmitted_ |= rule.transmitted;
+    // A stall holds the packets of both directions.
+    received_ |= rule.received || rule.action == Action::kStall;
+    transmitted_ |= rule.transmitted || rule.action == Action::kStall;
     counts_iterations_ |=
         rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
   }

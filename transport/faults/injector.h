@@ -33,7 +33,7 @@ struct PacketFacts {
 
 struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
-  Time delay = 0;              // kDelay
+  Time delay = 0;              // kDelay, kStall
   Place place;                 // kCorrupt
 };
 

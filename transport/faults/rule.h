@@ -23,6 +23,7 @@ enum class Action : uint8_t {
   kCorrupt = 3,
   kMark = 4,  // ECN: congestion experienced
   kReorder = 5,
+  kStall = 6,
 };
 // "drop" and so on: the word of the rule language.
 const char* NameOf(Action action);
@@ -48,7 +49,7 @@ struct Rule {
   uint32_t number = 0;  // its place among the rules, from 1
   std::string text;     // as written, without blanks around it
   Action action = Action::kDrop;
-  Time delay = 0;         // kDelay
+  Time delay = 0;         // kDelay, kStall
   Time jitter = 0;        // kDelay: up to this much more
   uint32_t behind = 0;    // kReorder: packets that overtake it
   Corruption corruption;  // kCorrupt

@@ -32,9 +32,10 @@ constexpr ActionText kActions[] = {
     {Action::kCorrupt, "corrupt", "was corrupted"},
     {Action::kMark, "ce", "was marked (congestion experienced)"},
     {Action::kReorder, "reorder", "was put behind later packets"},
+    {Action::kStall, "stall", "stalled the device"},
 };
 constexpr std::string_view kActionNames =
-    "drop, duplicate, delay T, reorder N, corrupt FIELD, ce";
+    "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T";
 constexpr std::string_view kOptionNames =
     "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
     "after=, for=, maybe";
@@ -195,6 +196,14 @@ class RuleParser {
       }
       case Action::kCorrupt:
         return ParseCorrupt(rule);
+      case Action::kStall: {
+        const Word word = Next();
+        if (!ParseTime(word.text, &rule->delay) || rule->delay == 0) {
+          return Error(word, "stall needs " + std::string(kTimeForms) +
+                                 " (an hour at most): stall 20ms");
+        }
+        return std::nullopt;
+      }
       default:
         return std::nullopt;
     }

@@ -45,6 +45,8 @@ TEST(RuleParserTest, ActionsWithTheirArguments) {
   EXPECT_EQ(delay.delay, 1500 * kMillisecond);
   EXPECT_EQ(delay.jitter, 20 * kMicrosecond);
   EXPECT_EQ(One("reorder 3").behind, 3u);
+  EXPECT_EQ(One("stall 20ms").action, Action::kStall);
+  EXPECT_EQ(One("stall 20ms").delay, 20 * kMillisecond);
   EXPECT_EQ(One("corrupt byte=17").corruption.byte, 17u);
   EXPECT_EQ(One("corrupt byte=17").corruption.field, Corruption::kByte);
   EXPECT_FALSE(One("corrupt psn").corruption.resealed);
@@ -118,7 +120,7 @@ TEST(RuleParserTest, RulesByLineSemicolonAndComment) {
 TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
   EXPECT_EQ(ErrorOf("dorp rx"),
             "line 1, column 1: 'dorp' is no action; the actions are drop, "
-            "duplicate, delay T, reorder N, corrupt FIELD, ce");
+            "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T");
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "
@@ -130,6 +132,9 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
             "line 1, column 6: delay needs a time such as 50us, 2ms or 1.5s "
             "(an hour at most), or a time and up to how much more: delay "
             "2ms~500us");
+  EXPECT_EQ(ErrorOf("stall rx"),
+            "line 1, column 7: stall needs a time such as 50us, 2ms or 1.5s "
+            "(an hour at most): stall 20ms");
   EXPECT_EQ(ErrorOf("drop; ce nht=3"),
             "line 1, column 10: 'nht=3' is no part of a rule; after the action "
             "come rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, "
@@ -178,6 +183,10 @@ TEST(RuleParserTest, RefusesNonsense) {
                            "delay 2h",
                            "delay 2ms~",
                            "delay -2ms",
+                           "stall",
+                           "stall 0ms",
+                           "stall 2ms~1ms",
+                           "stall 2h",
                            "reorder",
                            "reorder 0",
                            "reorder 5000",
