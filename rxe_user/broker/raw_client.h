@@ -114,7 +114,7 @@ class RawClient {
   void HangUp() { fd_.Reset(); }
 
  private:
-  static constexpr int kPatienceMs = 20'000;
+  static constexpr int kPatienceMs = 60'000;
 
   template <typename T>
   std::optional<T> Next(Message& message) {

@@ -246,8 +246,7 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
                    : Management::Holder::kNobody;
       },
       // Untrusted clients that restore could delay all requests.
-      !recovering_ && absent_.empty() && trusted_restoring_ == 0,
-      Now());
+      !recovering_ && absent_.empty() && trusted_restoring_ == 0, Now());
 }
 
 // A MAD that GRO merged into a client's socket. The client could forge the

@@ -1,5 +1,6 @@
 // Objects of Abseil and libnl address `stderr` and `stdout` as programs may and
-// shared libraries may not: as if those lay within them. abi_library() links with
+// shared libraries may not: as if those lay within them. abi_library() links
+// with
 // --wrap, which leads them to these copies, hidden in each library.
 
 #include <cstdio>

@@ -92,9 +92,8 @@ constexpr bool InOrder() {
   }
   return true;
 }
-static_assert(InOrder() &&
-              std::size(kRareEvents) ==
-                  static_cast<size_t>(RareEventKind::kFault) + 1);
+static_assert(InOrder() && std::size(kRareEvents) ==
+                               static_cast<size_t>(RareEventKind::kFault) + 1);
 
 constexpr const RareEventText& TextOf(RareEventKind kind) {
   return kRareEvents[static_cast<size_t>(kind)];

@@ -107,8 +107,9 @@ class MessageReceiver {
                 bool more);
   // Copies what CopyIn has left of the payload; it may have been kFault.
   // `access` is that of the whole payload.
-  MemoryStatus CopyRest(const MemoryAccess& access, std::span<const uint8_t> payload,
-                size_t left, bool more);
+  MemoryStatus CopyRest(const MemoryAccess& access,
+                        std::span<const uint8_t> payload, size_t left,
+                        bool more);
   ReceiveOutcome Complete(const Completion& completion, Time now);
   void PushFlushed(Time now);
   // Completes the current receive. False: the completion queue has overrun.

@@ -9,11 +9,11 @@
 
 #include "gtest/gtest.h"
 #include "transport/congestion/path.h"
+#include "transport/qp/destinations.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
 #include "transport/testing/fake_memory.h"
 #include "transport/testing/recorders.h"
-#include "transport/qp/destinations.h"
 #include "wire/bytes.h"
 #include "wire/ethernet.h"
 #include "wire/grh.h"

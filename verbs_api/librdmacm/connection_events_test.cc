@@ -70,8 +70,8 @@ TEST_F(EventChannelTest, AnEventTakenBetweenAReadAndItsEvent) {
   for (int round = 0; round < 200; ++round) {
     Push();
     std::thread reader;
-    // `matches` is called with the channel's lock held. The reader needs it after
-    // it has read, so it cannot take the first event.
+    // `matches` is called with the channel's lock held. The reader needs it
+    // after it has read, so it cannot take the first event.
     rdma_cm_event* event = nullptr;
     ASSERT_EQ(TakeEvent(
                   *channel_,
