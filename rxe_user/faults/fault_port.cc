@@ -351,10 +351,13 @@ void FaultPort::ShowDropped(const GroBatch& batch,
 
 Burst* FaultPort::Begin(const Flow& flow) {
   if (!transmits_) return inner_->Begin(flow);
-  if (!pending_.empty() || inner_->Begin(flow) == nullptr) return nullptr;
+  if (!pending_.empty()) return nullptr;
+  const Burst* const inner = inner_->Begin(flow);
+  if (inner == nullptr) return nullptr;
   sent_qpns_.clear();
   burst_.emplace(std::span<uint8_t>(buffer_), kBurstSegments);
   burst_->Begin(&flow);
+  burst_->set_hop_mark(inner->hop_mark());
   return &*burst_;
 }
 
@@ -383,6 +386,7 @@ void FaultPort::Queue() {
       flow.icrc.Store(alone.bytes, 0);
       alone.qpn = sent_.qpn;
       alone.flow = flow;
+      alone.hop_mark = burst_->hop_mark();
       if (fate.rule->action == Action::kCorrupt) {
         Corrupt(fate, flow.icrc, &alone.bytes);
       } else if (fate.rule->action == Action::kMark) {
@@ -411,6 +415,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
   for (int attempt = 0; pending_.empty() && attempt < 2; ++attempt) {
     if (inner_burst_ == nullptr) inner_burst_ = inner_->Begin(*burst_->flow());
     if (inner_burst_ == nullptr) break;
+    inner_burst_->set_hop_mark(burst_->hop_mark());
     if (uint8_t* const out = inner_burst_->Reserve(bytes.size())) {
       const auto index = static_cast<uint16_t>(inner_burst_->segments());
       std::memcpy(out, bytes.data(), bytes.size() - wire::kIcrcSize);
@@ -422,6 +427,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
   Alone alone;
   alone.bytes.assign(bytes.begin(), bytes.end());
   alone.flow = *burst_->flow();
+  alone.hop_mark = burst_->hop_mark();
   alone.flow->icrc.Store(alone.bytes, 0);
   ShowSent(alone.bytes, 0, sent_.traffic_class, nullptr);
   pending_.push_back(std::move(alone));
@@ -441,6 +447,7 @@ void FaultPort::SendAlone(Alone packet) {
 bool FaultPort::TrySendAlone(const Alone& packet) {
   Burst* const burst = inner_->Begin(*packet.flow);
   if (burst == nullptr) return false;
+  burst->set_hop_mark(packet.hop_mark);  // it was shown with this one
   uint8_t* const out = burst->Reserve(packet.bytes.size());
   assert(out != nullptr);
   std::memcpy(out, packet.bytes.data(), packet.bytes.size());

@@ -109,6 +109,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
     uint32_t qpn = 0;
     // Transmitted: its flow. Received: its addresses.
     std::optional<transport::Flow> flow;
+    uint8_t hop_mark = 0;  // transmitted: of its burst
     transport::GroBatch arrival;
     // Received: what the observer is told. Transmitted packets were shown when
     // they were held.

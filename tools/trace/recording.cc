@@ -119,6 +119,7 @@ class Reader {
     p.dst = h.dst;
     p.src_port = h.src_port;
     p.ce = (h.tos & 3) == 3;
+    p.hop_limit = h.ttl;
     p.size = static_cast<uint32_t>(size);
     p.payload = static_cast<uint32_t>(view.payload().size());
     p.opcode = view.opcode();

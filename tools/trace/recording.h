@@ -52,6 +52,7 @@ struct Packet {
   uint16_t cm_reason = 0;  // of a REJ; of a SIDR_REP, its status; 0: not known
   uint8_t opcode = 0;
   uint8_t syndrome = 0;
+  uint8_t hop_limit = 0;
   bool ack_req = false;
   bool ce = false;          // ECN: congestion experienced
   bool dropped = false;     // by the device that received it

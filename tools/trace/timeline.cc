@@ -445,7 +445,8 @@ class Joiner {
       std::vector<Sighting> all;
       for (const Seen& seen : packets) {
         all.push_back({Key(*seen.packet),
-                       seen.packet->arrival() - t_.offsets[seen.file]});
+                       seen.packet->arrival() - t_.offsets[seen.file],
+                       seen.packet->hop_limit});
       }
       return all;
     };

@@ -59,6 +59,12 @@ class Burst {
   // cache, and a second pass takes no longer.
   static constexpr size_t kMinCarriedIcrc = 512;
 
+  // What the hop limit of its packets is below that of the flow: a number that
+  // tells equal packets of different bursts apart in recordings. The ICRC does
+  // not cover it. 0 unless a port sets it, after Begin.
+  void set_hop_mark(uint8_t mark) { hop_mark_ = mark; }
+  uint8_t hop_mark() const { return hop_mark_; }
+
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.
   bool closed() const {
@@ -85,6 +91,7 @@ class Burst {
   size_t segment_size_ = 0;
   int segments_ = 0;
   bool short_last_ = false;
+  uint8_t hop_mark_ = 0;
   // ICRC to the end of BTH: of the last packet for which BeginIcrc was called,
   // and of the last one committed.
   uint32_t begun_icrc_ = 0;

@@ -479,7 +479,7 @@ void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   packet.destination = av.destination;
   packet.source_port = av.source_port;
   packet.traffic_class = av.traffic_class;
-  packet.hop_limit = av.hop_limit;
+  packet.hop_limit = av.hop_limit_on_wire() - burst.hop_mark();
   for (std::span<const uint8_t> rest = burst.bytes(); !rest.empty();) {
     packet.bytes = rest.first(std::min(rest.size(), burst.segment_size()));
     packet.qpn = packet.segment_index < answers ? impl_->answers_qpn : qpn;

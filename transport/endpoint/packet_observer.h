@@ -53,7 +53,8 @@ class PacketObserver {
   // transmitted ones when their burst is complete, in wire order. Called with
   // the lane's lock held: must not block or call the endpoint.
   virtual void OnPacket(const ObservedPacket& packet) = 0;
-  // Whether it uses ObservedPacket::kernel_time. Asked once.
+  // Whether it uses ObservedPacket::kernel_time, and compares packets with those
+  // of the other end: bursts then have hop marks (Burst). Asked once.
   virtual bool WantsKernelTime() const { return false; }
 };
 

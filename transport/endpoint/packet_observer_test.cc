@@ -2,6 +2,7 @@
 #include "transport/endpoint/packet_observer.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,6 +101,41 @@ TEST_F(PacketObserverTest, SeesTransmittedPacketsInWireOrder) {
   EXPECT_EQ(places, (std::vector<std::pair<int, size_t>>{
                         {0, first}, {1, middle}, {0, 12 + 4 + 4 + 4}}))
       << sent;
+}
+
+// Of a port that gives its bursts hop limits of their own.
+class MarkingSink final : public BurstSink {
+ public:
+  Burst* Begin(const Flow& flow) override {
+    burst_.Begin(&flow);
+    burst_.set_hop_mark(5);
+    return &burst_;
+  }
+
+ private:
+  std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65536);
+  Burst burst_{buffer_, 64};
+};
+
+TEST_F(PacketObserverTest, SeesTheHopLimitOfTransmittedPackets) {
+  const auto hop_limits = [&](BurstSink* sink) {
+    recorder.seen.clear();
+    peer.Deliver(peer.Read(WirePeer::kPsn, 0, 100));
+    while (peer.endpoint.PollTransmit(0, sink) != nullptr) {
+    }
+    std::set<int> seen;
+    for (const Recorder::Seen& packet : recorder.seen) {
+      if (packet.packet.direction == Direction::kTransmitted) {
+        seen.insert(packet.packet.hop_limit);
+      }
+    }
+    return seen;
+  };
+  std::vector<uint8_t> buffer(65536);
+  OneBurst plain(buffer, 64);
+  EXPECT_EQ(hop_limits(&plain), std::set<int>{64});
+  MarkingSink marking;
+  EXPECT_EQ(hop_limits(&marking), std::set<int>{59});
 }
 
 TEST_F(PacketObserverTest, SeesNothingAfterRemoval) {
