@@ -263,10 +263,16 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
       alone.shown.fault = fault;
       switch (fate.rule->action) {
         case Action::kDrop:
-          ShowDropped(batch, bytes, fault, now);
+          if (observer_ != nullptr) {
+            observer_->OnPacket(Arrived(batch, bytes, fault, now));
+          }
           continue;
         case Action::kDelay:
         case Action::kReorder:
+          if (observer_ != nullptr) {
+            alone.shown.fault->held =
+                observer_->OnHeld(Arrived(batch, bytes, fault, now));
+          }
           Hold(std::move(alone), fate, now);
           continue;
         case Action::kCorrupt:
@@ -332,19 +338,18 @@ void FaultPort::ShowDelivered(const ObservedPacket& packet,
   observer_->OnPacket(shown);
 }
 
-void FaultPort::ShowDropped(const GroBatch& batch,
-                            std::span<const uint8_t> bytes,
-                            const ObservedFault& fault, Time now) {
-  if (observer_ == nullptr) return;
-  observer_->OnPacket({.direction = Direction::kReceived,
-                       .time = now,
-                       .bytes = bytes,
-                       .source = batch.source,
-                       .destination = batch.destination,
-                       .source_port = batch.source_port,
-                       .traffic_class = batch.traffic_class,
-                       .hop_limit = batch.hop_limit,
-                       .fault = &fault});
+ObservedPacket FaultPort::Arrived(const GroBatch& batch,
+                                  std::span<const uint8_t> bytes,
+                                  const ObservedFault& fault, Time now) {
+  return {.direction = Direction::kReceived,
+          .time = now,
+          .bytes = bytes,
+          .source = batch.source,
+          .destination = batch.destination,
+          .source_port = batch.source_port,
+          .traffic_class = batch.traffic_class,
+          .hop_limit = batch.hop_limit,
+          .fault = &fault};
 }
 
 // --- Transmit.

@@ -116,14 +116,21 @@ class Observer final : public transport::PacketObserver {
     uint32_t rule = 0;
     bool dropped = false;
     uint8_t hop_limit = 0;
+    uint64_t held = 0;
   };
   void OnPacket(const ObservedPacket& packet) override {
     shown.push_back({{packet.bytes.begin(), packet.bytes.end()},
                      packet.fault != nullptr ? packet.fault->rule : 0,
                      packet.fault != nullptr && packet.fault->dropped,
-                     packet.hop_limit});
+                     packet.hop_limit,
+                     packet.fault != nullptr ? packet.fault->held : 0});
+  }
+  uint64_t OnHeld(const ObservedPacket& packet) override {
+    held.push_back(wire::LoadBe24(&packet.bytes[9]));
+    return 100 + held.back();
   }
   std::vector<Shown> shown;
+  std::vector<uint32_t> held;  // PSNs
 };
 
 using Psns = std::vector<uint32_t>;
@@ -364,6 +371,31 @@ TEST_F(FaultPortTest, DelaysAReceivedPacket) {
   EXPECT_EQ(Hit(), Psns{11});
 }
 
+// Observers hear of the fault when it hits the packet, which they see later.
+TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
+  for (const char* const rule : {"delay 5ms rx nth=2", "reorder 9 rx nth=2"}) {
+    observer_ = Observer();
+    Open(rule);
+    Arrive(10, 3);
+    EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
+    EXPECT_EQ(observer_.held, Psns{11}) << rule;
+    EXPECT_EQ(Hit(), Psns{}) << rule;
+    now += 10 * kMillisecond;
+    EXPECT_EQ(PsnsOf(Receive()), Psns{11});
+    EXPECT_EQ(observer_.held, Psns{11}) << rule;
+    EXPECT_EQ(Hit(), Psns{11}) << rule;
+    EXPECT_EQ(observer_.shown.back().held, 111u) << rule;
+  }
+  for (const char* const rule : {"drop rx nth=2", "ce rx", "delay 5ms tx"}) {
+    observer_ = Observer();
+    Open(rule);
+    Arrive(10, 3);
+    (void)Receive();
+    Send(10, 3);
+    EXPECT_EQ(observer_.held, Psns{}) << rule;
+  }
+}
+
 TEST_F(FaultPortTest, TheTimerIsReadableWhenAPacketIsDue) {
   Open("delay 1ns rx nth=1; delay 3600s rx nth=1");
   timespec t;
@@ -491,7 +523,7 @@ TEST_F(FaultPortTest, DelaysAndReordersASentPacket) {
 // rule hits them and whenever they leave.
 TEST_F(FaultPortTest, SentPacketsAreShownWithTheirHopLimits) {
   for (const std::string rule :
-       {"delay 5ms", "reorder 3", "duplicate", "ce", "corrupt psn resealed"}) {
+       {"delay 5ms", "reorder 3", "duplicate", "ce", "corrupt payload"}) {
     observer_.shown.clear();
     Open(rule + " tx nth=2");
     Send(10, 3);

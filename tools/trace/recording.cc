@@ -206,6 +206,7 @@ class Reader {
     if (!packet) return;
     p->event = packet->header.id;
     p->cause = packet->header.cause;
+    p->own_qpn = packet->header.qpn;
     p->kernel_time = std::clamp<int64_t>(packet->kernel_time, 0, kLatestTime);
     p->reason = packet->reason;
     p->dropped = packet->what == static_cast<uint8_t>(PacketWhat::kDropped);

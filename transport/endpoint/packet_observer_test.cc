@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "transport/testing/requester_peer.h"
 #include "transport/testing/wire_peer.h"
 
 namespace transport {
@@ -136,6 +137,30 @@ TEST_F(PacketObserverTest, SeesTheHopLimitOfTransmittedPackets) {
   EXPECT_EQ(hop_limits(&plain), std::set<int>{64});
   MarkingSink marking;
   EXPECT_EQ(hop_limits(&marking), std::set<int>{59});
+}
+
+// After an ACK, of the requester's endpoint.
+TEST(PacketObserverPathTest, SeesThePathOfAConnection) {
+  struct PathRecorder final : PacketObserver {
+    void OnPacket(const ObservedPacket& packet) override {
+      if (packet.path != nullptr) paths.push_back(*packet.path);
+    }
+    void OnOverflow(uint64_t packets) override { overflow += packets; }
+    std::vector<ObservedPath> paths;
+    uint64_t overflow = 0;
+  };
+  PathRecorder recorder;
+  RequesterPeer peer;
+  peer.Connect();
+  peer.endpoint.Observe(&recorder);
+  ASSERT_EQ(peer.Write(1, 100), 0);
+  peer.Transmit();
+  ASSERT_EQ(recorder.paths.size(), 1u);
+  EXPECT_EQ(recorder.paths[0].window, Path::kInitialWindow);
+  EXPECT_GT(recorder.paths[0].in_flight, 100u);
+  EXPECT_EQ(recorder.paths[0].round_trip, 0);
+  peer.endpoint.OnReceiveOverflow(0, 9);
+  EXPECT_EQ(recorder.overflow, 9u);
 }
 
 TEST_F(PacketObserverTest, SeesNothingAfterRemoval) {
