@@ -57,8 +57,9 @@ size_t LaneImpl::ReceiveSome(Time now, Caller caller) {
     more = port_->more() && !lock_.contended() &&
            (bulk || (thorough && !answer_first));
   }
-  if (budget.bytes() != 0 && port_->TakeOverflow() != 0) {
-    endpoint_.OnReceiveOverflow(now);
+  if (budget.bytes() != 0) {
+    const uint64_t dropped = port_->TakeOverflow();
+    if (dropped != 0) endpoint_.OnReceiveOverflow(now, dropped);
   }
   if (raw_.load(std::memory_order_relaxed) != nullptr) {
     ReceiveFrames(now, !thorough || mode_.is(Mode::kPolling), &budget);

@@ -288,10 +288,16 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
       Alone alone = alone_with(fault);
       switch (fate.rule->action) {
         case Action::kDrop:
-          ShowDropped(batch, bytes, fault, now);
+          if (observer_ != nullptr) {
+            observer_->OnPacket(Arrived(batch, bytes, fault, now));
+          }
           continue;
         case Action::kDelay:
         case Action::kReorder:
+          if (observer_ != nullptr) {
+            alone.shown.fault->held =
+                observer_->OnHeld(Arrived(batch, bytes, fault, now));
+          }
           Hold(std::move(alone), fate, now);
           continue;
         case Action::kCorrupt:
@@ -366,29 +372,31 @@ void FaultPort::ShowDelivered(const ObservedPacket& packet,
   observer_->OnPacket(shown);
 }
 
-void FaultPort::ShowDropped(const GroBatch& batch,
-                            std::span<const uint8_t> bytes,
-                            const ObservedFault& fault, Time now) {
-  if (observer_ == nullptr) return;
-  observer_->OnPacket({.direction = Direction::kReceived,
-                       .time = now,
-                       .bytes = bytes,
-                       .source = batch.source,
-                       .destination = batch.destination,
-                       .source_port = batch.source_port,
-                       .traffic_class = batch.traffic_class,
-                       .hop_limit = batch.hop_limit,
-                       .fault = &fault});
+ObservedPacket FaultPort::Arrived(const GroBatch& batch,
+                                  std::span<const uint8_t> bytes,
+                                  const ObservedFault& fault, Time now) {
+  return {.direction = Direction::kReceived,
+          .time = now,
+          .bytes = bytes,
+          .source = batch.source,
+          .destination = batch.destination,
+          .source_port = batch.source_port,
+          .traffic_class = batch.traffic_class,
+          .hop_limit = batch.hop_limit,
+          .fault = &fault};
 }
 
 // --- Transmit.
 
 Burst* FaultPort::Begin(const Flow& flow) {
   if (!transmits_) return inner_->Begin(flow);
-  if (!pending_.empty() || inner_->Begin(flow) == nullptr) return nullptr;
+  if (!pending_.empty()) return nullptr;
+  const Burst* const inner = inner_->Begin(flow);
+  if (inner == nullptr) return nullptr;
   sent_qpns_.clear();
   burst_.emplace(std::span<uint8_t>(buffer_), kBurstSegments);
   burst_->Begin(&flow);
+  burst_->set_hop_mark(inner->hop_mark());
   return &*burst_;
 }
 
@@ -418,6 +426,7 @@ void FaultPort::Queue() {
       flow.icrc.Store(alone.bytes, 0);
       alone.qpn = sent_.qpn;
       alone.flow = flow;
+      alone.hop_mark = burst_->hop_mark();
       if (fate.rule->action == Action::kCorrupt) {
         Corrupt(fate, flow.icrc, &alone.bytes);
       } else if (fate.rule->action == Action::kMark) {
@@ -448,6 +457,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
        ++attempt) {
     if (inner_burst_ == nullptr) inner_burst_ = inner_->Begin(*burst_->flow());
     if (inner_burst_ == nullptr) break;
+    inner_burst_->set_hop_mark(burst_->hop_mark());
     if (uint8_t* const out = inner_burst_->Reserve(bytes.size())) {
       const auto index = static_cast<uint16_t>(inner_burst_->segments());
       std::memcpy(out, bytes.data(), bytes.size() - wire::kIcrcSize);
@@ -459,6 +469,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
   Alone alone;
   alone.bytes.assign(bytes.begin(), bytes.end());
   alone.flow = *burst_->flow();
+  alone.hop_mark = burst_->hop_mark();
   alone.flow->icrc.Store(alone.bytes, 0);
   ShowSent(alone.bytes, 0, sent_.traffic_class, nullptr);
   SendAlone(std::move(alone));
@@ -479,6 +490,7 @@ void FaultPort::SendAlone(Alone packet) {
 bool FaultPort::TrySendAlone(const Alone& packet) {
   Burst* const burst = inner_->Begin(*packet.flow);
   if (burst == nullptr) return false;
+  burst->set_hop_mark(packet.hop_mark);  // it was shown with this one
   uint8_t* const out = burst->Reserve(packet.bytes.size());
   assert(out != nullptr);
   std::memcpy(out, packet.bytes.data(), packet.bytes.size());

@@ -110,6 +110,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
     uint32_t qpn = 0;
     // Transmitted: its flow. Received: its addresses.
     std::optional<transport::Flow> flow;
+    uint8_t hop_mark = 0;  // transmitted: of its burst
     transport::GroBatch arrival;
     // Received: what the observer is told. Transmitted packets were shown when
     // they were held.
@@ -123,6 +124,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults, Clock clock);
 
   void OnPacket(const transport::ObservedPacket& packet) override;
+  void OnOverflow(uint64_t packets) override {
+    if (observer_ != nullptr) observer_->OnOverflow(packets);
+  }
 
   transport::faults::Fate Decide(bool transmitted, uint32_t qpn,
                                  std::span<const uint8_t> bytes,
@@ -138,9 +142,10 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Deliver(Alone packet);
   void ShowDelivered(const transport::ObservedPacket& packet,
                      const Delivered& delivered);
-  void ShowDropped(const transport::GroBatch& batch,
-                   std::span<const uint8_t> bytes,
-                   const transport::ObservedFault& fault, transport::Time now);
+  // A packet of the batch that is not delivered, or not now.
+  static transport::ObservedPacket Arrived(
+      const transport::GroBatch& batch, std::span<const uint8_t> bytes,
+      const transport::ObservedFault& fault, transport::Time now);
 
   // --- Transmit.
   void SendPlain(std::span<const uint8_t> bytes);

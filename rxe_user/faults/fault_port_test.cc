@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ struct Sent {
   std::vector<uint8_t> bytes;
   uint16_t index = 0;  // in its burst: its IP identification
   uint8_t traffic_class = 0;
+  uint8_t hop_mark = 0;
 
   uint32_t psn() const { return wire::LoadBe24(bytes.data() + 9); }
 };
@@ -67,6 +69,7 @@ class FakePort final : public Port {
     if (is_blocked) return nullptr;
     burst = Burst(buffer, max_segments);
     burst.Begin(&flow);
+    burst.set_hop_mark(++last_mark);
     return &burst;
   }
   void Queue() override {
@@ -78,7 +81,8 @@ class FakePort final : public Port {
           bytes.subspan(at, std::min(burst.segment_size(), bytes.size() - at));
       sent.push_back({{part.begin(), part.end()},
                       index++,
-                      burst.flow()->av.traffic_class});
+                      burst.flow()->av.traffic_class,
+                      burst.hop_mark()});
     }
   }
   void Flush() override {}
@@ -98,6 +102,7 @@ class FakePort final : public Port {
   bool is_blocked = false;
   int max_segments = 64;
   int bursts = 0;
+  uint8_t last_mark = 0;
   std::vector<uint8_t> buffer = std::vector<uint8_t>(65536);
   Burst burst{buffer, 64};
 
@@ -111,13 +116,22 @@ class Observer final : public transport::PacketObserver {
     std::vector<uint8_t> bytes;
     uint32_t rule = 0;
     bool dropped = false;
+    uint8_t hop_limit = 0;
+    uint64_t held = 0;
   };
   void OnPacket(const ObservedPacket& packet) override {
     shown.push_back({{packet.bytes.begin(), packet.bytes.end()},
                      packet.fault != nullptr ? packet.fault->rule : 0,
-                     packet.fault != nullptr && packet.fault->dropped});
+                     packet.fault != nullptr && packet.fault->dropped,
+                     packet.hop_limit,
+                     packet.fault != nullptr ? packet.fault->held : 0});
+  }
+  uint64_t OnHeld(const ObservedPacket& packet) override {
+    held.push_back(wire::LoadBe24(&packet.bytes[9]));
+    return 100 + held.back();
   }
   std::vector<Shown> shown;
+  std::vector<uint32_t> held;  // PSNs
 };
 
 using Psns = std::vector<uint32_t>;
@@ -215,6 +229,7 @@ class FaultPortTest : public testing::Test {
       ObservedPacket shown;
       shown.direction = transport::Direction::kTransmitted;
       shown.segment_index = static_cast<uint16_t>(i);
+      shown.hop_limit = 64 - burst->hop_mark();
       shown.qpn = i + 1 == count ? last_qpn : kQpn;
       endpoint_observer_->OnPacket(shown);
     }
@@ -355,6 +370,31 @@ TEST_F(FaultPortTest, DelaysAReceivedPacket) {
   ExpectGood(late);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   EXPECT_EQ(Hit(), Psns{11});
+}
+
+// Observers hear of the fault when it hits the packet, which they see later.
+TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
+  for (const char* const rule : {"delay 5ms rx nth=2", "reorder 9 rx nth=2"}) {
+    observer_ = Observer();
+    Open(rule);
+    Arrive(10, 3);
+    EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
+    EXPECT_EQ(observer_.held, Psns{11}) << rule;
+    EXPECT_EQ(Hit(), Psns{}) << rule;
+    now += 10 * kMillisecond;
+    EXPECT_EQ(PsnsOf(Receive()), Psns{11});
+    EXPECT_EQ(observer_.held, Psns{11}) << rule;
+    EXPECT_EQ(Hit(), Psns{11}) << rule;
+    EXPECT_EQ(observer_.shown.back().held, 111u) << rule;
+  }
+  for (const char* const rule : {"drop rx nth=2", "ce rx", "delay 5ms tx"}) {
+    observer_ = Observer();
+    Open(rule);
+    Arrive(10, 3);
+    (void)Receive();
+    Send(10, 3);
+    EXPECT_EQ(observer_.held, Psns{}) << rule;
+  }
 }
 
 TEST_F(FaultPortTest, TheTimerIsReadableWhenAPacketIsDue) {
@@ -580,6 +620,34 @@ TEST_F(FaultPortTest, DelaysAndReordersASentPacket) {
   sent = TakeSent();
   EXPECT_EQ(PsnsOf(sent), (Psns{10, 12, 13, 14, 11, 15}));
   ExpectGood(sent);
+}
+
+// A recording has packets with the hop limits that they travel with, whatever
+// rule hits them and whenever they leave.
+TEST_F(FaultPortTest, SentPacketsAreShownWithTheirHopLimits) {
+  for (const std::string rule :
+       {"delay 5ms", "reorder 3", "duplicate", "ce", "corrupt payload"}) {
+    observer_.shown.clear();
+    Open(rule + " tx nth=2");
+    Send(10, 3);
+    Send(13, 3);
+    now += 5 * kMillisecond;
+    (void)Receive();
+    Send(16, 1);
+    std::map<uint32_t, uint8_t> shown;
+    for (const Observer::Shown& packet : observer_.shown) {
+      shown[wire::LoadBe24(&packet.bytes[9])] = packet.hop_limit;
+    }
+    EXPECT_EQ(shown.size(), 7u) << rule;
+    for (const Sent& packet : TakeSent()) {
+      EXPECT_EQ(64 - packet.hop_mark, shown[packet.psn()])
+          << rule << ", " << packet.psn();
+    }
+    // That of a burst is not that of another one.
+    EXPECT_EQ(shown[10], shown[12]) << rule;
+    EXPECT_NE(shown[10], shown[13]) << rule;
+    EXPECT_NE(shown[13], shown[16]) << rule;
+  }
 }
 
 // The answers of one, and the ACK of the other (DC, XRC).

@@ -1,6 +1,5 @@
 #include "rxe_user/observe/buffered_file.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/timed_lock.h"
 #include "rxe_user/base/warn_once.h"
 
 namespace rxe_user {
@@ -143,16 +143,14 @@ bool BufferedFile::WriteAll(const std::vector<uint8_t>& bytes) {
   return true;
 }
 
+bool BufferedFile::IsInterrupted(std::chrono::milliseconds patience) {
+  return !LockWithin(mutex_, patience).owns_lock();
+}
+
 void BufferedFile::Flush(std::chrono::milliseconds patience) {
   const NoCancellation no_cancellation;
-  // The lock's holder may have been interrupted by a handler that exits.
-  timespec until;
-  ::clock_gettime(CLOCK_REALTIME, &until);
-  const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(patience);
-  until.tv_sec += seconds.count() + 1;
-  if (::pthread_mutex_timedlock(mutex_.native_handle(), &until) != 0) return;
-  std::unique_lock lock(mutex_, std::adopt_lock);
+  std::unique_lock lock = LockWithin(mutex_, patience);
+  if (!lock.owns_lock()) return;
   flushing_ = true;
   filled_.notify_one();
   written_.wait_for(lock, patience,

@@ -76,6 +76,10 @@ class BufferedFile {
   // Records that were dropped.
   uint64_t missed() const { return missed_.load(std::memory_order_relaxed); }
 
+  // Whether a call of Append does not go on within `patience`: a handler of a
+  // signal has interrupted it and ends the program. The file then has what was
+  // appended before; Append would wait for ever.
+  bool IsInterrupted(std::chrono::milliseconds patience);
   // Returns when earlier records are written, or after `patience`.
   void Flush(std::chrono::milliseconds patience);
 

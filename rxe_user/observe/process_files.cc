@@ -1,5 +1,6 @@
 #include "rxe_user/observe/process_files.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -29,6 +30,14 @@ class Both final : public transport::PacketObserver {
   void OnPacket(const transport::ObservedPacket& packet) override {
     first_.OnPacket(packet);
     second_.OnPacket(packet);
+  }
+  // Only recordings have faults as events of their own.
+  uint64_t OnHeld(const transport::ObservedPacket& packet) override {
+    return std::max(first_.OnHeld(packet), second_.OnHeld(packet));
+  }
+  void OnOverflow(uint64_t packets) override {
+    first_.OnOverflow(packets);
+    second_.OnOverflow(packets);
   }
   bool WantsKernelTime() const override {
     return first_.WantsKernelTime() || second_.WantsKernelTime();
@@ -153,7 +162,7 @@ __attribute__((destructor)) void FlushFiles() {
     capture->file().Flush(kExitPatience);
   }
   Tracer* const tracer = current_tracer;
-  if (tracer == nullptr) return;
+  if (tracer == nullptr || tracer->IsInterrupted(kExitPatience)) return;
   if (const ProcessFaults* const faults = ProcessFaults::Current()) {
     for (const FaultRuleStatus& rule : faults->Status()) {
       tracer->OnFaultRule(rule);

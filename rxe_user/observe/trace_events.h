@@ -224,6 +224,7 @@ struct PathEvent {
   uint64_t in_flight = 0;
   uint64_t rate = 0;
   uint64_t round_trip = 0;
+  uint8_t peer[16] = {};
 };
 
 enum class WhichWay : uint8_t { kSent = 0, kReceived = 1 };
@@ -299,12 +300,16 @@ enum class FaultAction : uint8_t {
 
 struct FaultEvent {
   static constexpr EventType kType = EventType::kFault;
-  EventHeader header;  // cause: the packet
+  EventHeader header;  // cause: the packet; of one that is held: none
   uint64_t delay = 0;
   uint32_t rule = 0;
   uint8_t action = 0;  // FaultAction
   uint8_t reserved[3] = {};
   char text[96] = {};
+  uint32_t psn = 0;
+  uint8_t opcode = 0;  // of the BTH
+  uint8_t way = 0;     // WhichWay
+  uint16_t reserved_too = 0;
 };
 
 struct FaultRuleEvent {

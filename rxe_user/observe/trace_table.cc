@@ -20,14 +20,27 @@ constexpr ValueName kSendOpcodes[] = {{0, "RDMA_WRITE"},
                                       {9, "SEND_WITH_INV"},
                                       {10, "TSO"},
                                       {11, "DRIVER1"},
+                                      {12, "MEMCPY"},
+                                      {13, "NOP"},
                                       {14, "FLUSH"},
-                                      {15, "ATOMIC_WRITE"}};
+                                      {15, "ATOMIC_WRITE"},
+                                      // transport::AsRawWqe.
+                                      {16, "RAW_RDMA_WRITE"},
+                                      {17, "RAW_RDMA_WRITE_WITH_IMM"},
+                                      {18, "RAW_SEND"},
+                                      {19, "RAW_SEND_WITH_IMM"},
+                                      {20, "RAW_RDMA_READ"},
+                                      {21, "RAW_ATOMIC_CMP_AND_SWP"},
+                                      {22, "RAW_ATOMIC_FETCH_AND_ADD"},
+                                      {23, "RAW_LOCAL_INV"},
+                                      {25, "RAW_SEND_WITH_INV"},
+                                      {29, "RAW_NOP"}};
 constexpr ValueName kWcOpcodes[] = {
     {0, "SEND"},         {1, "RDMA_WRITE"}, {2, "RDMA_READ"},
     {3, "COMP_SWAP"},    {4, "FETCH_ADD"},  {5, "BIND_MW"},
     {6, "LOCAL_INV"},    {7, "TSO"},        {8, "FLUSH"},
     {9, "ATOMIC_WRITE"}, {128, "RECV"},     {129, "RECV_RDMA_WITH_IMM"},
-    {135, "DRIVER1"}};
+    {135, "DRIVER1"},    {136, "DRIVER2"},  {137, "DRIVER3"}};
 constexpr ValueName kStatus[] = {
     {0, "SUCCESS"},         {1, "LOC_LEN_ERR"},        {2, "LOC_QP_OP_ERR"},
     {3, "LOC_EEC_OP_ERR"},  {4, "LOC_PROT_ERR"},       {5, "WR_FLUSH_ERR"},
@@ -151,7 +164,8 @@ constexpr EventField kPostedFields[] = {
           "of a shared receive queue; else that of the queue pair"),
     FIELD(PostedEvent, sges, kNumber, "number of SGEs"),
     FIELD(PostedEvent, queue, kName, "", kQueues),
-    FIELD(PostedEvent, opcode, kName, "IBV_WR_..., of a send queue",
+    FIELD(PostedEvent, opcode, kName,
+          "IBV_WR_..., of a send queue; DRIVER1 to NOP and RAW_... by mlx5dv",
           kSendOpcodes),
     FIELD(PostedEvent, reserved, kReserved, ""),
 };
@@ -239,11 +253,14 @@ constexpr EventField kRetransmissionFields[] = {
 constexpr EventField kPathFields[] = {
     FIELD(PathEvent, window, kNumber, "bytes"),
     FIELD(PathEvent, in_flight, kNumber, "bytes"),
-    FIELD(PathEvent, rate, kNumber, "bytes per second; 0: no limit"),
+    FIELD(PathEvent, rate, kNumber,
+          "of READ responses, bytes per second; 0: no limit"),
     FIELD(PathEvent, round_trip, kNumber, "smoothed, ns; 0: none measured"),
+    FIELD(PathEvent, peer, kAddress, "the destination"),
 };
 constexpr EventField kCnpFields[] = {
-    FIELD(CnpEvent, rate, kNumber, "bytes per second after it; 0: no limit"),
+    FIELD(CnpEvent, rate, kNumber,
+          "of READ responses after it, bytes per second; 0: no limit"),
     FIELD(CnpEvent, way, kName, "", kWays),
     FIELD(CnpEvent, ignored, kNumber,
           "1: sooner after the last than a receiver may send it"),
@@ -290,6 +307,10 @@ constexpr EventField kFaultFields[] = {
     FIELD(FaultEvent, action, kName, "", kFaults),
     FIELD(FaultEvent, reserved, kReserved, ""),
     FIELD(FaultEvent, text, kText, "the rule"),
+    FIELD(FaultEvent, psn, kNumber, "of the packet"),
+    FIELD(FaultEvent, opcode, kHex, "of the packet's BTH"),
+    FIELD(FaultEvent, way, kName, "", kWays),
+    FIELD(FaultEvent, reserved_too, kReserved, ""),
 };
 constexpr EventField kFaultRuleFields[] = {
     FIELD(FaultRuleEvent, fired, kNumber, "packets that it hit"),
@@ -369,7 +390,8 @@ constexpr EventDescription kEvents[] = {
     Describe<PacketEvent>(
         "packet",
         "What the device did with a packet. It is the custom option of the "
-        "packet's block. Its cause is what the packet answers or repeats.",
+        "packet's block. Its cause is what the packet answers or repeats, or "
+        "the fault that held it.",
         kPacketFields),
     Describe<QpStateEvent>(
         "qp_state", "A queue pair changed its state: its attributes then.",
@@ -382,7 +404,10 @@ constexpr EventDescription kEvents[] = {
         "that made it do so.",
         kRetransmissionFields),
     Describe<PathEvent>(
-        "path", "The window, rate or round trip time of a path changed.",
+        "path",
+        "The window or rate of a path changed by more than an eighth, or the "
+        "round trip time by more than a half, since its last such event. Its "
+        "cause is the packet or timer after which that was seen.",
         kPathFields),
     Describe<CnpEvent>("cnp",
                        "A congestion notification was sent or received. Its "
@@ -407,7 +432,9 @@ constexpr EventDescription kEvents[] = {
         kOverflowFields),
     Describe<FaultEvent>(
         "fault",
-        "A fault was injected on purpose. Its cause is the packet that it hit.",
+        "A fault was injected on purpose. Its cause is the packet that it hit. "
+        "A received packet that is held is in the file when it is delivered: "
+        "then the fault is its cause.",
         kFaultFields),
     Describe<MissedEvent>(
         "missed",

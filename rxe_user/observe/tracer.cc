@@ -12,6 +12,7 @@
 #include "rxe_user/observe/observed_frame.h"
 #include "transport/base/reason.h"
 #include "wire/frame.h"
+#include "wire/packet.h"
 #include "wire/pcapng.h"
 
 namespace rxe_user {
@@ -109,6 +110,25 @@ std::string_view WhyDropped(Disposition disposition) {
   return {};
 }
 
+// The event of the packet's fault, without its header.
+FaultEvent FaultOf(const transport::ObservedPacket& packet) {
+  FaultEvent event;
+  event.delay = static_cast<uint64_t>(packet.fault->delay);
+  event.rule = packet.fault->rule;
+  event.action = packet.fault->action;
+  trace::SetText(packet.fault->text, event.text);
+  wire::PacketView view;
+  if (wire::PacketView::Parse(packet.bytes, &view) == wire::ParseError::kOk) {
+    event.psn = view.bth().psn;
+    event.opcode = view.opcode();
+  }
+  event.way = static_cast<uint8_t>(packet.direction ==
+                                           transport::Direction::kTransmitted
+                                       ? trace::WhichWay::kSent
+                                       : trace::WhichWay::kReceived);
+  return event;
+}
+
 }  // namespace
 
 int64_t Tracer::Now() { return ClockNow(CLOCK_REALTIME); }
@@ -182,7 +202,7 @@ void Tracer::WriteMissed(std::vector<uint8_t>* out) {
 }
 
 void Tracer::Flush(std::chrono::milliseconds patience) {
-  if (file_ == nullptr) return;
+  if (IsInterrupted(patience) || file_ == nullptr) return;
   if (missed_events_ != 0 || missed_packets_ != 0) {
     file_->Append(kMissedBytes,
                   [&](std::vector<uint8_t>* out) { WriteMissed(out); });
@@ -197,8 +217,11 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   PacketEvent event;
   std::optional<BegunEvent> begun;
   std::optional<CmMessageEvent> message = trace::TraceCm::MessageIn(packet);
+  trace::TracePaths::Events more;
   const bool is_sent = packet.direction == transport::Direction::kTransmitted;
-  const bool is_hit = packet.fault != nullptr && !packet.fault->is_consequence;
+  const uint64_t held = packet.fault != nullptr ? packet.fault->held : 0;
+  const bool is_hit_now = packet.fault != nullptr && held == 0 &&
+                          !packet.fault->is_consequence;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
@@ -211,9 +234,10 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
     if (message && !is_sent) {
       cm_.OnReceived(queues_.NextId(), event.header.id, &*message);
     }
+    if (!no_file()) more = paths_.OnPacket(packet, event.header);
     if (tally_ != nullptr) {
       if (repeated) CountRepeated(event.header.qpn, *repeated);
-      if (is_hit) tally_->OnFault(packet.fault->rule);
+      if (is_hit_now) tally_->OnFault(packet.fault->rule);
       if (packet.disposition != Disposition::kDelivered) {
         tally_->OnDropped(packet.disposition, {});
       }
@@ -222,8 +246,8 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   if (no_file()) return;
   if (begun) WriteNow(*begun, now);
   if (message && is_sent) WriteNow(*message, now);
-  event.header =
-      Header(event.header.id, event.header.cause, event.header.qpn, now);
+  event.header = Header(event.header.id, held != 0 ? held : event.header.cause,
+                        event.header.qpn, now);
   event.kernel_time = packet.kernel_time;
   event.disposition = static_cast<uint8_t>(packet.disposition);
   std::string fault_comment;
@@ -253,13 +277,10 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
       is_wanted ? packet.bytes.size()
                 : std::min(packet.bytes.size(), trace::kFrameBytes - size);
   FaultEvent fault;
-  if (is_hit) {
+  if (is_hit_now) {
+    fault = FaultOf(packet);
     fault.header =
         Header(queues_.NextId(), event.header.id, event.header.qpn, now);
-    fault.delay = static_cast<uint64_t>(packet.fault->delay);
-    fault.rule = packet.fault->rule;
-    fault.action = packet.fault->action;
-    trace::SetText(packet.fault->text, fault.text);
   }
   if (!file_->Append(kMissedBytes + kPacketBytes + kFaultBytes + size + most,
                      [&](std::vector<uint8_t>* out) {
@@ -271,11 +292,34 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
                             .original_size = size + packet.bytes.size(),
                             .comment = why},
                            out);
-                       if (is_hit) trace::AppendEvent(fault, out);
+                       if (is_hit_now) trace::AppendEvent(fault, out);
                      })) {
     ++missed_packets_;
   }
   if (message && !is_sent) WriteNow(*message, now);
+  if (more.cnp) {
+    more.cnp->header.id = queues_.NextId();
+    WriteNow(*more.cnp, now);
+  }
+  if (more.path) {
+    more.path->header.id = queues_.NextId();
+    WriteNow(*more.path, now);
+  }
+}
+
+uint64_t Tracer::OnHeld(const transport::ObservedPacket& packet) {
+  const uint64_t id = queues_.NextId();
+  {
+    const std::lock_guard lock(mutex_);
+    if (tally_ != nullptr) tally_->OnFault(packet.fault->rule);
+  }
+  wire::PacketView view;
+  const bool is_good =
+      wire::PacketView::Parse(packet.bytes, &view) == wire::ParseError::kOk;
+  FaultEvent fault = FaultOf(packet);
+  fault.header = Header(id, 0, is_good ? view.bth().dest_qpn : 0, Now());
+  Write(fault);
+  return id;
 }
 
 void Tracer::OnRareEvent(const transport::RareEvent& event,
@@ -366,6 +410,13 @@ void Tracer::OnAsyncEvent(uint32_t qpn, int event) {
   async.event = static_cast<uint32_t>(event);
   async.object = qpn;
   Write(async);
+}
+
+void Tracer::OnOverflow(uint64_t packets) {
+  trace::OverflowEvent overflow;
+  overflow.header = Header(queues_.NextId(), 0, 0, Now());
+  overflow.packets = packets;
+  Write(overflow);
 }
 
 void Tracer::OnCompletion(const transport::Completion& completion,

@@ -20,6 +20,7 @@
 #include "rxe_user/observe/tally.h"
 #include "rxe_user/observe/trace_blocks.h"
 #include "rxe_user/observe/trace_cm.h"
+#include "rxe_user/observe/trace_paths.h"
 #include "rxe_user/observe/trace_queues.h"
 #include "transport/endpoint/packet_observer.h"
 #include "transport/qp/attributes.h"
@@ -46,6 +47,8 @@ class Tracer final : public transport::PacketObserver {
   // --- The device. The lane's lock is held.
 
   void OnPacket(const transport::ObservedPacket& packet) override;
+  uint64_t OnHeld(const transport::ObservedPacket& packet) override;
+  void OnOverflow(uint64_t packets) override;
   bool WantsKernelTime() const override { return file_ != nullptr; }
   // `attributes`: of the queue pair; null: none.
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
@@ -92,6 +95,10 @@ class Tracer final : public transport::PacketObserver {
   // ns since 1970.
   static int64_t Now();
 
+  // As BufferedFile's.
+  bool IsInterrupted(std::chrono::milliseconds patience) {
+    return file_ != nullptr && file_->IsInterrupted(patience);
+  }
   // Also says what is missing.
   void Flush(std::chrono::milliseconds patience);
 
@@ -139,7 +146,8 @@ class Tracer final : public transport::PacketObserver {
   std::mutex orders_[kOrders];
   std::mutex mutex_;  // guards queues_, but NextId; nothing is called under it
   trace::TraceQueues queues_;
-  trace::TraceCm cm_;  // under mutex_
+  trace::TraceCm cm_;        // under mutex_
+  trace::TracePaths paths_;  // under mutex_
 };
 
 // A completion queue in front of the real one.

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <ctime>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -565,6 +566,48 @@ TEST_P(PortTest, TheKernelsTimeIsKnownIfAnObserverWantsIt) {
   packet.direction = transport::Direction::kTransmitted;
   watching->OnPacket(packet);
   EXPECT_EQ(observer.time, 0);
+}
+
+// An observer that compares packets with those of the other end tells equal
+// ones apart by their hop limits.
+TEST_P(PortTest, BurstsOfARecordingHaveDifferentHopLimits) {
+  const auto arriving = [this](const std::vector<size_t>& sizes) {
+    Queue(transport::Flow(av_), sizes);
+    port_->Flush();
+    std::vector<int> hop_limits;
+    for (const Packet& packet : Receive(sizes.size())) {
+      hop_limits.push_back(packet.arrival.hop_limit);
+    }
+    return hop_limits;
+  };
+  av_.hop_limit = 64;
+  EXPECT_EQ(arriving({64}), std::vector{64});
+  EXPECT_EQ(arriving({64}), std::vector{64});
+
+  TimeObserver indifferent(false);
+  port_->Watch(&indifferent, nullptr);
+  EXPECT_EQ(arriving({64}), std::vector{64});
+
+  TimeObserver observer(true);
+  port_->Watch(&observer, nullptr);
+  std::set<int> different;
+  for (int burst = 0; burst < 32; ++burst) {
+    const std::vector<int> hop_limits = arriving({64, 64, 20});
+    ASSERT_EQ(hop_limits.size(), 3u);
+    EXPECT_EQ(hop_limits, std::vector(3, hop_limits[0]));
+    EXPECT_TRUE(different.insert(hop_limits[0]).second) << hop_limits[0];
+  }
+  EXPECT_EQ(*different.begin(), 33);
+  EXPECT_EQ(*different.rbegin(), 64);
+  // Begin says which one it will be.
+  av_.hop_limit = 200;
+  const transport::Flow flow(av_);
+  const int mark = port_->Begin(flow)->hop_mark();
+  EXPECT_EQ(arriving({64}), std::vector{200 - (mark + 1) % 32});
+  // A hop limit that the program chose small stays as it is.
+  av_.hop_limit = 63;
+  EXPECT_EQ(arriving({64}), std::vector{63});
+  EXPECT_EQ(arriving({64}), std::vector{63});
 }
 
 // The next owner of a socket that was recorded does not record.

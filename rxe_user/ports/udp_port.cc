@@ -17,6 +17,7 @@ transport::PacketObserver* UdpPort::Watch(transport::PacketObserver* observer,
                                           Recorder*) {
   if (observer == nullptr || !observer->WantsKernelTime()) return observer;
   receiver_.NoteKernelTimes();
+  transmitter_.MarkBursts();
   timed_ = std::make_unique<Timed>(receiver_, *observer);
   return timed_.get();
 }

@@ -74,6 +74,12 @@ class UdpPort final : public Port {
     Timed(const UdpReceiver& receiver, transport::PacketObserver& observer)
         : receiver_(receiver), observer_(observer) {}
     void OnPacket(const transport::ObservedPacket& packet) override;
+    uint64_t OnHeld(const transport::ObservedPacket& packet) override {
+      return observer_.OnHeld(packet);
+    }
+    void OnOverflow(uint64_t packets) override {
+      observer_.OnOverflow(packets);
+    }
 
    private:
     const UdpReceiver& receiver_;

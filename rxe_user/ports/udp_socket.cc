@@ -85,10 +85,6 @@ int BindToAny(int fd, const LocalAddress& local, const PortRange& range,
   return error;
 }
 
-uint8_t HopLimitOf(const transport::AddressVector& av) {
-  return av.hop_limit != 0 ? av.hop_limit : wire::kDefaultHopLimit;
-}
-
 class ControlWriter {
  public:
   explicit ControlWriter(uint8_t* control) : control_(control) {}
@@ -337,7 +333,7 @@ SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
   const bool v4 = av.destination.is_v4();
   const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
   SendDefaults defaults;
-  const uint8_t hop_limit = HopLimitOf(av);
+  const uint8_t hop_limit = av.hop_limit_on_wire();
   if (SetHopLimit(fd, !v4, hop_limit)) {
     defaults.hop_limit = hop_limit;
   }
@@ -349,9 +345,9 @@ SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
 
 size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
                         const SendDefaults& defaults,
-                        uint8_t control[kControlBytes]) {
+                        uint8_t control[kControlBytes], uint8_t hop_mark) {
   ControlWriter writer(control);
-  const uint8_t hop_limit = HopLimitOf(av);
+  const uint8_t hop_limit = av.hop_limit_on_wire() - hop_mark;
   const bool default_hops = hop_limit == defaults.hop_limit;
   const bool default_class = av.traffic_class == defaults.traffic_class;
   if (segment_size != 0) {

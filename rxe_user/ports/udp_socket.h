@@ -87,11 +87,11 @@ struct SendDefaults {
 SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av);
 
 // Writes the control messages of a send: values of the address vector that
-// differ from the socket's defaults, and `segment_size` unless 0. Returns their
-// length.
+// differ from the socket's defaults, and `segment_size` unless 0. `hop_mark`:
+// as Burst's. Returns their length.
 size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
                         const SendDefaults& defaults,
-                        uint8_t control[kControlBytes]);
+                        uint8_t control[kControlBytes], uint8_t hop_mark = 0);
 
 // The control data of a received datagram.
 struct ReceiveControl {

@@ -31,6 +31,9 @@ constexpr int kOldMaxSegments = 64;
 // at first, and at most.
 constexpr uint32_t kFirstRetry = 256;
 constexpr uint32_t kLastRetry = 64 << 10;
+// Hop marks are below this. A packet keeps a hop limit that suffices for any
+// route: those with less than twice as much are not marked.
+constexpr uint8_t kHopMarks = 32;
 
 // The socket or the system has no buffer space now.
 bool IsFull(int error) {
@@ -172,6 +175,10 @@ transport::Burst* UdpTransmitter::Begin(const transport::Flow& flow) {
   outgoing.burst =
       transport::Burst(outgoing.buffer, SegmentLimit(flow.av.destination));
   outgoing.burst.Begin(&flow);
+  if (marks_bursts_ && flow.av.hop_limit_on_wire() >= 2 * kHopMarks) {
+    last_mark_ = (last_mark_ + 1) % kHopMarks;
+    outgoing.burst.set_hop_mark(last_mark_);
+  }
   return &outgoing.burst;
 }
 
@@ -208,8 +215,9 @@ void UdpTransmitter::Prepare(Outgoing& outgoing, Socket& socket) {
                       socket.local.scope_id, &outgoing.to);
   outgoing.message.msg_iov = &outgoing.vector;
   outgoing.message.msg_iovlen = 1;
-  outgoing.message.msg_controllen = WriteSendControl(
-      flow.av, segment_size, *socket.defaults, outgoing.control);
+  outgoing.message.msg_controllen =
+      WriteSendControl(flow.av, segment_size, *socket.defaults,
+                       outgoing.control, outgoing.burst.hop_mark());
   outgoing.message.msg_control =
       outgoing.message.msg_controllen != 0 ? outgoing.control : nullptr;
 }

@@ -42,6 +42,8 @@ class UdpTransmitter {
   void Queue();
   void Flush();
   bool blocked() const { return blocked_; }
+  // From now on, bursts in succession have different hop marks (Burst).
+  void MarkBursts() { marks_bursts_ = true; }
   void AbandonInChild();
 
  private:
@@ -119,6 +121,8 @@ class UdpTransmitter {
   std::vector<uint8_t> queued_;  // indices, in order
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
+  bool marks_bursts_ = false;
+  uint8_t last_mark_ = 0;
   int max_segments_ = 1;
   // A send of more than kOldMaxSegments was refused, by an old kernel or a
   // blackhole route. The result of its parts decides; until then max_segments_

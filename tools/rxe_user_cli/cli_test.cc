@@ -759,7 +759,12 @@ TEST_F(CliTest, TraceWritesItsViews) {
   EXPECT_EQ(tracks.exit_status, 0) << tracks.err;
   EXPECT_EQ(tracks.out, "");
   EXPECT_TRUE(nlohmann::json::parse(ReadAll(perfetto))["traceEvents"].empty());
-  for (const std::string view : {"--svg", "--perfetto"}) {
+  const fs::path sqlog = root_ / "x.sqlog";
+  const Result records = Execute({"trace", file, "--sqlog", sqlog});
+  EXPECT_EQ(records.exit_status, 0) << records.err;
+  EXPECT_EQ(records.out, "");
+  EXPECT_TRUE(ReadAll(sqlog).starts_with("\x1e{\"file_schema\":"));
+  for (const std::string view : {"--svg", "--perfetto", "--sqlog"}) {
     const Result bad = Execute({"trace", file, view, "/nonexistent/x"});
     EXPECT_EQ(bad.exit_status, 1);
     EXPECT_EQ(bad.err,

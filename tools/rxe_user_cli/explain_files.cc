@@ -138,7 +138,7 @@ class File {
       absl::StrAppendFormat(
           &text, "  fault         %.6f s before the end, rule %d (%s): %s %s\n",
           static_cast<double>(now_ - time) / 1e9, fault.rule,
-          TextOf(fault.text), PacketName(qpn, qp, fault.header.cause),
+          TextOf(fault.text), PacketName(qpn, qp, fault),
           transport::faults::PastOf(
               static_cast<transport::faults::Action>(fault.action)));
     }
@@ -194,19 +194,20 @@ class File {
 
   // "RC_RDMA_WRITE_MIDDLE, PSN 2005, of wr_id 0x3".
   std::string PacketName(uint32_t qpn, const QueuePair& qp,
-                         uint64_t event) const {
-    const trace::Packet* const packet = index_.Find(event);
-    if (packet == nullptr) {
+                         const events::FaultEvent& fault) const {
+    if (fault.opcode == 0 && fault.psn == 0) {  // an older file
       return absl::StrFormat("a packet of queue pair 0x%06x", qpn);
     }
+    const wire::OpcodeInfo& info = wire::GetOpcodeInfo(fault.opcode);
     const std::string name =
-        absl::StrFormat("%s, PSN %d", packet->info().name, packet->psn);
+        absl::StrFormat("%s, PSN %d", info.name, fault.psn);
     // Its own requests, and the answers to them.
-    const bool is_sent = packet->direction == wire::pcapng::Direction::kSent;
-    if (is_sent != packet->info().is_request) return name + ",";
+    const bool is_sent =
+        fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
+    if (is_sent != info.is_request) return name + ",";
     for (auto begun = qp.begun.rbegin(); begun != qp.begun.rend(); ++begun) {
-      if (wire::PsnDiff(packet->psn, begun->first_psn) >= 0 &&
-          wire::PsnDiff(packet->psn, begun->last_psn) <= 0) {
+      if (wire::PsnDiff(fault.psn, begun->first_psn) >= 0 &&
+          wire::PsnDiff(fault.psn, begun->last_psn) <= 0) {
         return absl::StrFormat("%s, of wr_id 0x%x,", name, begun->wr_id);
       }
     }
@@ -314,16 +315,10 @@ class File {
     } else if (const auto fault = event.As<events::FaultEvent>()) {
       rules_[fault->rule] = TextOf(fault->text);
       qp.faults.emplace_back(time, *fault);
-      Note(&qp, time, RareEventKind::kFault, PsnOf(fault->header.cause), 0,
-           fault->rule);
+      Note(&qp, time, RareEventKind::kFault, fault->psn, 0, fault->rule);
     } else if (const auto incident = event.As<events::IncidentEvent>()) {
       OnIncident(*incident, time, &qp);
     }
-  }
-
-  uint32_t PsnOf(uint64_t event) const {
-    const trace::Packet* const packet = index_.Find(event);
-    return packet != nullptr ? packet->psn : 0;
   }
 
   void OnPosted(const events::PostedEvent& post) {

@@ -92,9 +92,12 @@ class Host {
 
   void Fault(int64_t ms, uint32_t qpn, uint32_t rule, const char* text) {
     events::FaultEvent fault;
-    fault.header = Header(ms, qpn);
     fault.rule = rule;
     events::SetText(text, fault.text);
+    Fault(ms, qpn, fault);
+  }
+  void Fault(int64_t ms, uint32_t qpn, events::FaultEvent fault) {
+    fault.header = Header(ms, qpn);
     events::AppendEvent(fault, &bytes_);
   }
 
@@ -200,6 +203,27 @@ TEST_F(ExplainFilesTest, NamesFaultsAndWhatBecameOfTheRequests) {
                               "was dropped"));
   EXPECT_THAT(text, HasSubstr("0 request packets were sent again; no "
                               "completion failed (1 succeeded)"));
+}
+
+// The packet itself is not in the file.
+TEST_F(ExplainFilesTest, NamesAPacketThatIsStillHeld) {
+  Connect();
+  events::FaultEvent fault;
+  fault.rule = 1;
+  fault.action = static_cast<uint8_t>(events::FaultAction::kDelay);
+  fault.psn = 1007;
+  fault.opcode =
+      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kWriteMiddle);
+  fault.way = static_cast<uint8_t>(kReceived);
+  events::SetText("delay 1s rx", fault.text);
+  server_.Fault(3, kPeerQpn, fault);
+  server_.Post(9, kPeerQpn, 1);
+  const std::string text = Explain({server_.Write()});
+  EXPECT_THAT(text, HasSubstr("rule 1 (delay 1s rx) for faults hit 1 packet of "
+                              "this queue pair"));
+  EXPECT_THAT(text, HasSubstr("0.006000 s before the end, rule 1 (delay 1s "
+                              "rx): RC_RDMA_WRITE_MIDDLE, PSN 1007, was "
+                              "delayed"));
 }
 
 TEST_F(ExplainFilesTest, NamesWhatIsOutstanding) {
@@ -319,6 +343,38 @@ TEST(ExplainReadTest, CountsThePacketsOfAResponse) {
       Explain({client.Write("client.pcapng"), server.Write("server.pcapng")}),
       HasSubstr("this side has sent 4 packets that it does not "
                 "acknowledge"));
+}
+
+// Packets tell no peer that never answers which queue pair has sent them; their
+// events do.
+TEST(ExplainRetriesTest, CountsPacketsThatNobodyAnswers) {
+  sim::Pair pair;
+  trace::SimRecorder client(&pair.net, pair.a.node, "client", 1);
+  uint32_t sent = 0;
+  pair.net.filter = [&](const sim::Node&, const wire::PacketView&) {
+    ++sent;
+    return false;
+  };
+  pair.Connect();
+  events::QpStateEvent state;
+  state.header.qpn = pair.a.qp->qpn();
+  state.type = static_cast<uint8_t>(transport::QpType::kRc);
+  state.from = static_cast<uint8_t>(QpState::kRtr);
+  state.to = static_cast<uint8_t>(QpState::kRts);
+  state.dest_qpn = pair.b.qp->qpn();
+  state.path_mtu = 1024;
+  client.Add(state);
+  ASSERT_EQ(pair.a.Write(1, 0, 0, 100), 0);
+  pair.Run();
+  ASSERT_EQ(pair.a.qp->state(), QpState::kErr);
+  ASSERT_GT(sent, 1u);
+  state.from = state.to;
+  state.to = static_cast<uint8_t>(QpState::kErr);
+  state.reason = static_cast<uint32_t>(Reason::kNeverAnswered);
+  client.Add(state);
+  EXPECT_THAT(
+      Explain({client.Write("client.pcapng")}),
+      HasSubstr("after " + std::to_string(sent - 1) + " retransmissions"));
 }
 
 // Another host may use the same numbers.

@@ -67,14 +67,4 @@ bool FileIndex::HasSlot(uint16_t slot, const wire::IpAddress& address,
   return false;
 }
 
-const trace::Packet* FileIndex::Find(uint64_t event) const {
-  if (packets_.empty()) {
-    for (const trace::Packet& packet : recording_->packets) {
-      if (packet.event != 0) packets_[packet.event] = &packet;
-    }
-  }
-  const auto found = packets_.find(event);
-  return found != packets_.end() ? found->second : nullptr;
-}
-
 }  // namespace rxe_user_cli

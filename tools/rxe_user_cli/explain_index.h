@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,6 @@ class FileIndex {
   // address yet, until `end`.
   bool HasSlot(uint16_t slot, const wire::IpAddress& address,
                int64_t end) const;
-  // The packet that an event is about; null: it is not in the file.
-  const trace::Packet* Find(uint64_t event) const;
 
  private:
   explicit FileIndex(const trace::Recording& recording)
@@ -62,7 +59,6 @@ class FileIndex {
   int64_t first_shared_ = std::numeric_limits<int64_t>::max();
   // When a queue pair was first seen.
   std::map<std::pair<uint16_t, wire::IpAddress>, int64_t> slots_;
-  mutable std::unordered_map<uint64_t, const trace::Packet*> packets_;
 };
 
 }  // namespace rxe_user_cli

@@ -324,6 +324,10 @@ int main(int argc, char** argv) {
                    "Write Chrome trace JSON to this file, for ui.perfetto.dev")
       ->type_name("OUT");
   trace
+      ->add_option("--sqlog", trace_options.sqlog,
+                   "Write qlog records, a JSON text sequence, to this file")
+      ->type_name("OUT");
+  trace
       ->add_option("--local", trace_options.locals,
                    "Own address of the host of a FILE that does not tell sent "
                    "from received packets; in the order of the files")

@@ -10,6 +10,7 @@
 #include "tools/trace/page.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/recording.h"
+#include "tools/trace/sqlog.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/timeline.h"
 
@@ -96,8 +97,14 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
       })) {
     return 1;
   }
+  if (!options.sqlog.empty() &&
+      !WriteFile(options.sqlog, err, [&](std::FILE* file) {
+        return trace::WriteSqlog(timeline, conversation, file);
+      })) {
+    return 1;
+  }
   const bool has_file = !options.svg.empty() || !options.html.empty() ||
-                        !options.perfetto.empty();
+                        !options.perfetto.empty() || !options.sqlog.empty();
   errno = 0;
   bool good = true;
   if (options.json) {

@@ -21,6 +21,7 @@ struct TraceOptions {
   std::string svg;  // files to write; empty: none
   std::string html;
   std::string perfetto;
+  std::string sqlog;
   // The pictures have at most this many packets, from the first on.
   size_t limit = 20000;
 };

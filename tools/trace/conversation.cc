@@ -262,7 +262,7 @@ class Analyzer {
       const auto at = flows_.find({arrow.from, arrow.to, arrow.packet().qpn});
       if (at == flows_.end()) continue;
       arrow.connection = at->second.connection;
-      if (at->second.partner != nullptr) {
+      if (at->second.partner != nullptr && arrow.local_qpn == 0) {
         arrow.local_qpn = std::get<2>(at->second.partner->key);
       }
     }

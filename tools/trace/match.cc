@@ -1,6 +1,7 @@
 #include "tools/trace/match.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "tools/trace/event.h"
@@ -219,27 +220,65 @@ void FindAmbiguous(std::span<const Sighting> sent,
   }
 }
 
-// The least difference of times of packets that are unique on both sides.
-int64_t LeastDelay(std::span<const Sighting> sent,
-                   std::span<const Sighting> received) {
+// Calls visit(sent packet, received packet) for packets whose contents are
+// unique on both sides.
+template <typename Visit>
+void ForEachUnique(std::span<const Sighting> sent,
+                   std::span<const Sighting> received, Visit visit) {
   const Copies sent_copies = ByKey(sent);
-  int64_t least = INT64_MAX;
   for (const auto& [key, places] : ByKey(received)) {
     const auto same = sent_copies.find(key);
     if (places.size() != 1 || same == sent_copies.end() ||
         same->second.size() != 1) {
       continue;
     }
-    least =
-        std::min(least, received[places[0]].time - sent[same->second[0]].time);
+    visit(sent[same->second[0]], received[places[0]]);
   }
+}
+
+// The least difference of times of packets that are unique on both sides.
+int64_t LeastDelay(std::span<const Sighting> sent,
+                   std::span<const Sighting> received) {
+  int64_t least = INT64_MAX;
+  ForEachUnique(sent, received, [&](const Sighting& from, const Sighting& to) {
+    least = std::min(least, to.time - from.time);
+  });
   return least;
+}
+
+// How many hops packets make, if they all make as many.
+std::optional<uint8_t> HopsBetween(std::span<const Sighting> sent,
+                                   std::span<const Sighting> received) {
+  std::optional<uint8_t> hops;
+  bool is_one = true;
+  ForEachUnique(sent, received, [&](const Sighting& from, const Sighting& to) {
+    const auto its = static_cast<uint8_t>(from.hop_limit - to.hop_limit);
+    is_one &= its == hops.value_or(its);
+    hops = its;
+  });
+  return is_one ? hops : std::nullopt;
+}
+
+// The packets with keys that tell the hop limit at the sender, too.
+std::vector<Sighting> KeyedByHopLimit(std::span<const Sighting> packets,
+                                      uint8_t hops) {
+  std::vector<Sighting> keyed(packets.begin(), packets.end());
+  for (Sighting& packet : keyed) {
+    const auto at_sender = static_cast<uint8_t>(packet.hop_limit + hops);
+    packet.key ^= (uint64_t{at_sender} + 1) * 0x9e3779b97f4a7c15;
+  }
+  return keyed;
 }
 
 }  // namespace
 
 Match MatchPackets(std::span<const Sighting> sent,
                    std::span<const Sighting> received) {
+  std::vector<Sighting> keyed_sent, keyed_received;
+  if (const auto hops = HopsBetween(sent, received)) {
+    sent = keyed_sent = KeyedByHopLimit(sent, 0);
+    received = keyed_received = KeyedByHopLimit(received, *hops);
+  }
   Match match;
   match.received.assign(sent.size(), kNone);
   match.ambiguous.assign(sent.size(), false);

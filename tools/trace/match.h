@@ -4,6 +4,11 @@
 // The rule: most matches in the order of the path and, of these, the least sum
 // of delays. Packets that were overtaken on the way do not fit into that order:
 // they are matched afterwards.
+//
+// While our device records, its bursts have different hop limits (Burst, in
+// transport/base/burst.h). So equal packets with different hop limits are
+// different packets, provided that all packets whose contents are unique on
+// both sides made the same number of hops.
 #ifndef TOOLS_TRACE_MATCH_H_
 #define TOOLS_TRACE_MATCH_H_
 
@@ -16,8 +21,9 @@ namespace trace {
 
 // A packet of one direction of a path, in the order of its capture.
 struct Sighting {
-  uint64_t key = 0;  // equal for packets with equal contents
-  int64_t time = 0;  // ns, on one clock for both ends
+  uint64_t key = 0;       // equal for packets with equal contents
+  int64_t time = 0;       // ns, on one clock for both ends
+  uint8_t hop_limit = 0;  // of its IP header
 };
 
 struct Match {

@@ -125,6 +125,7 @@ class Reader {
     p.dst = h.dst;
     p.src_port = h.src_port;
     p.ce = (h.tos & 3) == 3;
+    p.hop_limit = h.ttl;
     p.size = static_cast<uint32_t>(size);
     p.payload = static_cast<uint32_t>(view.payload().size());
     p.opcode = view.opcode();
@@ -211,6 +212,7 @@ class Reader {
     if (!packet) return;
     p->event = packet->header.id;
     p->cause = packet->header.cause;
+    p->own_qpn = packet->header.qpn;
     p->kernel_time = std::clamp<int64_t>(packet->kernel_time, 0, kLatestTime);
     p->reason = packet->reason;
     p->dropped = packet->what == static_cast<uint8_t>(PacketWhat::kDropped);

@@ -40,6 +40,7 @@ struct Packet {
   uint32_t size = 0;       // UDP payload on the wire, bytes
   uint32_t payload = 0;    // bytes behind the headers
   uint32_t qpn = 0;        // destination
+  uint32_t own_qpn = 0;    // of who recorded it, by its event; 0: not known
   // Who gets the packet, of those with the destination's address: the queue
   // pair. All processes of an address share queue pair 1, so it is the
   // communication ID of the receiver there, or the request itself.
@@ -55,6 +56,7 @@ struct Packet {
   uint16_t cm_reason = 0;  // of a REJ; of a SIDR_REP, its status; 0: not known
   uint8_t opcode = 0;
   uint8_t syndrome = 0;
+  uint8_t hop_limit = 0;
   bool ack_req = false;
   bool ce = false;          // ECN: congestion experienced
   bool dropped = false;     // by the device that received it

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "wire/frame.h"
+#include "wire/packet.h"
 
 namespace trace {
 
@@ -43,6 +44,7 @@ void SimRecorder::OnPacket(const transport::ObservedPacket& packet) {
   headers.src_port = packet.source_port;
   headers.tos = packet.traffic_class;
   headers.ip_id = packet.segment_index;
+  headers.ttl = packet.hop_limit;
   const bool sent = packet.direction == Direction::kTransmitted;
   std::array<uint8_t, wire::kCookedSize + wire::kMaxIpUdpSize> before;
   wire::EmitCooked(sent, true, before.data());
@@ -53,6 +55,12 @@ void SimRecorder::OnPacket(const transport::ObservedPacket& packet) {
   PacketEvent event;
   event.header.id = ++last_id_;
   event.header.time = Now();
+  event.header.qpn = packet.qpn;
+  wire::PacketView view;
+  if (!sent &&
+      wire::PacketView::Parse(packet.bytes, &view) == wire::ParseError::kOk) {
+    event.header.qpn = view.bth().dest_qpn;
+  }
   event.disposition = static_cast<uint8_t>(packet.disposition);
   event.what = static_cast<uint8_t>(
       sent ? PacketWhat::kSent

@@ -342,6 +342,7 @@ class Joiner {
     const Packet& p = sent != nullptr ? *sent->packet : *received->packet;
     size_t from_file = kNone;
     if (sent != nullptr) {
+      arrow.local_qpn = p.own_qpn;
       arrow.sent = sent->packet;
       arrow.sent_file = from_file = sent->file;
       arrow.t0 = Time(*sent);
@@ -360,7 +361,9 @@ class Joiner {
     }
     // A process that sends to itself: its queue pairs are the ends.
     const bool to_itself = from_file != kNone && from_file == to_file;
-    arrow.from = EndOf(from_file, p.src, to_itself ? kPartner : 0);
+    const uint32_t sender =
+        arrow.local_qpn > wire::kGsiQpn ? arrow.local_qpn : kPartner;
+    arrow.from = EndOf(from_file, p.src, to_itself ? sender : 0);
     arrow.to = EndOf(to_file,
                      p.dst.is_multicast() && to_file != kNone
                          ? OwnAddress(to_file, p.dst)
@@ -445,7 +448,8 @@ class Joiner {
       std::vector<Sighting> all;
       for (const Seen& seen : packets) {
         all.push_back({Key(*seen.packet),
-                       seen.packet->arrival() - t_.offsets[seen.file]});
+                       seen.packet->arrival() - t_.offsets[seen.file],
+                       seen.packet->hop_limit});
       }
       return all;
     };
@@ -579,7 +583,29 @@ class Joiner {
     if (t_.arrows.empty() && t_.events.empty()) t_.first = 0;
   }
 
+  // When each end appears: the first event of its queue pair, or its first
+  // packet. 0: it is not of one queue pair.
+  std::vector<int64_t> FirstTimes() const {
+    std::map<std::pair<size_t, uint32_t>, int64_t> events;
+    for (const TimedEvent& e : t_.events) {
+      events.try_emplace({e.file, e.event->header().qpn}, e.time);
+    }
+    std::vector<int64_t> first(t_.ends.size(), 0);
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      if (t_.ends[e].qpn == 0) continue;
+      const auto event = events.find({t_.ends[e].file, t_.ends[e].qpn});
+      first[e] = event != events.end() ? event->second : kLatestTime;
+    }
+    for (const Arrow& arrow : t_.arrows) {
+      for (const size_t e : {arrow.from, arrow.to}) {
+        if (t_.ends[e].qpn != 0) first[e] = std::min(first[e], arrow.start());
+      }
+    }
+    return first;
+  }
+
   // Ends that are used, in the order of the files, those without a file last.
+  // Queue pairs of one file are in the order of their creation.
   void SortEnds() {
     std::vector<bool> used(t_.ends.size());
     for (const Arrow& arrow : t_.arrows)
@@ -598,9 +624,13 @@ class Joiner {
     for (size_t e = 0; e < t_.ends.size(); ++e) {
       if (used[e]) order.push_back(e);
     }
+    const std::vector<int64_t> first = FirstTimes();
+    const auto place_of = [&](size_t e) {
+      const End& end = t_.ends[e];
+      return std::tuple(end.file, end.qpn == kPartner, first[e], end.qpn);
+    };
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return std::tie(t_.ends[a].file, t_.ends[a].qpn) <
-             std::tie(t_.ends[b].file, t_.ends[b].qpn);
+      return place_of(a) < place_of(b);
     });
     std::vector<size_t> place(t_.ends.size(), 0);
     std::vector<End> ends;

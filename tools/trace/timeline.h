@@ -57,11 +57,12 @@ struct Arrow {
   // An equal packet could have had this fate in its place.
   bool ambiguous = false;
   bool overtaken = false;
+  // Of the sender; 0: not known. Without its recording, from Conversation.
+  uint32_t local_qpn = 0;
 
   // --- From Conversation.
   uint32_t repeat = 0;        // 1: sent for the second time
   uint32_t message = 0;       // number in its direction; 0: none
-  uint32_t local_qpn = 0;     // of the sender; 0: not known
   size_t answers = kNone;     // the arrow that it acknowledges or answers
   size_t connection = kNone;  // index of the connection
 

@@ -319,13 +319,9 @@ TEST(TimelineTest, OneEndAlone) {
 }
 
 // A second recorder would take the place of the first: one process records two
-// queue pairs that talk to each other in one file.
-TEST(TimelineTest, AProcessThatSendsToItself) {
-  Recorded r({});
-  r.pair.a.Write(1, 0, 0, 3000);
-  r.pair.Run();
-  r.Finish();
-  // The same file twice under one address: packets of both directions in one.
+// queue pairs that talk to each other in one file. The same file twice under
+// one address: packets of both directions in one.
+Recording OfOneProcess(const Recorded& r) {
   Recording both = *r.files[0];
   both.packets.clear();
   both.heads.clear();
@@ -338,6 +334,15 @@ TEST(TimelineTest, AProcessThatSendsToItself) {
       both.packets.push_back(p);
     }
   }
+  return both;
+}
+
+TEST(TimelineTest, AProcessThatSendsToItself) {
+  Recorded r({});
+  r.pair.a.Write(1, 0, 0, 3000);
+  r.pair.Run();
+  r.Finish();
+  const Recording both = OfOneProcess(r);
   const Timeline timeline = MakeTimeline({&both}, {});
   ASSERT_EQ(timeline.ends.size(), 2u);
   EXPECT_NE(timeline.ends[0].qpn, timeline.ends[1].qpn);
@@ -346,6 +351,45 @@ TEST(TimelineTest, AProcessThatSendsToItself) {
     EXPECT_EQ(arrow.fate, Fate::kArrived);
     EXPECT_NE(arrow.from, arrow.to);
   }
+}
+
+// A is the queue pair that was created first, whatever its number.
+TEST(TimelineTest, QueuePairsOfAProcessAreInTheOrderOfTheirCreation) {
+  for (const bool a_is_first : {true, false}) {
+    Recorded r({});
+    const uint32_t numbers[] = {r.pair.a.qp->qpn(), r.pair.b.qp->qpn()};
+    rxe_user::trace::QpStateEvent state;
+    state.header.qpn = numbers[a_is_first ? 0 : 1];
+    r.a.Add(state);
+    r.pair.net.RunTo(r.pair.net.now() + transport::kMicrosecond);
+    state.header.qpn = numbers[a_is_first ? 1 : 0];
+    r.a.Add(state);
+    r.pair.a.Write(1, 0, 0, 3000);
+    r.pair.Run();
+    r.Finish();
+    const Recording both = OfOneProcess(r);
+    const Timeline timeline = MakeTimeline({&both}, {});
+    ASSERT_EQ(timeline.ends.size(), 2u);
+    EXPECT_EQ(timeline.ends[0].qpn, numbers[a_is_first ? 0 : 1]);
+    EXPECT_EQ(timeline.ends[1].qpn, numbers[a_is_first ? 1 : 0]);
+  }
+}
+
+// Of many queue pairs, too: an event of each packet names its queue pair.
+TEST(TimelineTest, TheSenderIsKnownByItsEvent) {
+  Recorded r({});
+  r.drop = [](int from, size_t, const wire::PacketView&) { return from == 1; };
+  r.pair.a.Write(1, 0, 0, 100);
+  r.pair.Run();
+  r.Finish();
+  size_t sent = 0;
+  for (const Arrow& arrow : r.timeline.arrows) {
+    if (arrow.sent == nullptr) continue;
+    ++sent;
+    EXPECT_EQ(arrow.local_qpn,
+              arrow.sent_file == 0 ? r.pair.a.qp->qpn() : r.pair.b.qp->qpn());
+  }
+  EXPECT_GT(sent, 0u);
 }
 
 TEST(TimelineTest, WorkRequestsOfEvents) {

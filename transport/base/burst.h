@@ -67,6 +67,12 @@ class Burst {
   static constexpr size_t kMinCarriedIcrc = 512;
   bool CarriesIcrc(size_t payload) const { return payload >= min_carried_; }
 
+  // What the hop limit of its packets is below that of the flow: a number that
+  // tells equal packets of different bursts apart in recordings. The ICRC does
+  // not cover it. 0 unless a port sets it, after Begin.
+  void set_hop_mark(uint8_t mark) { hop_mark_ = mark; }
+  uint8_t hop_mark() const { return hop_mark_; }
+
   bool empty() const { return segments_ == 0; }
   // No further packet of any length can be added.
   bool closed() const {
@@ -93,6 +99,7 @@ class Burst {
   size_t kept_ = 0;  // bytes, by KeepRoom; 0: none
   size_t segment_size_ = 0;
   int segments_ = 0;
+  uint8_t hop_mark_ = 0;
   // The longest packet that may follow, in bytes: kAny in an empty burst, 0
   // after one that is shorter than the first.
   size_t longest_ = kAny;

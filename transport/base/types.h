@@ -187,6 +187,11 @@ struct AddressVector {
   uint8_t service_level = 0;
   uint16_t dlid = 0;
 
+  // That of its packets.
+  uint8_t hop_limit_on_wire() const {
+    return hop_limit != 0 ? hop_limit : wire::kDefaultHopLimit;
+  }
+
   bool operator==(const AddressVector&) const = default;
 };
 

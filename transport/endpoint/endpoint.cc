@@ -12,6 +12,7 @@
 #include "transport/endpoint/endpoint_impl.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/packet_observer.h"
+#include "wire/bytes.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -340,7 +341,8 @@ void Endpoint::OnTimer(Time now) {
   due.clear();
 }
 
-void Endpoint::OnReceiveOverflow(Time now) {
+void Endpoint::OnReceiveOverflow(Time now, uint64_t packets) {
+  if (observer_ != nullptr) observer_->OnOverflow(packets);
   for (EndpointLink* link = impl_->newest;
        link != nullptr && now - link->last_data <= kRecentlyReceived;
        link = link->older) {
@@ -461,8 +463,32 @@ void Endpoint::ForEachAddress(const EndpointQp::VisitAddress& visit) const {
 
 // --- Observers.
 
+namespace {
+
+// Null if the queue pair has no path.
+const ObservedPath* ReportPath(EndpointQp* qp, ObservedPath* report) {
+  const Path* const path = qp != nullptr ? qp->link().path : nullptr;
+  if (path == nullptr) return nullptr;
+  report->window = path->window();
+  report->in_flight = path->in_flight();
+  report->rate = path->responses().rate() * (kSecond / ResponsePace::kInterval);
+  report->round_trip = path->smoothed_rtt();
+  return report;
+}
+
+}  // namespace
+
 void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
                             Time now) {
+  EndpointQp* const qp = disposition == Disposition::kDelivered
+                             ? Find(wire::LoadBe24(datagram.bytes.data() +
+                                                   wire::kBthDestQpnOffset))
+                             : nullptr;
+  ObservedPath path;
+  const ObservedPath* const its = ReportPath(qp, &path);
+  if (its != nullptr && datagram.bytes[0] == wire::kOpcodeCnp) {
+    path.cnps_ignored = qp->Report().counters.cnps_ignored;
+  }
   observer_->OnPacket({.direction = Direction::kReceived,
                        .time = now,
                        .bytes = datagram.bytes,
@@ -472,7 +498,8 @@ void Endpoint::ShowReceived(const Datagram& datagram, Disposition disposition,
                        .traffic_class = datagram.traffic_class,
                        .hop_limit = datagram.hop_limit,
                        .segment_index = datagram.segment_index,
-                       .disposition = disposition});
+                       .disposition = disposition,
+                       .path = its});
 }
 
 // 0 if it has none.
@@ -512,7 +539,9 @@ void Endpoint::ShowTransmitted(const Burst& burst, Time now) {
   packet.destination = av.destination;
   packet.source_port = av.source_port;
   packet.traffic_class = av.traffic_class;
-  packet.hop_limit = av.hop_limit;
+  packet.hop_limit = av.hop_limit_on_wire() - burst.hop_mark();
+  ObservedPath path;
+  packet.path = ReportPath(Find(qpn), &path);
   for (std::span<const uint8_t> rest = burst.bytes(); !rest.empty();) {
     packet.bytes = rest.first(std::min(rest.size(), burst.segment_size()));
     packet.qpn = packet.segment_index < answers ? impl_->answers_qpn : qpn;

@@ -53,9 +53,10 @@ class Endpoint {
   // Flows that the sink refused alone (BurstSink::only_that_flow) may send
   // again.
   void OnRoom(Time now);
-  // The receive socket dropped datagrams (SO_RXQ_OVFL). Handled like a
-  // congestion mark: sends CNPs to active peers.
-  void OnReceiveOverflow(Time now);
+  // The receive socket dropped datagrams (SO_RXQ_OVFL), `packets` of them: the
+  // observer is told. Handled like a congestion mark: sends CNPs to active
+  // peers.
+  void OnReceiveOverflow(Time now, uint64_t packets = 1);
 
   // --- Outputs.
   // Fills a burst of `sink` with packets of the next queue pair

@@ -23,7 +23,19 @@ struct ObservedFault {
   // Another packet was hit, and this is what comes of it.
   bool is_consequence = false;
   Time delay = 0;
+  uint64_t held = 0;      // what OnHeld returned; 0: it was not held
   std::string_view text;  // of the rule; lives as long as the process
+};
+
+// The path of a connected queue pair (transport/congestion/path.h), when its
+// packet has been processed or is sent.
+struct ObservedPath {
+  uint64_t window = 0;     // bytes
+  uint64_t in_flight = 0;  // bytes
+  uint64_t rate = 0;       // of READ responses, bytes per second; 0: no limit
+  Time round_trip = 0;     // smoothed, ns; 0: none measured
+  // Of a received CNP: how many the queue pair has ignored so far.
+  uint32_t cnps_ignored = 0;
 };
 
 struct ObservedPacket {
@@ -44,6 +56,8 @@ struct ObservedPacket {
   // The outcome. kDelivered for a transmitted packet, which the port may still
   // drop.
   Disposition disposition = Disposition::kDelivered;
+  // Null: there is none.
+  const ObservedPath* path = nullptr;
   // Null: none. A packet that a fault dropped was not processed, or not sent.
   const ObservedFault* fault = nullptr;
 };
@@ -55,7 +69,14 @@ class PacketObserver {
   // transmitted ones when their burst is complete, in wire order. Called with
   // the lane's lock held: must not block or call the endpoint.
   virtual void OnPacket(const ObservedPacket& packet) = 0;
-  // Whether it uses ObservedPacket::kernel_time. Asked once.
+  // A fault holds a received packet. OnPacket follows when it is delivered, if
+  // that comes to be, with the result in its fault. The lock is held.
+  virtual uint64_t OnHeld(const ObservedPacket& /*packet*/) { return 0; }
+  // The receive socket has dropped packets: its buffer was full. The lock is
+  // held.
+  virtual void OnOverflow(uint64_t /*packets*/) {}
+  // Whether it uses ObservedPacket::kernel_time, and compares packets with
+  // those of the other end: bursts then have hop marks (Burst). Asked once.
   virtual bool WantsKernelTime() const { return false; }
 };
 

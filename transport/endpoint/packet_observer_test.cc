@@ -2,10 +2,12 @@
 #include "transport/endpoint/packet_observer.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "transport/testing/requester_peer.h"
 #include "transport/testing/wire_peer.h"
 
 namespace transport {
@@ -100,6 +102,65 @@ TEST_F(PacketObserverTest, SeesTransmittedPacketsInWireOrder) {
   EXPECT_EQ(places, (std::vector<std::pair<int, size_t>>{
                         {0, first}, {1, middle}, {0, 12 + 4 + 4 + 4}}))
       << sent;
+}
+
+// Of a port that gives its bursts hop limits of their own.
+class MarkingSink final : public BurstSink {
+ public:
+  Burst* Begin(const Flow& flow) override {
+    burst_.Begin(&flow);
+    burst_.set_hop_mark(5);
+    return &burst_;
+  }
+
+ private:
+  std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65536);
+  Burst burst_{buffer_, 64};
+};
+
+TEST_F(PacketObserverTest, SeesTheHopLimitOfTransmittedPackets) {
+  const auto hop_limits = [&](BurstSink* sink) {
+    recorder.seen.clear();
+    peer.Deliver(peer.Read(WirePeer::kPsn, 0, 100));
+    while (peer.endpoint.PollTransmit(0, sink) != nullptr) {
+    }
+    std::set<int> seen;
+    for (const Recorder::Seen& packet : recorder.seen) {
+      if (packet.packet.direction == Direction::kTransmitted) {
+        seen.insert(packet.packet.hop_limit);
+      }
+    }
+    return seen;
+  };
+  std::vector<uint8_t> buffer(65536);
+  OneBurst plain(buffer, 64);
+  EXPECT_EQ(hop_limits(&plain), std::set<int>{64});
+  MarkingSink marking;
+  EXPECT_EQ(hop_limits(&marking), std::set<int>{59});
+}
+
+// After an ACK, of the requester's endpoint.
+TEST(PacketObserverPathTest, SeesThePathOfAConnection) {
+  struct PathRecorder final : PacketObserver {
+    void OnPacket(const ObservedPacket& packet) override {
+      if (packet.path != nullptr) paths.push_back(*packet.path);
+    }
+    void OnOverflow(uint64_t packets) override { overflow += packets; }
+    std::vector<ObservedPath> paths;
+    uint64_t overflow = 0;
+  };
+  PathRecorder recorder;
+  RequesterPeer peer;
+  peer.Connect();
+  peer.endpoint.Observe(&recorder);
+  ASSERT_EQ(peer.Write(1, 100), 0);
+  peer.Transmit();
+  ASSERT_EQ(recorder.paths.size(), 1u);
+  EXPECT_EQ(recorder.paths[0].window, Path::kInitialWindow);
+  EXPECT_GT(recorder.paths[0].in_flight, 100u);
+  EXPECT_EQ(recorder.paths[0].round_trip, 0);
+  peer.endpoint.OnReceiveOverflow(0, 9);
+  EXPECT_EQ(recorder.overflow, 9u);
 }
 
 TEST_F(PacketObserverTest, SeesNothingAfterRemoval) {

@@ -1,0 +1,52 @@
+// What a recording knows of paths and congestion notifications. No I/O, no
+// clock, no lock.
+#ifndef RXE_USER_OBSERVE_TRACE_PATHS_H_
+#define RXE_USER_OBSERVE_TRACE_PATHS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/hash/hash.h"
+#include "rxe_user/observe/trace_events.h"
+#include "transport/endpoint/packet_observer.h"
+#include "wire/address.h"
+
+namespace rxe_user::trace {
+
+class TracePaths {
+ public:
+  struct Events {
+    std::optional<CnpEvent> cnp;
+    std::optional<PathEvent> path;
+  };
+  // The events that follow from a packet, with cause and queue pair but without
+  // id and time. `header`: of the packet's event. A path has an event when it
+  // has changed by more than a measure of it since its last one: the window and
+  // the rate by an eighth, the round trip by a half.
+  Events OnPacket(const transport::ObservedPacket& packet,
+                  const EventHeader& header);
+
+ private:
+  // Peers and queue pairs that are remembered; beyond that all are forgotten.
+  static constexpr size_t kMost = 1 << 14;
+
+  std::optional<CnpEvent> OnCnp(const transport::ObservedPacket& packet,
+                                const EventHeader& header);
+  std::optional<PathEvent> OnPath(const transport::ObservedPacket& packet,
+                                  const EventHeader& header);
+
+  struct QueuePair {
+    uint64_t marked = 0;  // id of the last packet with congestion experienced
+    uint64_t cnps_ignored = 0;
+  };
+  std::unordered_map<uint32_t, QueuePair> queue_pairs_;
+  // The last event of each path, by the peer.
+  std::unordered_map<wire::IpAddress, PathEvent, absl::Hash<wire::IpAddress>>
+      paths_;
+};
+
+}  // namespace rxe_user::trace
+
+#endif  // RXE_USER_OBSERVE_TRACE_PATHS_H_
