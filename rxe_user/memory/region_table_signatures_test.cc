@@ -168,7 +168,7 @@ TEST_F(SignedMkeyTest, AnyPartAlone) {
   }
 }
 
-// Transfers at a time, each in its place.
+// Transfers at a time, each in its place. Each signature comes in two pieces.
 TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   ASSERT_EQ(Configure({{kVa, 4096, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -176,9 +176,9 @@ TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   std::vector<uint8_t> wire = Read(0, 4096 + 64);
   wire[5 * 520 + 515] ^= 4;  // the application tag of block 5
   std::array<size_t, 8> at{};
-  for (int turn = 0; turn < 40; ++turn) {
+  for (int turn = 0; turn < 48; ++turn) {
     for (size_t i = 0; i < at.size(); ++i) {
-      const size_t part = std::min<size_t>(13, 520 - at[i]);
+      const size_t part = std::min<size_t>(11, 520 - at[i]);
       if (part == 0) continue;
       Write(i * 520 + at[i], std::span(wire).subspan(i * 520 + at[i], part));
       at[i] += part;

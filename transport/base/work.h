@@ -84,13 +84,12 @@ constexpr uint32_t AccessOf(wire::Feth feth) {
 }
 
 // Packs the rest of a kConfigureMkey. Its layout, an array of Sge or
-// InterleavedPiece, and then its transform (kMkeyTransformSize bytes, if it sets
-// one), are the request's inline data (kSendInline), so the queue pair's
+// InterleavedPiece, and then its transform (kMkeyTransformSize bytes, if it
+// sets one), are the request's inline data (kSendInline), so the queue pair's
 // `max_inline_data` limits the number of entries.
-constexpr uint64_t MkeyOperand(MkeyConfiguration::Layout layout,
-                               std::optional<uint32_t> access,
-                               MkeyConfiguration::Transform change =
-                                   MkeyConfiguration::Transform::kKeep) {
+constexpr uint64_t MkeyOperand(
+    MkeyConfiguration::Layout layout, std::optional<uint32_t> access,
+    MkeyConfiguration::Transform change = MkeyConfiguration::Transform::kKeep) {
   return access.value_or(0) | uint64_t{access.has_value()} << 32 |
          uint64_t{static_cast<uint8_t>(layout)} << 40 |
          uint64_t{static_cast<uint8_t>(change)} << 48;

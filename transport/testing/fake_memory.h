@@ -21,7 +21,7 @@ class FakeMemory : public Memory {
     uint64_t va = 0;
     std::vector<uint8_t> bytes;
     bool valid = true;
-    bool faulty = false;  // its pages are unmapped
+    bool faulty = false;       // its pages are unmapped
     bool needs_order = false;  // Memory::NeedsOrder
     bool data_error = false;   // Memory::HasDataError
     // Translate splits into pieces of this size, bytes.
