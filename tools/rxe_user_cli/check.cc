@@ -30,7 +30,8 @@ void Print(const trace::Finding& f, const std::string& path, std::FILE* out) {
       Name(path).c_str(), std::string(f.rule).c_str(), f.frame,
       f.src.ToString().c_str(), f.dst.ToString().c_str(), f.qpn, f.psn,
       f.what.c_str(),
-      f.section.empty() ? "" : (" (IBA " + std::string(f.section) + ")").c_str());
+      f.section.empty() ? ""
+                        : (" (IBA " + std::string(f.section) + ")").c_str());
 }
 
 void PrintJson(const trace::Finding& f, const std::string& path,
@@ -53,8 +54,7 @@ void PrintLatencies(const std::vector<trace::Latency>& latencies,
   std::fprintf(out, "%s: latencies, us\n%-32s %-10s %10s %12s %12s %12s\n",
                Name(path).c_str(), "", "at", "count", "median", "p99", "max");
   for (const trace::Latency& each : latencies) {
-    std::fprintf(out,
-                 "%-32s %-10s %10" PRIu64 " %12.3f %12.3f %12.3f\n",
+    std::fprintf(out, "%-32s %-10s %10" PRIu64 " %12.3f %12.3f %12.3f\n",
                  std::string(each.name).c_str(),
                  std::string(each.where).c_str(), each.count,
                  static_cast<double>(each.median) / 1000,
@@ -67,9 +67,8 @@ void PrintLatenciesJson(const std::vector<trace::Latency>& latencies,
                         const std::string& path, std::FILE* out) {
   for (const trace::Latency& each : latencies) {
     const nlohmann::ordered_json line = {
-        {"file", Name(path)},       {"latency", each.name},
-        {"at", each.where},         {"count", each.count},
-        {"median_ns", each.median}, {"p99_ns", each.p99},
+        {"file", Name(path)},  {"latency", each.name},     {"at", each.where},
+        {"count", each.count}, {"median_ns", each.median}, {"p99_ns", each.p99},
         {"max_ns", each.most}};
     std::fprintf(out, "%s\n", line.dump().c_str());
   }

@@ -23,10 +23,10 @@ struct CheckOptions {
   bool json = false;
 };
 
-// Writes a line for each finding to `out`, and the latencies. Returns the exit status: 0 without
-// findings, 1 with, 2 if a file cannot be read to its end or an option is
-// wrong, with one line on `err`. What could be read is checked. A closed reader
-// of `out` (EPIPE) is not an error.
+// Writes a line for each finding to `out`, and the latencies. Returns the exit
+// status: 0 without findings, 1 with, 2 if a file cannot be read to its end or
+// an option is wrong, with one line on `err`. What could be read is checked. A
+// closed reader of `out` (EPIPE) is not an error.
 int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err);
 
 }  // namespace rxe_user_cli

@@ -730,6 +730,20 @@ TEST_F(CliTest, CheckTellsItsResultByTheExitStatus) {
   const Result json = Execute({"check", "--json", file});
   EXPECT_EQ(json.exit_status, 1);
   EXPECT_EQ(nlohmann::json::parse(json.out)["rule"], "icrc") << json.out;
+  // Twenty READs, answered within 2.2 ms.
+  const std::string golden = "tests/golden/kernel_rxe/read_bw.pcap";
+  const Result times = Execute({"check", "--latencies", "--local", "10.9.0.1",
+                                "--local", "10.9.0.2", golden});
+  EXPECT_EQ(times.exit_status, 0) << times.out << times.err;
+  EXPECT_NE(times.out.find("READ request to first response "),
+            std::string::npos)
+      << times.out;
+  const Result rows = Execute({"check", "--latencies", "--json", golden});
+  const auto row = nlohmann::json::parse(rows.out);
+  EXPECT_EQ(row["latency"], "READ request to first response");
+  EXPECT_EQ(row["count"], 20);
+  EXPECT_EQ(row["max_ns"], 2170000);
+  EXPECT_EQ(Execute({"check", "--timeout", "32", golden}).exit_status, 2);
   const Result wrong = Execute({"check", "--local", "x", file});
   EXPECT_EQ(wrong.exit_status, 2);
   EXPECT_TRUE(OneLine(wrong.err)) << wrong.err;

@@ -113,6 +113,13 @@ std::vector<Finding> CheckRecording(const Recording& recording,
   std::stable_sort(
       findings.begin(), findings.end(),
       [](const Finding& a, const Finding& b) { return a.frame < b.frame; });
+  // A packet that was captured at both ends is not found twice.
+  const auto again = std::unique(
+      findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
+        return a.frame == b.frame && a.rule == b.rule && a.psn == b.psn &&
+               a.what == b.what;
+      });
+  findings.erase(again, findings.end());
   return findings;
 }
 

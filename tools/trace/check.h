@@ -17,10 +17,10 @@ namespace trace {
 
 // A packet that breaks a rule.
 struct Finding {
-  std::string_view rule;     // id, as in docs/check.md: "psn-hole"
+  std::string_view rule;  // id, as in docs/check.md: "psn-hole"
   // Of the InfiniBand specification, volume 1; empty: not in it.
   std::string_view section;
-  uint64_t frame = 0;        // in the file, from 1, as in Wireshark
+  uint64_t frame = 0;  // in the file, from 1, as in Wireshark
   wire::IpAddress src;
   wire::IpAddress dst;
   uint32_t qpn = 0;  // destination

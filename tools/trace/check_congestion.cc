@@ -53,8 +53,7 @@ class CongestionRule final : public Rule {
     peer.marked = p.time;
     // Acknowledgements need none: docs/reliability.md, "Congestion".
     const bool counts = p.info().is_request || p.payload > 0;
-    if (!counts || peer.waiting != nullptr ||
-        p.time - peer.sent <= kPatience) {
+    if (!counts || peer.waiting != nullptr || p.time - peer.sent <= kPatience) {
       return;
     }
     peer.waiting = &p;

@@ -66,8 +66,7 @@ class DcRule final : public Rule {
                dceth.dct != session.dceth.dct) {
       wrong = "another session or target without a CONNECT before it";
     } else if (session.dceth.responder_session != wire::kNoDcSession &&
-               dceth.responder_session !=
-                   session.dceth.responder_session) {
+               dceth.responder_session != session.dceth.responder_session) {
       wrong = "another session of the target than before";
     } else if (session.connection != wire::kNoDcQpn &&
                p.qpn != session.connection) {

@@ -29,6 +29,7 @@ struct Range {
 struct Asked : Range {
   bool is_read = false;
   bool has_read_response = false;  // READ, FLUSH and ATOMIC WRITE
+  bool is_part = false;  // perhaps: the first time may not be in the file
   uint64_t va = 0;
   uint32_t rkey = 0;
   std::vector<Range> parts;  // that were asked for again
@@ -63,12 +64,12 @@ class ReadRule final : public Rule {
       asked.va = view.reth().va;
       asked.rkey = view.reth().rkey;
       for (Progress& each : state.sending) {
-        each.superseded |=
-            asked.first < each.end() && each.first < asked.end();
+        each.superseded |= asked.first < each.end() && each.first < asked.end();
       }
     }
     const auto covering = Find(state, in.index);
     if (covering == state.asked.end()) {
+      asked.is_part = in.index < 0 || in.flow.lacks_some;
       state.asked.emplace(in.index, std::move(asked));
       if (state.asked.size() > kMost) state.asked.erase(state.asked.begin());
       return;
@@ -148,8 +149,8 @@ class ReadRule final : public Rule {
     } else if (again.rkey != original.rkey) {
       wrong = "R_Key is another one";
     } else if (again.length > rest ||
-               (again.length < rest && (again.length == 0 ||
-                                        again.length % in.flow.path_mtu != 0))) {
+               (again.length < rest &&
+                (again.length == 0 || again.length % in.flow.path_mtu != 0))) {
       // A part may end before the whole does, with a packet.
       wrong = "length is " + std::to_string(again.length) + " of " +
               std::to_string(rest) + " bytes that are left";
@@ -186,6 +187,7 @@ class ReadRule final : public Rule {
       const Asked& asked = (--at)->second;
       if (in.index >= asked.end()) continue;
       if (found == nullptr) found = &asked;
+      if (asked.is_part) return;
       if (!asked.has_read_response) continue;
       if (Fits(in, asked) ||
           std::any_of(asked.parts.begin(), asked.parts.end(),
@@ -201,16 +203,14 @@ class ReadRule final : public Rule {
              is + " answers a request that is no READ");
       return;
     }
-    const auto due =
-        wire::MakeOpcode(wire::TransportOf(in.packet.opcode),
-                         Due(*found, in.index));
+    const auto due = wire::MakeOpcode(wire::TransportOf(in.packet.opcode),
+                                      Due(*found, in.index));
     Report(in.packet, kRule, kSection,
            is + ": packet " + std::to_string(in.index - found->first + 1) +
                " of " + std::to_string(found->psns) + " for a READ of " +
                std::to_string(found->length) + " bytes is " +
                wire::GetOpcodeInfo(due).name + " of " +
-               std::to_string(
-                   BytesDue(*found, in.index, in.flow.path_mtu)) +
+               std::to_string(BytesDue(*found, in.index, in.flow.path_mtu)) +
                " bytes");
   }
 
@@ -219,17 +219,22 @@ class ReadRule final : public Rule {
     CheckLeftOut(in, state);
     std::vector<Progress>& sending = state->sending;
     if (in.packet.info().starts_message) {
-      std::erase_if(sending,
-                    [&](const Progress& each) { return each.end() > in.index; });
+      std::erase_if(
+          sending, [&](const Progress& each) { return each.end() > in.index; });
       const auto of = Find(*state, in.index);
       if (of == state->asked.end() || in.packet.info().ends_message) return;
       Progress begun;
-      static_cast<Range&>(begun) = of->second;
-      for (const Range& part : of->second.parts) {
-        if (part.first == in.index) static_cast<Range&>(begun) = part;
-      }
-      if (begun.first != in.index) return;
       begun.next = in.index + 1;
+      if (Fits(in, of->second)) {
+        static_cast<Range&>(begun) = of->second;
+      } else {
+        const auto& parts = of->second.parts;
+        const auto part =
+            std::find_if(parts.rbegin(), parts.rend(),
+                         [&](const Range& each) { return Fits(in, each); });
+        if (part == parts.rend()) return;
+        static_cast<Range&>(begun) = *part;
+      }
       sending.push_back(begun);
       return;
     }
@@ -253,9 +258,9 @@ class ReadRule final : public Rule {
       if (!each.superseded) {
         Report(in.packet, kRule, kSection,
                "the response to the READ at PSN " +
-                   std::to_string(in.flow.PsnOf(each.first)) +
-                   " ended after " + std::to_string(each.next - each.first) +
-                   " of " + std::to_string(each.psns) + " packets");
+                   std::to_string(in.flow.PsnOf(each.first)) + " ended after " +
+                   std::to_string(each.next - each.first) + " of " +
+                   std::to_string(each.psns) + " packets");
       }
       return true;
     });

@@ -105,10 +105,11 @@ class RequestRule final : public Rule {
           info.starts_message ? MessageKind::kNone : kind;
       if (state->open != expected) {
         Report(in.packet, "message-order", "9.7.4.1.2",
-               std::string(info.name) +
-                   (state->open == MessageKind::kNone   ? " outside of a message"
-                    : state->open == MessageKind::kSend ? " within a SEND"
-                                                        : " within an RDMA WRITE"));
+               std::string(info.name) + (state->open == MessageKind::kNone
+                                             ? " outside of a message"
+                                         : state->open == MessageKind::kSend
+                                             ? " within a SEND"
+                                             : " within an RDMA WRITE"));
       }
     }
     state->has_previous = info.known;
@@ -145,19 +146,24 @@ class CreditRule final : public Rule {
     const Packet& p = in.packet;
     if (p.info().starts_message) state.asked = false;
     state.asked |= p.ack_req;
+    bool is_limited = false;
     if (TakesReceive(p) && state.limit && state.offset) {
-      const int64_t beyond = *state.offset + state.messages + 1 - *state.limit;
-      if (beyond > 1 || (beyond == 1 && p.info().ends_message && !state.asked)) {
+      is_limited = *state.offset + state.messages + 1 > *state.limit;
+      const bool is_second =
+          std::any_of(state.sent.begin(), state.sent.end(),
+                      [](const Message& sent) { return sent.is_limited; });
+      const bool ends_unasked = p.info().ends_message && !state.asked;
+      if (is_limited && (is_second || ends_unasked)) {
         Report(p, "credits", "9.7.7.2",
-               beyond > 1 ? "the peer's credits end " +
-                                std::to_string(beyond) + " messages before it"
-                          : "the message is beyond the peer's credits, and "
-                            "has no AckReq");
+               is_second
+                   ? "a second message beyond the peer's credits"
+                   : "a message beyond the peer's credits, without AckReq");
       }
     }
     if (p.info().ends_message) {
       ++state.messages;
-      state.ends.push_back(in.index + std::max<int64_t>(in.psns, 1) - 1);
+      state.sent.push_back(
+          {in.index + std::max<int64_t>(in.psns, 1) - 1, is_limited});
     }
   }
 
@@ -172,11 +178,11 @@ class CreditRule final : public Rule {
     // The credits of an older ACK are old.
     if (in.index < state.acked) return;
     state.acked = in.index;
-    while (!state.ends.empty() && state.ends.front() <= in.index) {
-      state.ends.pop_front();
+    while (!state.sent.empty() && state.sent.front().last <= in.index) {
+      state.sent.pop_front();
     }
     const int64_t done =
-        state.messages - static_cast<int64_t>(state.ends.size());
+        state.messages - static_cast<int64_t>(state.sent.size());
     const Packet& p = in.packet;
     // Numbers of the peer's MSN, counted beyond 2^24.
     const int64_t msn = state.msn + wire::PsnDiff(p.msn, state.msn & 0xffffff);
@@ -189,10 +195,14 @@ class CreditRule final : public Rule {
   }
 
  private:
+  struct Message {
+    int64_t last = 0;  // PSN
+    bool is_limited = false;
+  };
   struct State {
-    int64_t messages = 0;       // that were sent to their ends
-    std::deque<int64_t> ends;   // last PSNs of those not acknowledged
-    bool asked = false;         // the message in progress has an AckReq
+    int64_t messages = 0;      // that were sent to their ends
+    std::deque<Message> sent;  // of these, not acknowledged
+    bool asked = false;        // the message in progress has an AckReq
     int64_t acked = -1;
     int64_t msn = 0;
     std::optional<int64_t> offset;  // MSN minus `messages`, at least

@@ -71,7 +71,7 @@ class RetryRule final : public Rule {
         if (at == state.sent.begin()) CheckTimeout(in, sent);
       }
     }
-    if (state.rnr_psn == in.index) state.rnr_psn = -1;
+    if (state.rnr_psn == in.index) state.rnr_psn = INT64_MIN;
     sent.time = in.packet.time;
     sent.hints = state.hints;
   }
@@ -106,7 +106,7 @@ class RetryRule final : public Rule {
     int64_t previous = -1;         // PSN that was sent last
     int64_t answered = -1;         // highest PSN that was
     int64_t data_end = 0;          // behind the last READ or atomic
-    int64_t rnr_psn = -1;          // of an RNR NAK, until it was sent again
+    int64_t rnr_psn = INT64_MIN;   // of an RNR NAK, until it was sent again
     // NAKs, and what may be one: what is sent again after them, need not wait.
     uint64_t hints = 0;
   };
@@ -134,8 +134,7 @@ class RetryRule final : public Rule {
     constexpr int kForEver = 7;
     const auto allowed = in.flow.rnr_retry;
     ++sent->rnr_repeats;
-    if (!allowed || *allowed == kForEver ||
-        sent->rnr_repeats != *allowed + 1) {
+    if (!allowed || *allowed == kForEver || sent->rnr_repeats != *allowed + 1) {
       return;
     }
     Report(in.packet, "retry-count", "9.7.6.1.3",
@@ -222,9 +221,9 @@ class AckRequestRule final : public Rule {
   static constexpr int64_t kPatience = 100'000'000;  // ns
 
   struct State {
-    int64_t asked = -1;     // highest PSN that asks for an answer
-    int64_t answered = -1;  // highest PSN that has one
-    int64_t wanted = -1;    // highest last PSN that wants a completion
+    int64_t asked = -1;              // highest PSN that asks for an answer
+    int64_t answered = -1;           // highest PSN that has one
+    int64_t wanted = -1;             // highest last PSN that wants a completion
     const Packet* packet = nullptr;  // the one with that PSN
   };
 

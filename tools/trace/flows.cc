@@ -130,15 +130,13 @@ Flow* Flows::Create(const FlowKey& key, const Packet& p, bool sent) {
   return &flow;
 }
 
-uint32_t Flows::MtuOf(const Flow& flow) const {
-  if (flow.path_mtu != 0) return flow.path_mtu;
-  for (const auto& key : {std::optional(flow.requests), flow.responses}) {
+uint32_t Flows::MtuOf(const Packet& p, const Flow& flow) const {
+  for (const auto& key : {std::optional(KeyOf(p)), flow.responses}) {
     if (!key) continue;
     const auto known = flow_mtus_.find(*key);
     if (known != flow_mtus_.end()) return known->second.value();
   }
-  const auto& [src, dst, qpn] = flow.requests;
-  const auto known = path_mtus_.find(std::minmax(src, dst));
+  const auto known = path_mtus_.find(std::minmax(p.src, p.dst));
   return known != path_mtus_.end() ? known->second.value() : 0;
 }
 
@@ -154,7 +152,7 @@ void Flows::OnDamaged(const Packet& p) {
     for (auto& [key, flow] : flows) {
       if (std::get<0>(key) == p.src &&
           (std::get<1>(key) == p.dst || std::get<1>(key) == IpAddress{})) {
-        flow->unsure = true;
+        flow->unsure = flow->lacks_some = true;
       }
     }
   }
@@ -177,16 +175,22 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
     flow = Create(key, p, sent);
     is_first = true;
   }
-  if (flow->path_mtu == 0) flow->path_mtu = MtuOf(*flow);
+  // The targets of a DC initiator may have several.
+  if (flow->path_mtu == 0 || std::get<1>(key) == IpAddress{}) {
+    flow->path_mtu = MtuOf(p, *flow);
+  }
   FlowPacket in{.packet = p, .flow = *flow};
   in.index = flow->IndexOf(p.psn);
   in.psns = PsnsOf(p, *flow);
   in.ahead = in.index - flow->next;
   in.unsure = is_first || flow->unsure;
+  flow->lacks_some |= in.psns == 0;
   const int64_t end = in.index + std::max<int64_t>(in.psns, 1);
   if (in.ahead >= 0 || end > flow->next) {
     flow->next = end;
-    flow->unsure = in.psns == 0;
+    // A READ may be for a part of one that was damaged.
+    const bool is_read = wire::OperationOf(p.opcode) == Operation::kReadRequest;
+    flow->unsure = in.psns == 0 || (flow->unsure && is_read);
   }
   return in;
 }

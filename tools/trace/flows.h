@@ -27,7 +27,7 @@ FlowKey KeyOf(const Packet& packet);
 // an earlier one.
 inline constexpr int32_t kOtherConnection = 1 << 16;
 
-bool IsReliable(const Packet& packet);  // RC, XRC or DC
+bool IsReliable(const Packet& packet);   // RC, XRC or DC
 bool IsConnected(const Packet& packet);  // these, or UC
 
 // The requests of one queue pair to another, at one of the two ends.
@@ -43,6 +43,9 @@ struct Flow {
   // `next` is not known: a READ of unknown size, or a damaged packet, came
   // last.
   bool unsure = false;
+  // Not all its requests are known: a packet of these addresses was damaged, or
+  // a READ is of unknown size.
+  bool lacks_some = false;
   uint32_t path_mtu = 0;  // bytes; 0: not known
   // Of the requester, if a recording tells them; as in ibv_modify_qp(3).
   std::optional<uint8_t> timeout;
@@ -98,7 +101,8 @@ class Flows {
 
   Flow* Create(const FlowKey& key, const Packet& packet, bool sent);
   void Adopt(const rxe_user::trace::QpStateEvent& state, Flow* flow);
-  uint32_t MtuOf(const Flow& flow) const;
+  // Of the flow that the request is in.
+  uint32_t MtuOf(const Packet& request, const Flow& flow) const;
   int64_t PsnsOf(const Packet& packet, const Flow& flow) const;
 
   const Recording& recording_;

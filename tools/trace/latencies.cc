@@ -49,7 +49,7 @@ class Meter {
     at->second.repeated = true;
     if (state.nak_psn == in.index) {
       Add(state.nak_kind, in, time - state.nak_time);
-      state.nak_psn = -1;
+      state.nak_psn = INT64_MIN;
     }
   }
 
@@ -106,6 +106,8 @@ class Meter {
   }
 
  private:
+  static constexpr int64_t kLongest = 3600'000'000'000;  // ns
+
   struct Sent {
     int64_t time = 0;
     bool ack_req = false;
@@ -115,7 +117,7 @@ class Meter {
   struct State {
     std::map<int64_t, Sent> sent;  // that is not answered
     int64_t gap_time = 0;          // when a request arrived beyond a gap
-    int64_t nak_psn = -1;          // until it was sent again
+    int64_t nak_psn = INT64_MIN;   // until it was sent again
     Kind nak_kind = kRepeat;
     int64_t nak_time = 0;
   };
@@ -131,8 +133,8 @@ class Meter {
       if (!in.flow.at_requester) return;
       where = kCapture;
     }
-    // A file may have its packets in another order.
-    if (time >= 0) times_[kind][where].push_back(time);
+    // A file may have its packets in another order, or times of two clocks.
+    if (time >= 0 && time < kLongest) times_[kind][where].push_back(time);
   }
 
   std::map<const Flow*, State> states_;

@@ -22,8 +22,8 @@ struct Latency {
   int64_t most = 0;    // ns
 };
 
-// Those that occur. Requests that were sent more than once are left out: it is
-// not known which of them was answered.
+// Those that occur and take less than an hour. Requests that were sent more
+// than once are left out: it is not known which of them was answered.
 std::vector<Latency> MeasureLatencies(const Recording& recording);
 
 }  // namespace trace
