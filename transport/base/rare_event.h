@@ -83,7 +83,7 @@ inline constexpr RareEventText kRareEvents[] = {
      &QpCounters::rnr_naks_received},
     {RareEventKind::kDestroyed, "destroyed", "the queue pair was destroyed",
      "its state", nullptr},
-    {RareEventKind::kFault, "fault", "a fault on command hit a packet",
+    {RareEventKind::kFault, "fault", "a fault on command",
      "the number of the rule", nullptr},
 };
 constexpr bool InOrder() {
@@ -92,9 +92,8 @@ constexpr bool InOrder() {
   }
   return true;
 }
-static_assert(InOrder() &&
-              std::size(kRareEvents) ==
-                  static_cast<size_t>(RareEventKind::kFault) + 1);
+static_assert(InOrder() && std::size(kRareEvents) ==
+                               static_cast<size_t>(RareEventKind::kFault) + 1);
 
 constexpr const RareEventText& TextOf(RareEventKind kind) {
   return kRareEvents[static_cast<size_t>(kind)];
