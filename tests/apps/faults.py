@@ -345,6 +345,29 @@ def completion_that_fails(end, rule, message):
 
 
 @in_folder
+def the_same_again(runner, place, how, folder):
+    """The faults of a recording, as rules, hit the same packets."""
+    def offsets(path):
+        events = lines(runner, place.server, path)
+        base = next(e["send_psn"] for e in events
+                    if e.get("name") == "qp_state" and e["to"] == "RTS")
+        packets = {e["id"]: e for e in events if e["type"] == "packet"}
+        return sorted((packets[e["cause"]]["psn"] - base) % (1 << 24)
+                      for e in events if e.get("name") == "fault")
+
+    path = os.path.join(folder, "client.pcapng")
+    write_bw(runner, place, how, folder, None,
+             "drop tx op=data iter=1 p=10%")
+    first = offsets(path)
+    expect(len(first) > 1, str(first))
+    rules = tool(runner, place.server, "faults", "of", path)
+    expect(rules.count("drop tx op=RC_RDMA_WRITE_") == len(first), rules)
+    output = write_bw(runner, place, how, folder, None, rules)
+    expect("never fired" not in output, output)
+    expect(offsets(path) == first, f"{offsets(path)}, not {first}:\n{rules}")
+
+
+@in_folder
 def late_completions(runner, place, how, folder):
     """A program that polls after it has armed sees each."""
     rule = "late-completion rx every=3"
@@ -447,6 +470,7 @@ def checks():
             (lost_acknowledgements, "all acknowledgements are lost"),
             (a_call_that_fails, "a call that fails"),
             (late_completions, "completions that are late"),
+            (the_same_again, "the same faults again"),
             (rules_that_are_wrong, "rules that are wrong"),
             (a_rule_that_never_fires, "a rule that never fires")):
         out.append((f"faults: {text}", function))
