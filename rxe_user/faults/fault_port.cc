@@ -315,7 +315,11 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
         case Action::kNoAck:
         case Action::kRnr:
         case Action::kNak:
-        case Action::kFail:  // hits no packet
+        // These hit no packet.
+        case Action::kFail:
+        case Action::kComplete:
+        case Action::kOverrun:
+        case Action::kLateCompletion:
           break;
       }
       Deliver(std::move(alone));

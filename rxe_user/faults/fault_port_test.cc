@@ -12,6 +12,7 @@
 
 #include "rxe_user/observe/recorder.h"
 #include "transport/faults/rule_parser.h"
+#include "wire/aeth.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -681,6 +682,61 @@ TEST_F(FaultPortTest, NothingIsLostWhileSendsAreBlocked) {
   const std::vector<Sent> sent = TakeSent();
   EXPECT_EQ(PsnsOf(sent), (Psns{10, 11, 12}));
   ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, NoAckDropsWhatAcknowledgesTheRequest) {
+  const auto acknowledge = [this](uint32_t psn) {
+    Burst* const burst = port_->Begin(flow_);
+    ASSERT_NE(burst, nullptr);
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kAcknowledge);
+    headers.bth.psn = psn;
+    headers.aeth.syndrome = wire::MakeAckSyndrome(0);
+    wire::EmitHeaders(headers, burst->Reserve(wire::kAcknowledgeSize));
+    burst->Commit();
+    ObservedPacket shown;
+    shown.direction = transport::Direction::kTransmitted;
+    shown.qpn = kQpn;
+    endpoint_observer_->OnPacket(shown);
+    port_->Queue();
+  };
+  Open("no-ack nth=2");
+  Arrive(10, 3);
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11, 12}));
+  EXPECT_EQ(Hit(), Psns{11});
+  acknowledge(10);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{10});
+  acknowledge(12);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  // Observers see the ACK, with the rule, and know that it was not sent.
+  EXPECT_EQ(Hit(), (Psns{11, 12}));
+  EXPECT_TRUE(observer_.shown.back().dropped);
+  EXPECT_EQ(faults_->Status()[0].fired, 1u);
+  Arrive(11, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{11});
+  acknowledge(12);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
+}
+
+TEST_F(FaultPortTest, RefusedRequestsReachTheResponder) {
+  Open("rnr nth=2; nak REM_OP_ERR nth=2; rnr 10.24ms nth=2");
+  Arrive(10, 5);
+  const std::vector<Sent> received = Receive();
+  EXPECT_EQ(PsnsOf(received), (Psns{10, 11, 12, 13, 14}));
+  ExpectGood(received);
+  EXPECT_EQ(Hit(), (Psns{11, 12, 13}));
+  const auto refuse = [this](uint32_t psn) {
+    return faults_->Refuse(kQpn, psn, 12);
+  };
+  EXPECT_EQ(refuse(10), std::nullopt);
+  EXPECT_EQ(refuse(11), wire::MakeRnrSyndrome(12));
+  EXPECT_EQ(refuse(11), std::nullopt);
+  // The second packet that the second rule sees, and then the third one.
+  EXPECT_EQ(refuse(12),
+            wire::MakeNakSyndrome(wire::NakCode::kRemoteOperational));
+  EXPECT_EQ(refuse(13), wire::MakeRnrSyndrome(20));
+  EXPECT_EQ(refuse(14), std::nullopt);
+  EXPECT_TRUE(faults_->refuses());
 }
 
 // The acknowledgement of the peer's last message may be among them.

@@ -119,6 +119,13 @@ std::optional<uint8_t> ProcessFaults::Refuse(uint32_t qpn, uint32_t psn,
   return rule->syndrome.value_or(wire::MakeRnrSyndrome(min_rnr_timer));
 }
 
+const Rule* ProcessFaults::DecideCompletion(
+    const transport::faults::CompletionFacts& facts) {
+  const Time now = Now();
+  const std::lock_guard lock(mutex_);
+  return injector_.DecideCompletion(facts, now);
+}
+
 const Rule* ProcessFaults::DecideCall(std::string_view call) {
   const Time now = Now();
   const std::lock_guard lock(mutex_);
@@ -170,7 +177,7 @@ std::vector<FaultRuleStatus> ProcessFaults::Status() const {
                       .matched = injector_.counts()[i].matched,
                       .fired = injector_.counts()[i].fired,
                       .maybe = rule.maybe,
-                      .is_of_calls = rule.action == Action::kFail});
+                      .target = transport::faults::TargetOf(rule.action)});
   }
   return status;
 }
@@ -184,12 +191,11 @@ void ProcessFaults::WarnAtExit() const {
   for (const FaultRuleStatus& rule : Status()) {
     const std::string name =
         "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
-    const char* const what = rule.is_of_calls ? "call" : "packet";
     if (rule.fired == 0 && !rule.maybe) {
       Warn(name + " never fired: " +
            (rule.matched == 0
-                ? std::string("no ") + what + " matched it"
-                : std::to_string(rule.matched) + " " + what +
+                ? std::string("no ") + rule.target + " matched it"
+                : std::to_string(rule.matched) + " " + rule.target +
                       "s matched it, but it was for others of these") +
            "; a rule that says 'maybe' may do that");
     }

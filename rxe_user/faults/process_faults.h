@@ -22,10 +22,10 @@ namespace rxe_user {
 struct FaultRuleStatus {
   uint32_t number = 0;
   std::string text;
-  uint64_t matched = 0;  // packets, or calls
+  uint64_t matched = 0;  // packets, calls or completions
   uint64_t fired = 0;
   bool maybe = false;
-  bool is_of_calls = false;
+  const char* target = "packet";  // transport::faults::TargetOf
 };
 
 // The device receives and sends nothing until then.
@@ -61,6 +61,9 @@ class ProcessFaults {
   // As transport::EventSink::Refuse, of queue pair `qpn`.
   std::optional<uint8_t> Refuse(uint32_t qpn, uint32_t psn,
                                 uint8_t min_rnr_timer);
+  bool changes_completions() const { return injector_.changes_completions(); }
+  const transport::faults::Rule* DecideCompletion(
+      const transport::faults::CompletionFacts& facts);
   // Whether rules let calls fail. Does not change.
   bool fails_calls() const { return injector_.fails_calls(); }
   // The rule by which a call of the program is to fail; null: none. Lives as

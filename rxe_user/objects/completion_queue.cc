@@ -55,10 +55,7 @@ bool CompletionQueue::Push(const Completion& completion) {
   uint32_t count = count_.load(std::memory_order_relaxed);
   if (count == capacity_) {
     if (!config_.ignore_overrun) {
-      overrun_.store(true, std::memory_order_release);
-      fail_pending_.store(true, std::memory_order_release);
-      config_.async->Post(
-          {config_.error_event, config_.element, 0, &async_account_});
+      Lose();
       // The peers only see that responses stop.
       WarnOnce(absl::StrCat("a completion queue of ", capacity_,
                             " entries has overrun and its queue pairs go to "
@@ -80,6 +77,23 @@ bool CompletionQueue::Push(const Completion& completion) {
     OnEventWanted(1);
   }
   return true;
+}
+
+void CompletionQueue::Lose() {
+  overrun_.store(true, std::memory_order_release);
+  fail_pending_.store(true, std::memory_order_release);
+  config_.async->Post(
+      {config_.error_event, config_.element, 0, &async_account_});
+}
+
+void CompletionQueue::Overrun() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!overrun()) Lose();
+}
+
+void CompletionQueue::RevealLate() {
+  std::lock_guard<std::mutex> lock(users_mutex_);
+  for (QueuePair* qp : users_) qp->RevealLate();
 }
 
 transport::CqReport CompletionQueue::Report() {
@@ -204,7 +218,13 @@ void CompletionQueue::ForgetSlots(const transport::Retrieved* queue) {
 void CompletionQueue::FailQueuePairs() {
   if (!fail_pending_.exchange(false, std::memory_order_acq_rel)) return;
   std::lock_guard<std::mutex> lock(users_mutex_);
-  for (QueuePair* qp : users_) qp->OnCqError();
+  for (QueuePair* qp : users_) {
+    if (overrun()) {
+      qp->OnCqError();
+    } else {
+      qp->FailOnCommand();
+    }
+  }
 }
 
 void CompletionQueue::Attach(QueuePair* qp) {

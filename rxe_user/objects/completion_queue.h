@@ -89,6 +89,15 @@ class CompletionQueue final : public transport::CompletionSink {
   bool overrun() const { return overrun_.load(std::memory_order_acquire); }
   void FailQueuePairs();
 
+  // --- Faults on command.
+  // As if a completion had found the queue full.
+  void Overrun();
+  // A completion of a queue pair has failed: the queue pair goes to the error
+  // state when the application polls, or takes an event.
+  void FailLater() { fail_pending_.store(true, std::memory_order_release); }
+  // Adds what is late.
+  void RevealLate();
+
   // --- Users: queue pairs, each once.
   void Attach(QueuePair* qp);
   void Detach(QueuePair* qp);
@@ -112,6 +121,7 @@ class CompletionQueue final : public transport::CompletionSink {
 
   // Completions were added that an event is requested for. mutex_ held.
   void OnEventWanted(uint32_t completions);
+  void Lose();  // mutex_ held: the queue has overrun
   void StartHoldTimer(transport::Time time);  // mutex_ held
   void RaiseEvent();                          // mutex_ held
   void OnAlarm();

@@ -9,6 +9,7 @@
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/memory/guarded_copy.h"
+#include "rxe_user/objects/faulted_completions.h"
 #include "rxe_user/objects/limits.h"
 #include "rxe_user/observe/explainer.h"
 #include "rxe_user/observe/process_files.h"
@@ -62,6 +63,10 @@ int CompleteDc(QueuePair::Config* config) {
   return 0;
 }
 
+// What is late on command arrives then in any case: the program may poll
+// without ever arming the queue.
+constexpr transport::Time kLatest = 100 * transport::kMillisecond;
+
 absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {
   const transport::QpTypeTraits& traits = transport::TraitsOf(type);
   if (traits.target == SendTarget::kFrame) return engine.AllocateRawQpn();
@@ -69,6 +74,18 @@ absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {
 }
 
 }  // namespace
+
+struct QueuePair::Faulted {
+  Faulted(ProcessFaults& faults, const transport::QpConfig& config,
+          CompletionQueue& send_cq, CompletionQueue& recv_cq,
+          const FaultedCompletions::OnFault& on_fault)
+      : sends(faults, *config.send_cq, send_cq, true, on_fault),
+        receives(faults, *config.recv_cq, recv_cq, false, on_fault) {}
+
+  FaultedCompletions sends;
+  FaultedCompletions receives;
+  uint64_t alarm = 0;  // lets go what is late; 0: none
+};
 
 QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
                      QueueMemory queues)
@@ -116,6 +133,19 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     inner.send_cq = &traced_->sends;
     inner.recv_cq = &traced_->receives;
   }
+  if (ProcessFaults* const faults = ProcessFaults::Current();
+      faults != nullptr && faults->changes_completions() && has_cqs()) {
+    faulted_ = std::make_unique<Faulted>(
+        *faults, inner, *send_cq_, *recv_cq_,
+        [this](const transport::faults::Rule& rule,
+               const transport::Completion& completion) {
+          OnCompletionFault(rule, completion);
+        });
+    inner.send_cq = &faulted_->sends;
+    inner.recv_cq = &faulted_->receives;
+    const auto alarm = context().engine().AddAlarm([this] { RevealLate(); });
+    if (alarm.ok()) faulted_->alarm = *alarm;
+  }
   inner.srq = config.srq;
   inner.events = this;
   inner.xrc = config.xrc;
@@ -159,6 +189,9 @@ void QueuePair::AttachToCqs() {
 }
 
 QueuePair::~QueuePair() {
+  if (faulted_ != nullptr && faulted_->alarm != 0) {
+    context().engine().RemoveAlarm(faulted_->alarm);
+  }
   std::vector<wire::IpAddress> groups;
   {
     Lane::Guard guard(lane_);
@@ -322,6 +355,10 @@ void QueuePair::OnRareEvent(const transport::RareEvent& event) {
 // SRQs.
 void QueuePair::ForgetCompletions() {
   if (!has_cqs()) return;
+  if (faulted_ != nullptr) {
+    faulted_->sends.Forget();
+    faulted_->receives.Forget();
+  }
   send_cq_->Forget(qpn_);
   if (recv_cq_ != send_cq_) recv_cq_->Forget(qpn_);
 }
@@ -402,6 +439,38 @@ bool QueuePair::AttachedToAny() {
 void QueuePair::OnCqError() {
   Lane::Guard guard(lane_);
   if (transport_ != nullptr) transport_->OnCqError(Lane::Now());
+}
+
+void QueuePair::FailOnCommand() {
+  if (faulted_ == nullptr) return;
+  Lane::Guard guard(lane_);
+  if (transport_ == nullptr ||
+      !(faulted_->sends.failed() || faulted_->receives.failed())) {
+    return;
+  }
+  transport_->FailOnCommand(Lane::Now());
+}
+
+void QueuePair::RevealLate() {
+  if (faulted_ == nullptr) return;
+  Lane::Guard guard(lane_);
+  faulted_->sends.Reveal();
+  faulted_->receives.Reveal();
+}
+
+void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
+                                  const transport::Completion& completion) {
+  Record({.time = Lane::Now(),
+          .qpn = qpn_,
+          .kind = transport::RareEventKind::kFault,
+          .value = static_cast<uint16_t>(rule.number)});
+  if (Tracer* const tracer = CurrentTracer()) {
+    tracer->OnCompletionFault(rule, completion.qpn);
+  }
+  if (rule.action == transport::faults::Action::kLateCompletion &&
+      faulted_->alarm != 0) {
+    context().engine().SetAlarm(faulted_->alarm, kLatest);
+  }
 }
 
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,

@@ -142,6 +142,10 @@ class QueuePair final : public transport::EventSink {
 
   // The CQ has overrun. No lane's lock held.
   void OnCqError();
+  // --- Faults on command. Take the lane's lock.
+  // To the error state, if a completion has failed.
+  void FailOnCommand();
+  void RevealLate();
 
   // Posts work requests while it holds the lane's lock. The destructor
   // transmits them.
@@ -210,6 +214,12 @@ class QueuePair final : public transport::EventSink {
     TracedCompletions receives;
   };
 
+  // In front of these, if rules for faults are for completions.
+  struct Faulted;
+
+  // A rule has hit a completion. The lane's lock is held.
+  void OnCompletionFault(const transport::faults::Rule& rule,
+                         const transport::Completion& completion);
   // For the flight recorder and the recording. The lane's lock is held.
   void Record(const transport::RareEvent& event);
   bool has_cqs() const { return send_cq_ != nullptr; }
@@ -251,6 +261,7 @@ class QueuePair final : public transport::EventSink {
   Lane& lane_;
   const std::unique_ptr<Particulars> particulars_;  // null: none
   std::unique_ptr<Traced> traced_;                  // null: not recorded
+  std::unique_ptr<Faulted> faulted_;                // null: no such rules
   // Memory of the queues, from the application's allocator; null: the
   // transport's own.
   QueueMemory queues_;

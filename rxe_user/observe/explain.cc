@@ -69,6 +69,21 @@ std::string RuleName(uint64_t number, const Rules& rules) {
                       rule != rules.end() ? " (" + rule->second + ")" : "");
 }
 
+// "drop"; empty: not known.
+std::string ActionOf(uint64_t number, const Rules& rules) {
+  const auto rule = rules.find(number);
+  return rule == rules.end() ? ""
+                             : rule->second.substr(0, rule->second.find(' '));
+}
+
+// What rules with the action hit.
+const char* TargetOf(const std::string& action) {
+  return action == "complete" || action == "overrun" ||
+                 action == "late-completion"
+             ? "completion"
+             : "packet";
+}
+
 // Lines for the rules that hit packets of the queue pair. `whose`: "this queue
 // pair", or the peer's. Adds the actions of the rules.
 void ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
@@ -84,13 +99,11 @@ void ExplainFaults(const Witness& process, uint64_t qpn, std::string_view whose,
   const Rules rules = RulesOf(process);
   for (const auto& [number, count] : hits) {
     Line("on command",
-         absl::StrCat(RuleName(number, rules), " for faults hit ", count,
-                      count == 1 ? " packet of " : " packets of ", View(whose)),
+         absl::StrCat(RuleName(number, rules), " for faults hit ", count, " ",
+                      TargetOf(ActionOf(number, rules)), count == 1 ? "" : "s",
+                      " of ", View(whose)),
          out);
-    const auto rule = rules.find(number);
-    actions->insert(rule == rules.end()
-                        ? ""
-                        : rule->second.substr(0, rule->second.find(' ')));
+    actions->insert(ActionOf(number, rules));
   }
 }
 
@@ -113,7 +126,8 @@ std::string EventText(const ReportRecord& event, const Rules& rules) {
     if (known.name == kind) text = known.help;
   }
   if (kind == "fault") {
-    absl::StrAppend(&text, ", by ", RuleName(value, rules));
+    absl::StrAppend(&text, " hit a ", TargetOf(ActionOf(value, rules)), ", by ",
+                    RuleName(value, rules));
   }
   if (kind == "rnr_nak_received" || kind == "rnr_nak_sent") {
     absl::StrAppendFormat(
@@ -249,8 +263,11 @@ bool IsByCommand(Reason reason, const std::set<std::string>& actions) {
     case Reason::kNakAccess:
     case Reason::kNakInvalidRequest:
     case Reason::kNakOperational:
-    case Reason::kFaultOnCommand:
       return actions.contains("nak");
+    case Reason::kFaultOnCommand:
+      return true;
+    case Reason::kCqOverrun:
+      return actions.contains("overrun");
     default:
       return !actions.empty() && IsSilence(reason);
   }

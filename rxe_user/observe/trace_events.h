@@ -295,7 +295,10 @@ enum class FaultAction : uint8_t {
   kNoAck = 7,
   kRnr = 8,
   kNak = 9,
-  // kFail of transport::faults is no fault of a packet, but a CallEvent.
+  // 10, a call that fails, is a CallEvent.
+  kComplete = 11,
+  kOverrun = 12,
+  kLateCompletion = 13,
 };
 
 struct FaultEvent {

@@ -80,10 +80,19 @@ constexpr ValueName kNotifications[] = {{0, "armed"},
                                         {1, "armed, solicited only"},
                                         {2, "event"},
                                         {3, "acknowledged"}};
-constexpr ValueName kFaults[] = {
-    {0, "drop"}, {1, "duplicate"}, {2, "delay"}, {3, "corrupt"},
-    {4, "mark"}, {5, "reorder"},   {6, "stall"}, {7, "no-ack"},
-    {8, "rnr"},  {9, "nak"}};
+constexpr ValueName kFaults[] = {{0, "drop"},
+                                 {1, "duplicate"},
+                                 {2, "delay"},
+                                 {3, "corrupt"},
+                                 {4, "mark"},
+                                 {5, "reorder"},
+                                 {6, "stall"},
+                                 {7, "no-ack"},
+                                 {8, "rnr"},
+                                 {9, "nak"},
+                                 {11, "complete"},
+                                 {12, "overrun"},
+                                 {13, "late-completion"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},
@@ -432,9 +441,9 @@ constexpr EventDescription kEvents[] = {
         kOverflowFields),
     Describe<FaultEvent>(
         "fault",
-        "A fault was injected on purpose. Its cause is the packet that it hit. "
-        "A received packet that is held is in the file when it is delivered: "
-        "then the fault is its cause.",
+        "A fault was injected on purpose. Its cause is the packet that it hit; "
+        "0: it hit a completion. A received packet that is held is in the file "
+        "when it is delivered: then the fault is its cause.",
         kFaultFields),
     Describe<MissedEvent>(
         "missed",

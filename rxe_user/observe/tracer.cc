@@ -580,6 +580,17 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
   Write(event);
 }
 
+void Tracer::OnCompletionFault(const transport::faults::Rule& rule,
+                               uint32_t qpn) {
+  OnFailedCall(rule.number);
+  FaultEvent event;
+  event.header = Header(queues_.NextId(), 0, qpn, Now());
+  event.rule = rule.number;
+  event.action = static_cast<uint8_t>(rule.action);
+  trace::SetText(rule.text, event.text);
+  Write(event);
+}
+
 void Tracer::OnFailedCall(uint32_t rule) {
   if (tally_ == nullptr) return;
   const std::lock_guard lock(mutex_);

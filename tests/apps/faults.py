@@ -305,6 +305,82 @@ def fatal_nak(code, message):
     return check
 
 
+def completion_that_fails(end, rule, message):
+    """A check: the program sees the status, and explanation and recording name
+    the rule."""
+    def check(runner, place, how, folder):
+        ds, gs = runner.device_and_gid(place.server, how.family)
+        path = os.path.join(folder, "a.pcapng")
+        argv = ["ibv_rc_pingpong", "-d", ds, "-g", str(gs), "-p", str(PORT)]
+        options = ["--faults", rule, "--explain", "--trace", path]
+        server = runner.start(place.server, how, argv,
+                              options if end == "server" else [])
+        client = None
+        try:
+            places.await_listen(server, PORT)
+            client = runner.start(place.client, how,
+                                  argv + [place.server.ipv4],
+                                  options if end == "client" else [])
+            hit = server if end == "server" else client
+            text, _ = hit.communicate(timeout=places.LIMIT)
+            expect(hit.returncode == 1, f"exit {hit.returncode}:\n{text}")
+            for part in (f"Failed status {message}", f"rule 1 ({rule})",
+                         "for faults hit 1 completion of this queue pair",
+                         "vendor_err 72",
+                         "whose side    the faults on command"):
+                expect(part in text, f"no '{part}' in:\n{text}")
+            expect("never fired" not in text, text)
+        finally:
+            for process in (server, client):
+                if process:
+                    places.end(process)
+        events = lines(runner, place.server, path)
+        failed = [e for e in events if e.get("name") == "completed" and
+                  e["status"] not in ("SUCCESS", "WR_FLUSH_ERR")]
+        expect(len(failed) == 1, str(failed))
+        text = tool(runner, place.server, "explain", path)
+        expect(f"rule 1 ({rule}): a completion completed with an error" in
+               text, text)
+    return in_folder(check)
+
+
+@in_folder
+def the_same_again(runner, place, how, folder):
+    """The faults of a recording, as rules, hit the same packets."""
+    def offsets(path):
+        events = lines(runner, place.server, path)
+        base = next(e["send_psn"] for e in events
+                    if e.get("name") == "qp_state" and e["to"] == "RTS")
+        packets = {e["id"]: e for e in events if e["type"] == "packet"}
+        return sorted((packets[e["cause"]]["psn"] - base) % (1 << 24)
+                      for e in events if e.get("name") == "fault")
+
+    path = os.path.join(folder, "client.pcapng")
+    write_bw(runner, place, how, folder, None,
+             "drop tx op=data iter=1 p=10%")
+    first = offsets(path)
+    expect(len(first) > 1, str(first))
+    rules = tool(runner, place.server, "faults", "of", path)
+    expect(rules.count("drop tx op=RC_RDMA_WRITE_") == len(first), rules)
+    output = write_bw(runner, place, how, folder, None, rules)
+    expect("never fired" not in output, output)
+    expect(offsets(path) == first, f"{offsets(path)}, not {first}:\n{rules}")
+
+
+@in_folder
+def late_completions(runner, place, how, folder):
+    """A program that polls after it has armed sees each."""
+    rule = "late-completion rx every=3"
+    output = pair(runner, place, how, folder, "ibv_rc_pingpong", "-e -n 100",
+                  rule, rule)
+    expect("never fired" not in output, output)
+    for end in ("client", "server"):
+        faults = [e for e in lines(runner, place.server, os.path.join(
+            folder, end + ".pcapng")) if e.get("name") == "fault"]
+        expect(faults and all(e["action"] == "late-completion"
+                              for e in faults), str(faults))
+
+
 @in_folder
 def a_call_that_fails(runner, place, how, folder):
     """The program says what it says without memory; the line of --explain and
@@ -380,12 +456,21 @@ def checks():
                     of_another_program(program, settings, end, rule)))
     for name in ("lossy", "wifi", "incast", "slow-peer", "flaky-link"):
         out.append((f"faults: the profile {name}", under_a_profile(name)))
+    for end, rule, message in (
+            ("client", "complete RETRY_EXC_ERR tx nth=5",
+             "transport retry counter exceeded"),
+            ("server", "complete LOC_PROT_ERR rx nth=5",
+             "local protection error")):
+        out.append((f"faults: {end}: {rule}",
+                    completion_that_fails(end, rule, message)))
     for code, message in NAKS:
         out.append((f"faults: nak {code}", fatal_nak(code, message)))
     for function, text in (
             (named_by_both_ends, "an explanation of both ends"),
             (lost_acknowledgements, "all acknowledgements are lost"),
             (a_call_that_fails, "a call that fails"),
+            (late_completions, "completions that are late"),
+            (the_same_again, "the same faults again"),
             (rules_that_are_wrong, "rules that are wrong"),
             (a_rule_that_never_fires, "a rule that never fires")):
         out.append((f"faults: {text}", function))

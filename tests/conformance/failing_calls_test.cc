@@ -59,7 +59,9 @@ TEST_F(FailingCallsTest, EachFailsAsNamedAndChangesNothing) {
   ibv_qp* const qp = ibv_create_qp(pd, &attr);
   ASSERT_NE(qp, nullptr);
   ibv_qp_init_attr_ex extended = {};
-  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  // With a PD alone the header calls ibv_create_qp.
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  extended.send_ops_flags = IBV_QP_EX_WITH_SEND;
   extended.pd = pd;
   extended.qp_type = IBV_QPT_RC;
   extended.send_cq = extended.recv_cq = cq;

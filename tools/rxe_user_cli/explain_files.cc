@@ -138,7 +138,11 @@ class File {
       absl::StrAppendFormat(
           &text, "  fault         %.6f s before the end, rule %d (%s): %s %s\n",
           static_cast<double>(now_ - time) / 1e9, fault.rule,
-          TextOf(fault.text), PacketName(qpn, qp, fault),
+          TextOf(fault.text),
+          transport::faults::TargetOf(static_cast<transport::faults::Action>(
+              fault.action)) == std::string_view("completion")
+              ? "a completion"
+              : PacketName(qpn, qp, fault),
           transport::faults::PastOf(
               static_cast<transport::faults::Action>(fault.action)));
     }

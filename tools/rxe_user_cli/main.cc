@@ -14,6 +14,7 @@
 #include "tools/rxe_user_cli/expectation_report.h"
 #include "tools/rxe_user_cli/expecting_run.h"
 #include "tools/rxe_user_cli/explain.h"
+#include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/lesson.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
@@ -53,7 +54,7 @@ int PrintOut(const std::string& text) {
 constexpr char kRunHelp[] =
     "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
     "[--payload]]\n"
-    "                    [--faults FILE|RULES [--faults-seed N]]\n"
+    "                    [--faults FILE|RULES|PROFILE [--faults-seed N]]\n"
     "                    [--expect CONDITION]... [--expect-file FILE]...\n"
     "                    [--tap[=FILE]] [--junit FILE]\n"
     "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
@@ -86,14 +87,17 @@ constexpr char kRunHelp[] =
     "requests,\n"
     "completions, calls, states, timers, NAKs. Files as with --capture.\n"
     "\n"
-    "--faults FILE or --faults 'RULES': drops, delays, duplicates, reorders,\n"
-    "corrupts or marks packets, or stalls the device, on command. A rule is\n"
+    "--faults FILE, --faults 'RULES' or --faults PROFILE: drops, delays,\n"
+    "duplicates, reorders, corrupts or marks packets, answers with NAKs,\n"
+    "stalls the device, or lets calls and completions fail. A rule is\n"
     "ACTION [rx|tx] [MATCH...] [WHEN...], one a line or separated by "
     "semicolons:\n"
     "  drop tx op=data qp=@1 psn=+5 iter=1    delay 2ms~500us rx p=1%\n"
     "  duplicate rx nth=3|7-9                 reorder 3 tx every=100\n"
     "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
-    "  stall 20ms tx op=data nth=4\n"
+    "  stall 20ms tx op=data nth=4            rnr 10ms rx nth=2\n"
+    "  fail ibv_reg_mr ENOMEM nth=2           complete RETRY_EXC_ERR tx nth=5\n"
+    "Profiles: lossy, wifi, incast, slow-peer, flaky-link.\n"
     "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
     "p=\n"
     "and ~ (default: 1). A rule that never fired is reported at the end of "
@@ -419,6 +423,17 @@ int main(int argc, char** argv) {
       "ends;\n"
       "nothing if nothing went wrong.");
 
+  std::string faults_file;
+  CLI::App* faults = app.add_subcommand(
+      "faults", "Print the faults of a recording as rules for run --faults");
+  CLI::App* faults_of = faults->add_subcommand(
+      "of", "What the rules of a run have hit, as rules that hit it again");
+  faults_of
+      ->add_option("FILE", faults_file,
+                   "Recording (run --faults RULES --trace FILE)")
+      ->required();
+  faults->require_subcommand(1);
+
   rxe_user_cli::LessonOptions lesson_options;
   CLI::App* lesson = app.add_subcommand(
       "lesson", "Run a lesson about RDMA on loopback and draw what happened");
@@ -497,6 +512,9 @@ int main(int argc, char** argv) {
       return WrongUse("explain: " + why, "explain");
     }
     return rxe_user_cli::RunExplain(explain_options, stdout, stderr);
+  }
+  if (faults->parsed()) {
+    return rxe_user_cli::RunFaultsOf(faults_file, stdout, stderr);
   }
   if (lesson->parsed()) {
     return rxe_user_cli::RunLesson(lesson_options, stdout, stderr);

@@ -83,7 +83,7 @@ inline constexpr RareEventText kRareEvents[] = {
      &QpCounters::rnr_naks_received},
     {RareEventKind::kDestroyed, "destroyed", "the queue pair was destroyed",
      "its state", nullptr},
-    {RareEventKind::kFault, "fault", "a fault on command hit a packet",
+    {RareEventKind::kFault, "fault", "a fault on command",
      "the number of the rule", nullptr},
 };
 constexpr bool InOrder() {

@@ -293,7 +293,9 @@ inline constexpr ReasonText kReasons[] = {
      "more often.",
      "IBA vol. 1, 10.8.3.1; ibv_create_cq(3)"},
     {Reason::kFaultOnCommand, "fault_on_command", Side::kOwn,
-     "A rule for faults answered a request of the peer with a NAK.",
+     "A rule for faults answered a request of the peer with a NAK, or changed "
+     "a "
+     "completion.",
      "Nothing, if the rule is meant so: rxe-user explain names it.",
      "docs/faults-on-command.md"},
 };

@@ -36,6 +36,11 @@ bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   return is_nak ? beyond > 0 : beyond >= 0;
 }
 
+bool IsOfCompletions(Action action) {
+  return action == Action::kComplete || action == Action::kOverrun ||
+         action == Action::kLateCompletion;
+}
+
 bool Refuses(Action action) {
   return action == Action::kRnr || action == Action::kNak;
 }
@@ -48,6 +53,10 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
       start_(start),
       counts_(rules_.size()) {
   for (const Rule& rule : rules_) {
+    if (IsOfCompletions(rule.action)) {
+      changes_completions_ = true;
+      continue;
+    }
     // A stall holds the packets of both directions, and ACKs are transmitted.
     received_ |= rule.received || rule.action == Action::kStall;
     transmitted_ |= rule.transmitted || rule.action == Action::kStall ||
@@ -111,6 +120,7 @@ uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
 bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
                        const QueuePair* qp, uint32_t relative,
                        uint32_t iteration, Fate* fate) const {
+  if (IsOfCompletions(rule.action)) return false;
   if (!(facts.transmitted ? rule.transmitted : rule.received)) return false;
   const wire::PacketView& packet = *facts.packet;
   if (!rule.opcodes[packet.opcode()]) return false;
@@ -220,6 +230,29 @@ void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
 const Rule* Injector::DecideCall(std::string_view call, Time now) {
   for (const Rule& rule : rules_) {
     if (rule.call != call || !IsItsTime(rule, now)) continue;
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    return &rule;
+  }
+  return nullptr;
+}
+
+const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
+  const auto found = queue_pairs_.find(facts.qpn);
+  const uint32_t ordinal =
+      found != queue_pairs_.end() ? found->second.ordinal : 0;
+  for (const Rule& rule : rules_) {
+    if (!IsOfCompletions(rule.action) || !IsItsTime(rule, now) ||
+        !(facts.sent ? rule.transmitted : rule.received) ||
+        (rule.qpn && *rule.qpn != facts.qpn) ||
+        (rule.ordinal && *rule.ordinal != ordinal) ||
+        (rule.longer_than && facts.bytes <= *rule.longer_than) ||
+        (rule.action == Action::kLateCompletion && !facts.may_be_late)) {
+      continue;
+    }
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);

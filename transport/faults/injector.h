@@ -32,6 +32,14 @@ struct PacketFacts {
   wire::IpAddress peer;
 };
 
+// A completion that is about to be added to its queue, and has succeeded.
+struct CompletionFacts {
+  bool sent = false;  // of the send queue
+  uint32_t qpn = 0;
+  uint64_t bytes = 0;        // byte_len
+  bool may_be_late = false;  // the queue has a channel, and is not armed
+};
+
 struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
@@ -68,6 +76,9 @@ class Injector {
   // The rule, kFail, by which a call of the program, "ibv_reg_mr", is to fail;
   // null: none. Call once for each call.
   const Rule* DecideCall(std::string_view call, Time now);
+  // The rule, of those for completions, that hits this one; null: none. Call
+  // once for each completion, in their order.
+  const Rule* DecideCompletion(const CompletionFacts& facts, Time now);
   // The rule, kRnr or kNak, that has hit this request before it is executed;
   // null: none. Forgets it, and those that are for earlier requests.
   const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
@@ -77,6 +88,8 @@ class Injector {
   std::span<const RuleCount> counts() const { return counts_; }
   bool concerns_received() const { return received_; }
   bool concerns_transmitted() const { return transmitted_; }
+  // Whether a rule is for completions.
+  bool changes_completions() const { return changes_completions_; }
   // Whether a rule lets calls of the program fail.
   bool fails_calls() const { return fails_calls_; }
   // Whether a rule refuses requests.
@@ -138,6 +151,7 @@ class Injector {
   bool transmitted_ = false;
   bool refuses_ = false;
   bool fails_calls_ = false;
+  bool changes_completions_ = false;
   bool counts_iterations_ = false;
   std::vector<RuleCount> counts_;
   uint32_t created_ = 0;

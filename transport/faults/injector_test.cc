@@ -331,6 +331,28 @@ TEST_F(InjectorTest, CallsThatFail) {
   EXPECT_NE(run(2), failed);
 }
 
+TEST_F(InjectorTest, Completions) {
+  Injector injector = Make(
+      "complete GENERAL_ERR tx qp=@1 nth=2; late-completion rx; drop nth=1");
+  EXPECT_TRUE(injector.changes_completions());
+  EXPECT_FALSE(Make("drop").changes_completions());
+  EXPECT_FALSE(Make("complete GENERAL_ERR").concerns_received());
+  const auto hit = [&](bool sent, uint32_t qpn, bool may_be_late) {
+    const Rule* const rule = injector.DecideCompletion(
+        {.sent = sent, .qpn = qpn, .bytes = 0, .may_be_late = may_be_late}, 0);
+    return rule == nullptr ? 0 : rule->number;
+  };
+  EXPECT_EQ(hit(true, kQpn, true), 0u);
+  EXPECT_EQ(hit(true, 99, true), 0u);
+  EXPECT_EQ(hit(true, kQpn, true), 1u);
+  EXPECT_EQ(hit(true, kQpn, true), 0u);
+  EXPECT_EQ(hit(false, kQpn, false), 0u);
+  EXPECT_EQ(hit(false, kQpn, true), 2u);
+  EXPECT_EQ(injector.counts()[1].matched, 1u);
+  // Packets are for the third rule.
+  EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 1).rule->number, 3u);
+}
+
 // The fates of `packets` by chance, as (queue pair, PSN, iteration).
 using Key = std::tuple<uint32_t, uint32_t, int>;
 

@@ -28,7 +28,13 @@ enum class Action : uint8_t {
   kRnr = 8,
   kNak = 9,
   kFail = 10,
+  // Of completions.
+  kComplete = 11,
+  kOverrun = 12,
+  kLateCompletion = 13,
 };
+// What a rule with the action hits: "packet", "call" or "completion".
+const char* TargetOf(Action action);
 // "drop" and so on: the word of the rule language.
 const char* NameOf(Action action);
 // "was dropped" and so on.
@@ -64,8 +70,9 @@ struct Rule {
   // a rule matches no packet.
   std::string call;
   int error = 0;
+  uint8_t status = 0;  // kComplete: WcStatus
 
-  // --- Which packets.
+  // --- Which packets, or completions: those of sends are transmitted.
   bool received = true;
   bool transmitted = true;
   std::bitset<256> opcodes = std::bitset<256>().set();

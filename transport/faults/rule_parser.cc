@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -39,10 +40,14 @@ constexpr ActionText kActions[] = {
     {Action::kRnr, "rnr", "was answered with an RNR NAK"},
     {Action::kNak, "nak", "was answered with a NAK"},
     {Action::kFail, "fail", "failed"},
+    {Action::kComplete, "complete", "completed with an error"},
+    {Action::kOverrun, "overrun", "was lost: the queue overran"},
+    {Action::kLateCompletion, "late-completion", "was late"},
 };
 constexpr std::string_view kActionNames =
     "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, no-ack, "
-    "rnr [T], nak CODE, fail CALL ERRNO";
+    "rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, overrun, "
+    "late-completion";
 constexpr std::string_view kOptionNames =
     "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
     "after=, for=, maybe";
@@ -160,6 +165,30 @@ constexpr NakText kNaks[] = {
     {wire::NakCode::kPsnSequence, "PSN_SEQUENCE"},
 };
 
+// The statuses of completions that fail.
+struct StatusText {
+  WcStatus status;
+  std::string_view name;
+};
+constexpr StatusText kStatuses[] = {
+    {WcStatus::kLocalLengthError, "LOC_LEN_ERR"},
+    {WcStatus::kLocalQpOperationError, "LOC_QP_OP_ERR"},
+    {WcStatus::kLocalProtectionError, "LOC_PROT_ERR"},
+    {WcStatus::kFlushed, "WR_FLUSH_ERR"},
+    {WcStatus::kMwBindError, "MW_BIND_ERR"},
+    {WcStatus::kBadResponse, "BAD_RESP_ERR"},
+    {WcStatus::kLocalAccessError, "LOC_ACCESS_ERR"},
+    {WcStatus::kRemoteInvalidRequest, "REM_INV_REQ_ERR"},
+    {WcStatus::kRemoteAccessError, "REM_ACCESS_ERR"},
+    {WcStatus::kRemoteOperationalError, "REM_OP_ERR"},
+    {WcStatus::kRetryExceeded, "RETRY_EXC_ERR"},
+    {WcStatus::kRnrRetryExceeded, "RNR_RETRY_EXC_ERR"},
+    {WcStatus::kRemoteAborted, "REM_ABORT_ERR"},
+    {WcStatus::kFatal, "FATAL_ERR"},
+    {WcStatus::kResponseTimeout, "RESP_TIMEOUT_ERR"},
+    {WcStatus::kGeneral, "GENERAL_ERR"},
+};
+
 // The code of the shortest RNR timer of at least this time. 32: there is none.
 uint8_t RnrTimerCode(Time time) {
   uint8_t best = 32;
@@ -211,6 +240,11 @@ class RuleParser {
     }
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
+    if (TargetOf(rule->action) == std::string_view("completion")) {
+      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter="},
+                                 "completions; after it come rx (of receives), "
+                                 "tx (of sends), qp=, bytes>, ");
+    }
     return std::nullopt;
   }
 
@@ -289,6 +323,19 @@ class RuleParser {
       }
       case Action::kFail:
         return ParseCall(rule);
+      case Action::kComplete: {
+        const Word word = Next();
+        std::string names;
+        for (const StatusText& known : kStatuses) {
+          if (known.name == word.text) {
+            rule->status = static_cast<uint8_t>(known.status);
+            return std::nullopt;
+          }
+          names += names.empty() ? "" : ", ";
+          names += known.name;
+        }
+        return Error(word, "complete needs a status, one of: " + names);
+      }
       default:
         return std::nullopt;
     }
@@ -323,20 +370,26 @@ class RuleParser {
 
   // The rule is for no packets.
   std::optional<RuleError> LimitToCalls(Rule* rule) const {
+    rule->received = rule->transmitted = false;
+    return CheckNoPacketOption(
+        {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"},
+        "calls; after errno come ");
+  }
+  std::optional<RuleError> CheckNoPacketOption(
+      std::initializer_list<std::string_view> of_packets,
+      const std::string& what) const {
     for (const Word& word : words_) {
-      static constexpr std::string_view kOfPackets[] = {
-          "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"};
-      if (word.text == "rx" || word.text == "tx" ||
-          std::ranges::any_of(kOfPackets, [&](std::string_view name) {
-            return word.text.starts_with(name);
-          })) {
-        return Error(word, Quoted(word.text) +
-                               " is for packets, and fail is for calls; after "
-                               "errno come nth=, every=, p=, times=, after=, "
-                               "for=, maybe");
+      for (const std::string_view name : of_packets) {
+        const bool has_value = name.size() > 2;
+        if (has_value ? word.text.starts_with(name) : word.text == name) {
+          return Error(word, Quoted(word.text) + " is for packets, and " +
+                                 std::string(words_[0].text) + " is for " +
+                                 what +
+                                 "nth=, every=, p=, times=, after=, for=, "
+                                 "maybe");
+        }
       }
     }
-    rule->received = rule->transmitted = false;
     return std::nullopt;
   }
 
@@ -586,6 +639,19 @@ const char* NameOf(Action action) {
     if (each.action == action) return each.word.data();
   }
   return "";
+}
+
+const char* TargetOf(Action action) {
+  switch (action) {
+    case Action::kFail:
+      return "call";
+    case Action::kComplete:
+    case Action::kOverrun:
+    case Action::kLateCompletion:
+      return "completion";
+    default:
+      return "packet";
+  }
 }
 
 const char* PastOf(Action action) {

@@ -120,6 +120,28 @@ TEST(RuleParserTest, CallsThatFail) {
             "after errno come nth=, every=, p=, times=, after=, for=, maybe");
 }
 
+TEST(RuleParserTest, Completions) {
+  const Rule rule = One("complete RETRY_EXC_ERR tx qp=@2 bytes>5 nth=3");
+  EXPECT_EQ(rule.action, Action::kComplete);
+  EXPECT_EQ(rule.status, static_cast<uint8_t>(WcStatus::kRetryExceeded));
+  EXPECT_FALSE(rule.received);
+  EXPECT_EQ(One("overrun rx nth=2").action, Action::kOverrun);
+  EXPECT_EQ(One("late-completion").action, Action::kLateCompletion);
+  EXPECT_STREQ(TargetOf(Action::kLateCompletion), "completion");
+  EXPECT_STREQ(TargetOf(Action::kFail), "call");
+  EXPECT_STREQ(TargetOf(Action::kNak), "packet");
+  EXPECT_EQ(ErrorOf("complete SUCCESS"),
+            "line 1, column 10: complete needs a status, one of: LOC_LEN_ERR, "
+            "LOC_QP_OP_ERR, LOC_PROT_ERR, WR_FLUSH_ERR, MW_BIND_ERR, "
+            "BAD_RESP_ERR, LOC_ACCESS_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, "
+            "REM_OP_ERR, RETRY_EXC_ERR, RNR_RETRY_EXC_ERR, REM_ABORT_ERR, "
+            "FATAL_ERR, RESP_TIMEOUT_ERR, GENERAL_ERR");
+  EXPECT_EQ(ErrorOf("overrun nth=2 op=data"),
+            "line 1, column 15: 'op=data' is for packets, and overrun is for "
+            "completions; after it come rx (of receives), tx (of sends), qp=, "
+            "bytes>, nth=, every=, p=, times=, after=, for=, maybe");
+}
+
 TEST(RuleParserTest, Profiles) {
   for (const Profile& profile : kProfiles) {
     for (const Rule& rule : Parsed(std::string(profile.rules))) {
@@ -198,7 +220,8 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
   EXPECT_EQ(ErrorOf("dorp rx"),
             "line 1, column 1: 'dorp' is no action; the actions are drop, "
             "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, "
-            "no-ack, rnr [T], nak CODE, fail CALL ERRNO");
+            "no-ack, rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, "
+            "overrun, late-completion");
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "

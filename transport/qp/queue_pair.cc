@@ -180,6 +180,13 @@ void QueuePair::OnCqError(Time now) {
   endpoint_.Update(this, now);
 }
 
+void QueuePair::FailOnCommand(Time now) {
+  if (state() == QpState::kReset) return;
+  core_.NoteFirstError(Reason::kFaultOnCommand);
+  EnterError(now);
+  endpoint_.Update(this, now);
+}
+
 // --- Inputs.
 
 inline bool QueuePair::StateTakes(const wire::PacketView& packet) const {

@@ -93,6 +93,8 @@ class QueuePair : public EndpointQp {
   void ForgetSrq(const ReceiveSource* srq) { receiver_.ForgetSrq(srq); }
   // A CQ of this queue pair has overrun: enter ERR.
   void OnCqError(Time now);
+  // A completion has failed by a fault on command: enter ERR.
+  void FailOnCommand(Time now);
 
   // --- EndpointQp.
   bool OnPacket(const Received& received, Time now) final;

@@ -1,0 +1,59 @@
+// In front of a completion queue, for one queue of a queue pair: completions
+// that fail, are lost or come late on command (docs/faults-on-command.md).
+// Queue pairs of a process without such rules do not have it.
+#ifndef RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
+#define RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
+
+#include <deque>
+#include <functional>
+
+#include "rxe_user/faults/process_faults.h"
+#include "rxe_user/objects/completion_queue.h"
+#include "transport/base/work.h"
+#include "transport/faults/rule.h"
+
+namespace rxe_user {
+
+// Thread: any, with the lane's lock held.
+class FaultedCompletions final : public transport::CompletionSink {
+ public:
+  // A rule has hit the completion.
+  using OnFault = std::function<void(const transport::faults::Rule&,
+                                     const transport::Completion&)>;
+
+  // `sink` leads to `cq`. `sends`: the completions are of the send queue. All
+  // of them outlive this.
+  FaultedCompletions(ProcessFaults& faults, transport::CompletionSink& sink,
+                     CompletionQueue& cq, bool sends, OnFault on_fault)
+      : faults_(faults),
+        sink_(sink),
+        cq_(cq),
+        sends_(sends),
+        on_fault_(std::move(on_fault)) {}
+  ~FaultedCompletions() override { Forget(); }
+
+  bool Push(const transport::Completion& completion) override;
+  transport::CqReport Report() override { return sink_.Report(); }
+
+  // Whether a completion has failed on command: the queue pair has to, too.
+  bool failed() const { return failed_; }
+  bool has_late() const { return !late_.empty(); }
+  // Passes on what is late.
+  void Reveal();
+  // The queue pair was reset, or is destroyed: drops what is late.
+  void Forget();
+
+ private:
+  ProcessFaults& faults_;
+  transport::CompletionSink& sink_;
+  CompletionQueue& cq_;
+  const bool sends_;
+  const OnFault on_fault_;
+  bool failed_ = false;
+  // In order. While there are some, all later ones follow them.
+  std::deque<transport::Completion> late_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_

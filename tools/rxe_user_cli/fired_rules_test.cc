@@ -1,0 +1,163 @@
+#include "tools/rxe_user_cli/fired_rules.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "rxe_user/observe/trace_blocks.h"
+#include "rxe_user/observe/trace_events.h"
+#include "transport/faults/rule_parser.h"
+#include "wire/opcode.h"
+
+namespace rxe_user_cli {
+namespace {
+
+namespace events = rxe_user::trace;
+
+using transport::faults::Action;
+using wire::MakeOpcode;
+using wire::Operation;
+using wire::Transport;
+using wire::pcapng::Direction;
+
+constexpr uint32_t kQpn = 0x51;
+constexpr uint32_t kSendPsn = 0xfffffe;  // wraps
+constexpr uint32_t kReceivePsn = 500;
+
+class FiredRulesTest : public testing::Test {
+ protected:
+  template <typename Struct>
+  void Add(Struct event) {
+    event.header.magic = events::kMagic;
+    event.header.type = static_cast<uint16_t>(Struct::kType);
+    event.header.size = sizeof(event);
+    std::vector<uint8_t> bytes(sizeof(event));
+    std::memcpy(bytes.data(), &event, sizeof(event));
+    recording_.events.push_back(*trace::Event::Parse(bytes));
+  }
+  void Call(const char* function, int64_t result, const char* arguments,
+            uint32_t error = 0) {
+    events::CallEvent call;
+    events::SetText(function, call.function);
+    events::SetText(arguments, call.arguments);
+    call.result = result;
+    call.error = error;
+    Add(call);
+  }
+  void Connect(uint32_t qpn = kQpn) {
+    events::QpStateEvent state;
+    state.header.qpn = qpn;
+    state.type = static_cast<uint8_t>(transport::QpType::kRc);
+    state.to = static_cast<uint8_t>(transport::QpState::kRtr);
+    state.receive_psn = kReceivePsn;
+    Add(state);
+    state.to = static_cast<uint8_t>(transport::QpState::kRts);
+    state.send_psn = kSendPsn;
+    Add(state);
+  }
+  // A packet, with a fault if there is a rule.
+  void Packet(Direction direction, Operation operation, uint32_t psn,
+              const char* rule = nullptr, Action action = Action::kDrop,
+              uint64_t delay = 0) {
+    trace::Packet packet;
+    packet.event = ++last_;
+    packet.direction = direction;
+    packet.opcode = MakeOpcode(Transport::kRc, operation);
+    packet.psn = psn & 0xffffff;
+    recording_.packets.push_back(packet);
+    if (rule == nullptr) return;
+    events::FaultEvent fault;
+    fault.header.qpn = kQpn;
+    fault.header.cause = packet.event;
+    fault.action = static_cast<uint8_t>(action);
+    fault.delay = delay;
+    events::SetText(rule, fault.text);
+    Add(fault);
+  }
+  void CompletionFault(const char* rule, Action action) {
+    events::FaultEvent fault;
+    fault.header.qpn = kQpn;
+    fault.action = static_cast<uint8_t>(action);
+    events::SetText(rule, fault.text);
+    Add(fault);
+  }
+  void Complete(uint8_t opcode, uint8_t status = 0) {
+    events::CompletedEvent done;
+    done.header.qpn = kQpn;
+    done.opcode = opcode;
+    done.status = status;
+    Add(done);
+  }
+  // Also: the rules can be parsed.
+  std::string Rules() {
+    const FiredRules fired = RulesThatFired(recording_);
+    std::vector<transport::faults::Rule> rules;
+    if (fired.rules != 0) {
+      const auto error = transport::faults::ParseRules(fired.text, &rules);
+      EXPECT_FALSE(error.has_value()) << error->ToString() << fired.text;
+    }
+    EXPECT_EQ(rules.size(), fired.rules);
+    return fired.text;
+  }
+
+  trace::Recording recording_;
+  uint64_t last_ = 0;
+};
+
+TEST_F(FiredRulesTest, PacketsByQueuePairOpcodePsnAndIteration) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x50");
+  Call("ibv_create_qp", 0, "", 12);
+  Call("ibv_create_qp_ex", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  Packet(Direction::kSent, Operation::kWriteMiddle, kSendPsn + 5,
+         "drop tx op=data p=1%");
+  Packet(Direction::kSent, Operation::kWriteMiddle, kSendPsn + 5);
+  Packet(Direction::kSent, Operation::kWriteMiddle, kSendPsn + 5,
+         "delay 2ms~1ms p=50%", Action::kDelay, 2'345'678);
+  Packet(Direction::kReceived, Operation::kAcknowledge, kSendPsn + 7,
+         "corrupt byte=17 resealed rx nth=4", Action::kCorrupt);
+  Packet(Direction::kReceived, Operation::kSendOnly, kReceivePsn + 1,
+         "rnr 20ms qp=@2", Action::kRnr);
+  Packet(Direction::kSent, Operation::kReadResponseOnly, kReceivePsn + 2,
+         "duplicate maybe", Action::kDuplicate);
+  EXPECT_EQ(Rules(),
+            "drop tx op=RC_RDMA_WRITE_MIDDLE qp=@2 psn=+5 iter=1\n"
+            "delay 2345678ns tx op=RC_RDMA_WRITE_MIDDLE qp=@2 psn=+5 iter=3 "
+            "maybe\n"
+            "corrupt byte=17 resealed rx op=RC_ACKNOWLEDGE qp=@2 psn=+7 iter=1 "
+            "maybe\n"
+            "rnr 20ms rx op=RC_SEND_ONLY qp=@2 psn=+1 iter=1\n"
+            "duplicate tx op=RC_RDMA_READ_RESPONSE_ONLY qp=@2 psn=+2 iter=1\n");
+}
+
+TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Call("ibv_reg_mr", 1, "addr=0x1");
+  Call("ibv_reg_mr", 0,
+       "addr=0x1 refused: fault rule 1 (fail ibv_reg_mr ENOMEM p=50%)", 12);
+  Call("ibv_reg_mr", 0, "addr=0x1 refused: length: too long", 22);
+  Connect();
+  Complete(128);
+  Complete(0);
+  CompletionFault("complete RETRY_EXC_ERR p=5%", Action::kComplete);
+  Complete(1, 12);
+  CompletionFault("late-completion rx nth=2", Action::kLateCompletion);
+  Complete(128);
+  EXPECT_EQ(Rules(),
+            "fail ibv_reg_mr ENOMEM nth=2\n"
+            "complete RETRY_EXC_ERR tx qp=@1 nth=2\n"
+            "# left out, a matter of time: late-completion rx nth=2\n");
+}
+
+TEST_F(FiredRulesTest, SaysWhatItLeavesOut) {
+  Connect();
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn, "drop tx nth=1");
+  EXPECT_EQ(Rules(),
+            "# left out, its queue pair's creation is not recorded: drop tx "
+            "nth=1\n");
+}
+
+}  // namespace
+}  // namespace rxe_user_cli

@@ -1,0 +1,65 @@
+#include "verbs_api/libibverbs/fault_ops.h"
+
+#include "rxe_user/faults/process_faults.h"
+#include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/lookup.h"
+
+namespace verbs_api {
+namespace {
+
+// Written before the first context is usable.
+ibv_context_ops before;
+
+// Whether the call fails on command; *error is its errno then.
+bool Fails(const char* call, int* error) {
+  *error = FailOnCommand(call);
+  if (*error == 0) return false;
+  ReportRefusal(call, *error);
+  Refuse(*error);
+  return true;
+}
+
+int FaultedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  int error;
+  if (!Fails("ibv_post_send", &error)) return before.post_send(qp, wr, bad);
+  if (bad != nullptr) *bad = wr;
+  return error;
+}
+
+int FaultedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  int error;
+  if (!Fails("ibv_post_recv", &error)) return before.post_recv(qp, wr, bad);
+  if (bad != nullptr) *bad = wr;
+  return error;
+}
+
+int FaultedPostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  int error;
+  if (!Fails("ibv_post_srq_recv", &error)) {
+    return before.post_srq_recv(srq, wr, bad);
+  }
+  if (bad != nullptr) *bad = wr;
+  return error;
+}
+
+// What is late arrives right before the queue is armed, and so raises no event.
+int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
+  if (Cq* const cq = Find(ibv)) cq->queue->RevealLate();
+  return before.req_notify_cq(ibv, solicited_only);
+}
+
+}  // namespace
+
+void FaultOps(ibv_context_ops* ops) {
+  const rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
+  if (faults == nullptr) return;
+  before = *ops;
+  if (faults->fails_calls()) {
+    ops->post_send = FaultedPostSend;
+    ops->post_recv = FaultedPostRecv;
+    ops->post_srq_recv = FaultedPostSrqRecv;
+  }
+  if (faults->changes_completions()) ops->req_notify_cq = FaultedReqNotifyCq;
+}
+
+}  // namespace verbs_api
