@@ -235,6 +235,8 @@ class ReadRule final : public Rule {
         if (part == parts.rend()) return;
         static_cast<Range&>(begun) = *part;
       }
+      // It may be that of a part with the same first PSN.
+      begun.superseded = !of->second.parts.empty();
       sending.push_back(begun);
       return;
     }

@@ -348,6 +348,9 @@ TEST(CheckTest, ResponsesToAReadInOrder) {
   c.Read(6, 1976, 0x10000 + 1024);
   c.Response(Operation::kReadResponseFirst, 6, 1024);
   c.Response(Operation::kReadResponseLast, 7, 952);
+  c.Read(5, 2048);
+  c.Response(Operation::kReadResponseFirst, 5, 1024);
+  c.Response(Operation::kReadResponseLast, 6, 1024);
   c.Read(10, 5000);
   c.Response(Operation::kReadResponseFirst, 10, 1024);
   c.Read(10, 5000);  // asked again meanwhile
