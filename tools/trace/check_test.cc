@@ -691,9 +691,15 @@ TEST(CheckTest, TheSessionOfADcInitiator) {
   EXPECT_EQ(c.Check(),
             (Broken{"dc-session 5", "dc-session 6", "dc-session 7"}));
   psn += 1;
-  open.responder_session = 8;
   add(send, 0x800002, open);
   EXPECT_EQ(c.Check().back(), "psn-hole 8");
+  // Reset, it begins with the same PSN.
+  psn = 10;
+  add(wire::kOpcodeDcConnect, wire::kNoDcQpn, first);
+  add(send, 0x800003, open);
+  psn += 1;
+  add(send, 0x800003, open);
+  EXPECT_EQ(c.Check().back(), "psn-hole 11");
 }
 
 // --- Latencies.

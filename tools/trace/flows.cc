@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "transport/base/types.h"
+#include "wire/dc.h"
 #include "wire/packet.h"
 #include "wire/psn.h"
 
@@ -168,13 +169,15 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   }
   const auto known = current_[sent].find(key);
   Flow* flow = known != current_[sent].end() ? known->second : nullptr;
-  bool is_first = false;
-  if (flow == nullptr ||
-      std::abs(wire::PsnDiff(p.psn, flow->PsnOf(flow->next))) >
-          kOtherConnection) {
-    flow = Create(key, p, sent);
-    is_first = true;
+  bool is_first = flow == nullptr;
+  if (!is_first) {
+    const int32_t ahead = wire::PsnDiff(p.psn, flow->PsnOf(flow->next));
+    is_first = std::abs(ahead) > kOtherConnection ||
+               // An initiator that was reset. A CONNECT is repeated before
+               // anything else is sent.
+               (p.opcode == wire::kOpcodeDcConnect && ahead < -1);
   }
+  if (is_first) flow = Create(key, p, sent);
   // The targets of a DC initiator may have several.
   if (flow->path_mtu == 0 || std::get<1>(key) == IpAddress{}) {
     flow->path_mtu = MtuOf(p, *flow);
