@@ -57,9 +57,9 @@ struct EndpointLink {
   // In the list of queue pairs that received data.
   bool received_data : 1 = false;
   bool held : 1 = false;  // the sink refuses its flow (Endpoint::OnRoom)
-  int32_t deficit = 0;              // bytes left in this turn
-  ListHook in_schedule;             // while kActive or kWaiting
-  ListHook in_acks;                 // while `acks`
+  int32_t deficit = 0;    // bytes left in this turn
+  ListHook in_schedule;   // while kActive or kWaiting
+  ListHook in_acks;       // while `acks`
   ScheduleList* waiting = nullptr;  // its list while kWaiting
   uint32_t turn_since = 0;  // number of ended turns when this turn began
 

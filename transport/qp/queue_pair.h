@@ -280,7 +280,7 @@ class QueuePair : public EndpointQp {
   Endpoint& endpoint_;
   QpCore core_;
   MessageReceiver receiver_;
-  std::optional<Flow> flow_;  // to the peer, from RTR on
+  std::optional<Flow> flow_;    // to the peer, from RTR on
   bool received_data_ = false;  // since the last TakeInterests
   bool cnp_due_ : 1 = false;
   bool communication_established_ : 1 = false;
