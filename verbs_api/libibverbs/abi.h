@@ -441,6 +441,7 @@ auto PointerCall(Body&& body,
   const auto result =
       NoThrow(body, [](int error) -> decltype(body()) { return Fail(error); });
   if (result != nullptr) {
+    NoteMade(result);
     errno = before;
   } else {
     ReportRefusal(function, errno);
