@@ -59,6 +59,16 @@ class HandleTable {
     ++free_;
   }
 
+  // Calls `f` with each object, under the table's lock.
+  template <typename F>
+  void ForEach(F&& f) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (uint32_t index = 0; index < used_; ++index) {
+      T* const object = SlotOf(index).object.load(std::memory_order_acquire);
+      if (object != nullptr) f(object);
+    }
+  }
+
   // --- fork. The lock is held during it. The child cannot use the parent's
   // objects, since threads that it does not have may hold their locks.
   void LockForFork() { mutex_.lock(); }

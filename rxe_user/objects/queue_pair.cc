@@ -368,6 +368,11 @@ QpAttributes QueuePair::Query() {
   return transport_->attributes();
 }
 
+transport::QpReport QueuePair::Report() {
+  Lane::Guard guard(lane_);
+  return transport_->Report();
+}
+
 int QueuePair::ResetStream(uint16_t stream) {
   Lane::Guard guard(lane_);
   return transport_->ResetStream(stream);

@@ -97,6 +97,7 @@ class QueuePair final : public transport::EventSink {
   std::string WhyModifyRefused(const transport::QpAttributes& wanted,
                                uint32_t mask);
   transport::QpAttributes Query();
+  transport::QpReport Report();
   // mlx5dv_modify_qp_udp_sport(3). 0; EINVAL (port 0); EOPNOTSUPP (as
   // transport::QueuePair); EADDRINUSE, EACCES.
   int SetSourcePort(uint16_t port);

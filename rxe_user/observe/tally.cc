@@ -158,6 +158,10 @@ void Tally::OnFault(uint32_t rule) {
   Add(&page_->faults[rule - 1], 1);
 }
 
+void Tally::OnLint() {
+  std::atomic_ref(page_->lints).fetch_add(1, memory_order_relaxed);
+}
+
 void Tally::OnOpened() {
   const std::lock_guard lock(mutex_);
   Add(&page_->devices_opened, 1);

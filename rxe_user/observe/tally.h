@@ -38,6 +38,9 @@ class Tally {
   void OnFault(uint32_t rule);  // its number, from 1
   bool has_repeated() const { return page_->first_repeated.is_set != 0; }
 
+  // --- The checker of the verbs. Thread: any.
+  void OnLint();
+
   // --- Engines. Thread: any.
   // A device was opened: its counters are missing until they are added.
   void OnOpened();

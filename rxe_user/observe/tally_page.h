@@ -39,7 +39,7 @@ inline constexpr size_t kTallyRules = 256;  // transport::faults::kMaxRules
 // The contents of the file. Integers of this machine; zero before the first.
 struct TallyPage {
   static constexpr uint64_t kMagic = 0x796c6c6174455852;  // "RXEtally"
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
   uint64_t magic = 0;
   uint32_t version = 0;
@@ -66,6 +66,8 @@ struct TallyPage {
 
   // Packets that a rule for faults hit, by its number less one.
   uint64_t faults[kTallyRules] = {};
+
+  uint64_t lints = 0;  // findings of verbs_api/lint
 
   // Counters of devices, in the order of CountersOf(DeviceReport).
   uint64_t devices_opened = 0;

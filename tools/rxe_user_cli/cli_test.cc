@@ -216,6 +216,32 @@ TEST_F(CliTest, RunChecksRulesAndPassesThemOn) {
   }
 }
 
+TEST_F(CliTest, CheckSetsTheVariable) {
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"run", "--no-view"});
+    arguments.insert(arguments.end(), {"--", "printenv", "RXE_USER_CHECK"});
+    return Execute(arguments);
+  };
+  EXPECT_EQ(run({"--check"}).out, "1\n");
+  EXPECT_EQ(run({"--check=-unsignaled,leak"}).out, "-unsignaled,leak\n");
+  EXPECT_EQ(run({"--strict"}).out, "strict\n");
+  EXPECT_EQ(run({"--check=-timeout", "--strict"}).out, "-timeout,strict\n");
+  for (const auto& [argument, said] :
+       {std::pair<std::string, std::string>{
+            "--check=-nosuch", "run: --check: there is no lint -nosuch "},
+        {"--check=0", "run: --check= needs a list of lints "},
+        {"--check=", "run: --check= needs a list of lints "},
+        {"--expect=lints == 0",
+         "run: --expect 'lints == 0' needs --check: without it there are no "
+         "lints"}}) {
+    const Result r = run({argument});
+    EXPECT_EQ(r.exit_status, 2) << argument;
+    EXPECT_EQ(r.out, "");
+    EXPECT_NE(r.err.find(said), std::string::npos) << r.err;
+    EXPECT_TRUE(OneLine(r.err)) << r.err;
+  }
+}
+
 TEST_F(CliTest, WrongUseIsOneLineAndStatus2) {
   for (const std::vector<std::string>& arguments :
        {std::vector<std::string>{"frobnicate"},

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kStatusPrefix = "IBV_WC_";
 constexpr uint64_t kMostNumber = std::numeric_limits<int64_t>::max();
+constexpr std::string_view kLints = "lints";
 constexpr std::string_view kValues =
     "a counter (rxe-user stat), wc(STATUS) or a number";
 
@@ -358,6 +359,11 @@ class Parser {
 
   void ParseCounter(Quantity* quantity) {
     std::string_view name = token_.text;
+    if (name == kLints) {
+      quantity->kind = Quantity::Kind::kLints;
+      quantity->text = name;
+      return Advance();
+    }
     for (const CounterAlias& alias : CounterAliases()) {
       if (alias.alias == name) name = alias.name;
     }
@@ -369,7 +375,7 @@ class Parser {
         known.push_back(alias.alias);
       }
       for (const std::string_view word :
-           {"wc", "send_wc", "recv_wc", "every", "not"}) {
+           {"wc", "send_wc", "recv_wc", "every", "not", "lints"}) {
         known.push_back(word);
       }
       return Fail("there is no counter " + std::string(name) +
@@ -425,6 +431,12 @@ class Parser {
 };
 
 }  // namespace
+
+bool SpeaksOfLints(const Condition& condition) {
+  return std::ranges::any_of(condition.parts, SpeaksOfLints) ||
+         condition.left.kind == Quantity::Kind::kLints ||
+         condition.right.kind == Quantity::Kind::kLints;
+}
 
 Relation Opposite(Relation relation) {
   switch (relation) {

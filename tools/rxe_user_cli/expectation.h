@@ -5,8 +5,8 @@
 //   and-part   = part { "and" part }
 //   part       = "not" part | "(" condition ")" | comparison | every
 //   comparison = value ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
-//   value      = NUMBER | COUNTER | completions "(" ( STATUS | "*" ) ")"
-//   every      = "every" completions "within" DURATION "of" "post"
+//   value      = NUMBER | COUNTER | "lints" | completions "(" ( STATUS | "*" )
+//   ")" every      = "every" completions "within" DURATION "of" "post"
 //   completions = "wc" | "send_wc" | "recv_wc"
 #ifndef TOOLS_RXE_USER_CLI_EXPECTATION_H_
 #define TOOLS_RXE_USER_CLI_EXPECTATION_H_
@@ -24,7 +24,7 @@ namespace rxe_user_cli {
 enum class WorkQueues : uint8_t { kAll, kSend, kReceive };
 
 struct Quantity {
-  enum class Kind : uint8_t { kNumber, kCounter, kCompletions };
+  enum class Kind : uint8_t { kNumber, kCounter, kLints, kCompletions };
   static constexpr int kAnyStatus = -1;
 
   Kind kind = Kind::kNumber;
@@ -83,6 +83,9 @@ struct ExpectationError {
 // Texts longer than this, and deeper parentheses, are refused.
 inline constexpr size_t kLongestExpectation = 4096;
 inline constexpr size_t kDeepestExpectation = 64;
+
+// Whether the condition speaks of lints, which are found with --check alone.
+bool SpeaksOfLints(const Condition& condition);
 
 // Absent, with `*error`, if the text is no condition, or if one of its parts is
 // always true or always false. The latter is found for all comparisons, and for

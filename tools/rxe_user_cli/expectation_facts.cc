@@ -158,6 +158,8 @@ Facts::Range Facts::OfProcess(const Process& process,
     VisitCompletions(quantity.queues, quantity.status, [&](size_t q, size_t s) {
       range.least += page.completions[q][s];
     });
+  } else if (quantity.kind == Quantity::Kind::kLints) {
+    range.least = page.lints;
   } else {
     const std::string_view name = ExpectedCounters()[quantity.counter];
     const auto counted = FindCounted(page, name);

@@ -208,6 +208,19 @@ TEST_F(FactsTest, WithoutAProcessNothingIsKnown) {
   }
 }
 
+TEST_F(FactsTest, LintsAreExactWhileTheProcessRunsOrIsKilled) {
+  tally_.OnOpened();
+  tally_.OnLint();
+  tally_.OnLint();
+  Close();
+  EXPECT_EQ(Is("lints == 2"), Verdict::kTrue);
+  EXPECT_EQ(Is("lints == 0"), Verdict::kFalse);
+  EXPECT_EQ(Judge("lints < 2").seen, "lints is 2");
+  Close(true);
+  EXPECT_EQ(Is("lints == 4"), Verdict::kNotKnown);
+  EXPECT_EQ(Is("lints >= 4"), Verdict::kTrue);
+}
+
 TEST_F(FactsTest, RulesForFaultsFire) {
   EXPECT_EQ(facts_.JudgeRule(1).verdict, Verdict::kNotKnown);
   tally_.OnFault(2);

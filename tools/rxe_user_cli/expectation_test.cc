@@ -48,6 +48,15 @@ TEST(ParseExpectation, KnowsAliases) {
   }
 }
 
+TEST(ParseExpectation, KnowsLints) {
+  const Condition c = Parsed("lints == 0");
+  EXPECT_EQ(c.left.kind, Quantity::Kind::kLints);
+  EXPECT_EQ(c.left.text, "lints");
+  EXPECT_TRUE(SpeaksOfLints(c));
+  EXPECT_TRUE(SpeaksOfLints(Parsed("wc(*) == 1 or not 3 > lints")));
+  EXPECT_FALSE(SpeaksOfLints(Parsed("wc(*) == 1 or not 3 > repeated")));
+}
+
 TEST(ParseExpectation, KnowsCompletions) {
   Condition c = Parsed("wc ( REM_ACCESS_ERR ) == 1");
   EXPECT_EQ(c.left.kind, Quantity::Kind::kCompletions);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "tools/rxe_user_cli/stat.h"
 #include "tools/rxe_user_cli/trace.h"
 #include "tools/rxe_user_cli/view.h"
+#include "verbs_api/lint/lints.h"
 
 namespace {
 
@@ -54,6 +56,7 @@ int PrintOut(const std::string& text) {
 constexpr char kRunHelp[] =
     "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
     "[--payload]]\n"
+    "                    [--check[=LINTS]] [--strict]\n"
     "                    [--faults FILE|RULES|PROFILE [--faults-seed N]]\n"
     "                    [--expect CONDITION]... [--expect-file FILE]...\n"
     "                    [--tap[=FILE]] [--junit FILE]\n"
@@ -86,6 +89,14 @@ constexpr char kRunHelp[] =
     "Wireshark: packets (their first 96 bytes; --payload: all), work "
     "requests,\n"
     "completions, calls, states, timers, NAKs. Files as with --capture.\n"
+    "\n"
+    "--check: checks how they use verbs, and writes a line on stderr for each\n"
+    "fault: a send queue that can never empty, a completion queue that is too\n"
+    "small, a timer of 655 ms, and so on. docs/lints.md lists the lints.\n"
+    "--check=-NAME: without this one; --check=NAME: with one that is off\n"
+    "otherwise; several are joined by commas. --strict: with lints that are "
+    "slow,\n"
+    "or change what COMMAND sees. For CI: --expect 'lints == 0'.\n"
     "\n"
     "--faults FILE, --faults 'RULES' or --faults PROFILE: drops, delays,\n"
     "duplicates, reorders, corrupts or marks packets, answers with NAKs,\n"
@@ -179,6 +190,20 @@ int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
   return 0;
 }
 
+// Whether the next argument is --check. `*setting`: for RXE_USER_CHECK.
+bool IsCheck(const char* argument, std::string* setting) {
+  constexpr std::string_view kCheck = "--check";
+  const std::string_view text = argument;
+  if (!text.starts_with(kCheck)) return false;
+  if (text.size() == kCheck.size()) {
+    *setting = "1";
+    return true;
+  }
+  if (text[kCheck.size()] != '=') return false;
+  *setting = text.substr(kCheck.size() + 1);
+  return true;
+}
+
 // Parsed by hand: the options of the command are not ours.
 int RunCommand(char** argv) {
   using rxe_user_cli::AddExpectation;
@@ -188,11 +213,22 @@ int RunCommand(char** argv) {
   std::string value;
   std::string why;
   std::string faults;
+  bool strict = false;
   for (; argv[0] != nullptr; ++argv) {
     if (std::strcmp(argv[0], "--no-view") == 0) {
       options.view = false;
     } else if (std::strcmp(argv[0], "--explain") == 0) {
       options.explain = true;
+    } else if (IsCheck(argv[0], &options.check)) {
+      verbs_api::lint::Settings settings;
+      if (!verbs_api::lint::ParseSettings(options.check, &settings, &value)) {
+        return WrongUse("run: --check: there is no lint " + value, "run");
+      }
+      if (settings.on.none()) {
+        return WrongUse("run: --check= needs a list of lints", "run");
+      }
+    } else if (std::strcmp(argv[0], "--strict") == 0) {
+      strict = true;
     } else if (std::strcmp(argv[0], "--sockets") == 0) {
       options.sockets = true;
     } else if (std::strcmp(argv[0], "--mlx5") == 0) {
@@ -239,6 +275,15 @@ int RunCommand(char** argv) {
   }
   if (options.payload && options.trace.empty()) {
     return WrongUse("run: --payload needs --trace");
+  }
+  if (strict) options.check += options.check.empty() ? "strict" : ",strict";
+  if (options.check.empty()) {
+    for (const auto& expectation : options.expect.expectations) {
+      if (SpeaksOfLints(expectation.condition)) {
+        return WrongUse("run: --expect '" + expectation.text +
+                        "' needs --check: without it there are no lints");
+      }
+    }
   }
   if (!options.faults_seed.empty() && faults.empty()) {
     return WrongUse("run: --faults-seed needs --faults");

@@ -281,6 +281,11 @@ int Run(char** argv, const RunOptions& options) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;
   }
+  if (!options.check.empty() &&
+      setenv("RXE_USER_CHECK", options.check.c_str(), 1) != 0) {
+    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
+    return kExitOurFailure;
+  }
   if ((!options.faults.empty() &&
        setenv("RXE_USER_FAULTS", options.faults.c_str(), 1) != 0) ||
       (!options.faults_seed.empty() &&

@@ -26,7 +26,8 @@ struct RunOptions {
   bool payload = false;     // record whole packets
   std::string faults;       // rules for faults (RXE_USER_FAULTS); empty: none
   std::string faults_seed;  // RXE_USER_FAULTS_SEED; empty: the default
-  ExpectOptions expect;     // what is expected of it
+  std::string check;     // check its use of verbs (RXE_USER_CHECK); empty: no
+  ExpectOptions expect;  // what is expected of it
 };
 
 // Replaces this process by the command, with our libraries before the system's.

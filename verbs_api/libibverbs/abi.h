@@ -453,6 +453,7 @@ auto PointerCall(Body&& body,
       },
       [](int error) -> decltype(body()) { return Fail(error); });
   if (result != nullptr) {
+    NoteMade(result);
     errno = before;
   } else {
     ReportRefusal(function, errno);

@@ -4,6 +4,7 @@
 
 #include "rxe_user/objects/limits.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/cq_ex.h"
 #include "verbs_api/libibverbs/lookup.h"
 
@@ -54,6 +55,9 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   pthread_cond_init(&cq->cond, nullptr);
   InitCqEx(cq.get());
   CallArgument("cq", cq->queue->id());
+  if (lint::Checker* const checker = lint::Checker::Current()) {
+    checker->OnCqCreated(cq->queue->id(), cqe, channel);
+  }
   if (channel != nullptr) {
     std::lock_guard<std::mutex> lock(channel->mutex);
     ++channel->refcnt;
@@ -179,8 +183,12 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
     const auto wanted = static_cast<uint32_t>(cqe);
     const uint32_t capacity = rxe_user::CqCapacity(wanted);
     const int error = cq->queue->Resize(capacity, wanted);
-    if (error == 0) cq->cqe = static_cast<int>(capacity);
-    return error;
+    if (error != 0) return error;
+    cq->cqe = static_cast<int>(capacity);
+    if (lint::Checker* const checker = lint::Checker::Current()) {
+      checker->OnCqResized(cq->queue->id(), wanted);
+    }
+    return 0;
   });
 }
 
@@ -194,6 +202,16 @@ VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
     // From here on no event is posted for the queue, and no lookup finds it.
     const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();
     const uint32_t async_events = cq->queue->WithdrawAsyncEvents();
+    if (lint::Checker* const checker = lint::Checker::Current()) {
+      const uint32_t missing =
+          MissingAcks(&cq->mutex, &cq->cond, &cq->comp_events_completed,
+                      completion_events) +
+          MissingAcks(&cq->mutex, &cq->cond, &cq->async_events_completed,
+                      async_events);
+      const uint64_t id = cq->queue->id();
+      if (missing > 0) checker->OnUnacknowledged(id, missing);
+      checker->OnCqDestroyed(id);
+    }
     WaitForAcks(&cq->mutex, &cq->cond, &cq->comp_events_completed,
                 completion_events);
     WaitForAcks(&cq->mutex, &cq->cond, &cq->async_events_completed,
@@ -241,6 +259,7 @@ VERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* ibv, ibv_cq** cq,
     return FailMinusOne(EINVAL);
   }
   const Hold hold(channel);
+  if (lint::Checker::Current() != nullptr) CheckWait(channel);
   rxe_user::Event event;
   if (const int error =
           channel->events.Take(channel->owner->device->engine(), &event)) {

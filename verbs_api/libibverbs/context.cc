@@ -16,6 +16,7 @@
 #include "rxe_user/objects/limits.h"
 #include "rxe_user/observe/explainer.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/fault_ops.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/trace.h"
@@ -109,7 +110,8 @@ void InitContextOps(Context* context) {
   ops.post_send = PostSend;
   ops.post_recv = PostRecv;
   if (rxe_user::ProcessTracer() != nullptr) TraceOps(&ops);
-  FaultOps(&ops);
+  if (lint::Checker::OfProcess() != nullptr) CheckOps(&ops);
+  FaultOps(&ops);  // last: its functions call those before them
   // Entries that stay null make the header return EOPNOTSUPP.
   context->query_port = QueryPort;
   context->query_device_ex = QueryDeviceEx;

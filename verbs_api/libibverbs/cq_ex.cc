@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/trace.h"
 #include "verbs_api/libibverbs/wall_clock.h"
@@ -79,6 +80,7 @@ void InitCqEx(Cq* cq) {
   cq->next_poll = NextPoll;
   cq->end_poll = EndPoll;
   if (rxe_user::CurrentTracer() != nullptr) TraceCqEx(cq);
+  if (lint::Checker::Current() != nullptr) CheckCqEx(cq);
   cq->read_opcode = ReadOpcode;
   cq->read_vendor_err = ReadVendorErr;
   cq->read_byte_len = ReadByteLen;

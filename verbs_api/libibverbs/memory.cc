@@ -10,6 +10,7 @@
 #include "rxe_user/memory/probe.h"
 #include "rxe_user/objects/memory_region.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/symbols.h"
 
@@ -338,6 +339,7 @@ VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
     int error = 0;
     Mr* mr = FindToDestroy(ibv, &error);
     if (mr == nullptr) return error;
+    if (lint::Checker::Current() != nullptr) CheckDeregistered(*mr);
     error = mr->region->Withdraw();
     if (error != 0) return error;
     HideMr(mr);

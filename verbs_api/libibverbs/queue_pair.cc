@@ -6,6 +6,7 @@
 #include "rxe_user/objects/limits.h"
 #include "transport/qp/qp_type.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
 
 namespace verbs_api {
@@ -162,6 +163,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
     config.capacity.max_recv_wr = attr.cap.max_recv_wr;
     config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);
   }
+  const transport::QpCapacity wanted = config.capacity;
   config.signal_all = attr.sq_sig_all != 0;
   config.async = &context->async;
   config.element = base;
@@ -178,7 +180,20 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   cap->max_send_sge = config.capacity.max_send_sge;
   cap->max_recv_sge = config.capacity.max_recv_sge;
   cap->max_inline_data = config.capacity.max_inline_data;
-  return Show(qp, context, attr.qp_context, attr.qp_type);
+  Qp* const shown = Show(qp, context, attr.qp_context, attr.qp_type);
+  lint::Checker* const checker = lint::Checker::Current();
+  if (shown != nullptr && checker != nullptr) {
+    checker->OnQpCreated(CheckedKey(*shown),
+                         {.send_cq = traits.requests ? send_cq->queue->id() : 0,
+                          .recv_cq = receives ? recv_cq->queue->id() : 0,
+                          .srq = srq != nullptr ? srq->queue->id() : 0u,
+                          .wanted_send = wanted.max_send_wr,
+                          .wanted_recv = srq != nullptr ? srq->queue->max_wr()
+                                                        : wanted.max_recv_wr,
+                          .max_send = cap->max_send_wr,
+                          .max_recv = cap->max_recv_wr});
+  }
+  return shown;
 }
 
 // Creates a queue pair that only receives, into the work queues of a table.
@@ -392,6 +407,9 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
       return EBUSY;
     }
     Context* context = qp->owner;
+    if (lint::Checker* const checker = lint::Checker::Current()) {
+      checker->OnQpDestroyed(CheckedKey(*qp));
+    }
     {
       std::lock_guard<std::mutex> lock(context->mutex);
       RemoveQp(context, qp);
@@ -520,6 +538,18 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
               qp->pair->WhyModifyRefused(out, static_cast<uint32_t>(mask)));
     }
     if (error == 0 && has(IBV_QP_STATE)) ibv->state = attr->qp_state;
+    lint::Checker* const checker = lint::Checker::Current();
+    if (error == 0 && checker != nullptr) {
+      checker->OnQpModified(
+          CheckedKey(*qp), {.to_reset = has(IBV_QP_STATE) &&
+                                        out.state == transport::QpState::kReset,
+                            .has_min_rnr_timer = has(IBV_QP_MIN_RNR_TIMER),
+                            .has_timeout = has(IBV_QP_TIMEOUT),
+                            .has_rnr_retry = has(IBV_QP_RNR_RETRY),
+                            .min_rnr_timer = out.min_rnr_timer,
+                            .timeout = out.timeout,
+                            .rnr_retry = out.rnr_retry});
+    }
     return error;
   });
 }

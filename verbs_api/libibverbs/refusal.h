@@ -1,4 +1,4 @@
-// Why a call of the C ABI is refused, and calls in a recording.
+// Why a call of the C ABI is refused, calls in a recording, and objects made.
 #ifndef VERBS_API_LIBIBVERBS_REFUSAL_H_
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 
@@ -32,6 +32,11 @@ void CallArgument(const char* name, uint64_t value) noexcept;
 // The call that began at `began`, not 0, returns.
 [[gnu::cold, gnu::noinline]] void CallEnds(const char* function, int64_t began,
                                            int64_t result, int error) noexcept;
+
+// --- The check (check.h).
+
+// A call has made an object. Nothing if the process is not checked.
+[[gnu::cold, gnu::noinline]] void NoteMade(const void* object) noexcept;
 
 }  // namespace verbs_api
 

@@ -87,6 +87,8 @@ int Record(const QueueName& queue, uint32_t qpn, Wr* first, Wr** bad,
   return error;
 }
 
+}  // namespace
+
 int TracedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   Qp* const qp = Find(ibv);
   if (qp == nullptr) return PostSend(ibv, wr, bad);
@@ -107,6 +109,8 @@ int TracedPostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
       [&](ibv_recv_wr** refused) { return PostRecv(ibv, wr, refused); });
 }
 
+namespace {
+
 int TracedPostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   Srq* const srq = Find(ibv);
   if (srq == nullptr) return PostSrqRecv(ibv, wr, bad);
@@ -114,6 +118,8 @@ int TracedPostSrqRecv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
       {QueueKind::kShared, srq->queue->id()}, 0, wr, bad, Describe<ibv_recv_wr>,
       [&](ibv_recv_wr** refused) { return PostSrqRecv(ibv, wr, refused); });
 }
+
+}  // namespace
 
 int TracedPollCq(ibv_cq* ibv, int count, ibv_wc* wc) {
   const int polled = PollCq(ibv, count, wc);
@@ -137,6 +143,8 @@ int TracedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
   return ReqNotifyCq(ibv, solicited_only);
 }
 
+namespace {
+
 int RecordPoll(ibv_cq_ex* ibv, int result) {
   Tracer* const tracer = CurrentTracer();
   if (tracer == nullptr) return result;
@@ -148,11 +156,15 @@ int RecordPoll(ibv_cq_ex* ibv, int result) {
   return result;
 }
 
+}  // namespace
+
 int TracedStartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   return RecordPoll(cq, StartPoll(cq, attr));
 }
 
 int TracedNextPoll(ibv_cq_ex* cq) { return RecordPoll(cq, NextPoll(cq)); }
+
+namespace {
 
 std::vector<Post> DescribeBuilt(const ExtendedQp& qp) {
   std::vector<Post> posts;

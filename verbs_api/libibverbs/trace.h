@@ -11,6 +11,13 @@ namespace verbs_api {
 
 void TraceOps(ibv_context_ops* ops);
 void TraceCqEx(Cq* cq);
+// These record if the process is recorded, and else only make the usual call.
+int TracedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int TracedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+int TracedPollCq(ibv_cq* cq, int count, ibv_wc* wc);
+int TracedReqNotifyCq(ibv_cq* cq, int solicited_only);
+int TracedStartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
+int TracedNextPoll(ibv_cq_ex* cq);
 int TracedWrComplete(ibv_qp_ex* qp);
 
 }  // namespace verbs_api

@@ -9,6 +9,7 @@
 #include "transport/qp/qp_type.h"
 #include "transport/qp/send_operation.h"
 #include "verbs_api/libibverbs/abi.h"
+#include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/trace.h"
 #include "wire/headers.h"
@@ -350,6 +351,7 @@ ExtendedQp::ExtendedQp(uint64_t send_ops)
   part.wr_start = WrStart;
   part.wr_complete =
       rxe_user::CurrentTracer() != nullptr ? TracedWrComplete : WrComplete;
+  if (lint::Checker::Current() != nullptr) CheckQpEx(&part);
   part.wr_abort = WrAbort;
   part.wr_atomic_write = WrAtomicWrite;
   part.wr_flush = WrFlush;

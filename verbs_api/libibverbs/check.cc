@@ -1,0 +1,524 @@
+#include "verbs_api/libibverbs/check.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/hash/hash.h"
+#include "transport/base/reason.h"
+#include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/trace.h"
+#include "verbs_api/libibverbs/work_builder.h"
+
+namespace verbs_api {
+namespace {
+
+using lint::Checker;
+using lint::PostedSend;
+
+uint32_t Unpolled(ibv_cq* ibv) {
+  Cq* const cq = Find(ibv);
+  return cq != nullptr ? cq->queue->Report().unpolled : 0;
+}
+
+// The number of requests before `bad`; all of them if there was no error.
+template <typename Wr>
+size_t Accepted(const Wr* wr, const Wr* bad, int error) {
+  size_t count = 0;
+  for (; wr != nullptr && (error == 0 || wr != bad); wr = wr->next) ++count;
+  return count;
+}
+
+// Runs `call`, which posts `posts`, returns 0 or errno, and stores the number
+// of accepted ones.
+template <typename Call>
+int CheckSends(const Qp& qp, const std::vector<PostedSend>& posts,
+               Call&& call) {
+  Checker* const checker = Checker::Current();
+  std::optional<Checker::SendPosting> posting;
+  try {
+    if (checker != nullptr) posting.emplace(*checker, CheckedKey(qp), posts);
+  } catch (const std::bad_alloc&) {
+    // Not checked.
+  }
+  size_t accepted = 0;
+  const int error = call(&accepted);
+  const int before = errno;
+  if (posting && error != 0) {
+    posting->End(accepted, error, Unpolled(qp.base->send_cq));
+  }
+  errno = before;
+  return error;
+}
+
+// --- Memory.
+
+rxe_user::RegionTable& RegionsOf(const Qp& qp) {
+  return qp.owner->device->regions();
+}
+
+// Whether requests of the queue pair are flushed: their memory does not matter.
+bool HasFailed(const Qp& qp) {
+  const transport::QpState state = qp.pair->Query().state;
+  return state == transport::QpState::kErr || state == transport::QpState::kSqe;
+}
+
+std::string Hex(uint64_t number) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%" PRIx64, number);
+  return text;
+}
+
+// Checks the memory of a request as the device does when it uses it. `request`
+// names it.
+void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
+                std::span<const lint::Piece> pieces, bool writes) {
+  // An XRC target has no protection domain, and refuses every request.
+  if (!checker->IsOn(lint::Lint::kLocalKey) || qp.pair->pd() == nullptr) return;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const lint::Piece& piece = pieces[i];
+    if (piece.length == 0) continue;
+    transport::SpanList spans;
+    const transport::MemoryStatus status =
+        RegionsOf(qp).Translate({.key = piece.lkey,
+                                 .remote = false,
+                                 .pd = qp.pair->pd()->id,
+                                 .qpn = qp.pair->qpn(),
+                                 .access = writes ? transport::kAccessLocalWrite
+                                                  : transport::kAccessLocalRead,
+                                 .va = piece.address,
+                                 .length = piece.length},
+                                &spans);
+    if (status == transport::MemoryStatus::kOk || HasFailed(qp)) continue;
+    std::string why(transport::TextOf(transport::LocalReason(status)).what);
+    if (why.ends_with('.')) why.pop_back();
+    checker->OnLocalKey(CheckedKey(qp),
+                        request + " cannot use entry " + std::to_string(i) +
+                            " of its sg_list (lkey " + Hex(piece.lkey) +
+                            ", address " + Hex(piece.address) + ", " +
+                            std::to_string(piece.length) + " bytes): " + why);
+  }
+}
+
+// `rkey` is the key of a region of this process, without the right `access`.
+void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
+                 uint64_t address, uint64_t length, uint32_t access,
+                 const char* right) {
+  rxe_user::Region region;
+  if (!checker->IsOn(lint::Lint::kRemoteKey) ||
+      !RegionsOf(qp).Find(rkey, &region) || region.binding != 0 ||
+      (region.access & access) != 0 || address < region.iova ||
+      address - region.iova > region.length ||
+      length > region.length - (address - region.iova)) {
+    return;
+  }
+  checker->OnRemoteKey(CheckedKey(qp),
+                       "request " + std::to_string(wr_id) + " has as R_Key " +
+                           Hex(rkey) +
+                           ", the key of a region of this process "
+                           "that has no " +
+                           right + " right");
+}
+
+// A hash of what a request is going to send; absent if it cannot be read.
+std::optional<uint64_t> Checksum(const Qp& qp,
+                                 std::span<const lint::Piece> pieces) {
+  constexpr size_t kPart = 4096;
+  uint8_t part[kPart];
+  uint64_t hash = 0;
+  for (const lint::Piece& piece : pieces) {
+    for (uint64_t done = 0; done < piece.length;) {
+      transport::SpanList spans;
+      if (RegionsOf(qp).Translate({.key = piece.lkey,
+                                   .remote = false,
+                                   .pd = qp.pair->pd()->id,
+                                   .qpn = qp.pair->qpn(),
+                                   .access = transport::kAccessLocalRead,
+                                   .va = piece.address + done,
+                                   .length = piece.length - done},
+                                  &spans) != transport::MemoryStatus::kOk) {
+        return std::nullopt;
+      }
+      for (const transport::Span& span : spans) {
+        for (size_t at = 0; at < span.length; at += kPart) {
+          const size_t bytes = std::min(kPart, span.length - at);
+          if (!RegionsOf(qp).CopyFrom(part, span.data + at, bytes, false)) {
+            return std::nullopt;
+          }
+          hash = absl::HashOf(
+              hash, std::string_view(reinterpret_cast<char*>(part), bytes));
+        }
+        done += span.length;
+      }
+    }
+  }
+  return hash;
+}
+
+// What is common to the two ways to post.
+void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
+              unsigned flags, uint32_t rkey, uint64_t remote_address,
+              PostedSend* post) {
+  using transport::SendOpcode;
+  const std::string request = "request " + std::to_string(post->wr_id);
+  post->signaled =
+      qp.pair->signal_all() || (flags & transport::kSendSignaled) != 0;
+  post->fenced = (flags & transport::kSendFence) != 0;
+  post->is_inline = (flags & transport::kSendInline) != 0;
+  uint64_t length = 0;
+  for (const lint::Piece& piece : post->pieces) length += piece.length;
+  switch (opcode) {
+    case SendOpcode::kRdmaWrite:
+    case SendOpcode::kRdmaWriteWithImm:
+    case SendOpcode::kAtomicWrite:
+      CheckRemote(checker, qp, post->wr_id, rkey, remote_address, length,
+                  transport::kAccessRemoteWrite, "IBV_ACCESS_REMOTE_WRITE");
+      break;
+    case SendOpcode::kRdmaRead:
+      post->writes_locally = true;
+      CheckRemote(checker, qp, post->wr_id, rkey, remote_address, length,
+                  transport::kAccessRemoteRead, "IBV_ACCESS_REMOTE_READ");
+      break;
+    case SendOpcode::kCompareSwap:
+    case SendOpcode::kFetchAdd:
+      post->writes_locally = true;
+      CheckRemote(checker, qp, post->wr_id, rkey, remote_address, 8,
+                  transport::kAccessRemoteAtomic, "IBV_ACCESS_REMOTE_ATOMIC");
+      break;
+    case SendOpcode::kSend:
+    case SendOpcode::kSendWithImm:
+    case SendOpcode::kSendWithInvalidate:
+    case SendOpcode::kTso:
+      break;
+    default:
+      post->pieces.clear();  // it has none, or they mean something else
+      return;
+  }
+  if (post->is_inline) return;
+  CheckLocal(checker, qp, request, post->pieces, post->writes_locally);
+  if (checker->IsOn(lint::Lint::kBufferChanged) && !post->writes_locally &&
+      qp.pair->pd() != nullptr) {
+    post->checksum = Checksum(qp, post->pieces);
+  }
+}
+
+void AddPieces(const ibv_sge* list, int count, PostedSend* post) {
+  if (list == nullptr || count > transport::kMaxSge) return;
+  for (int i = 0; i < count; ++i) {
+    post->pieces.push_back({list[i].addr, list[i].length, list[i].lkey});
+  }
+}
+
+int CheckedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
+  Qp* const qp = Find(ibv);
+  Checker* const checker = Checker::Current();
+  if (qp == nullptr || checker == nullptr) return TracedPostSend(ibv, wr, bad);
+  std::vector<PostedSend> posts;
+  try {
+    for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
+      PostedSend& post = posts.emplace_back();
+      post.wr_id = one->wr_id;
+      AddPieces(one->sg_list, one->num_sge, &post);
+      const auto opcode = static_cast<transport::SendOpcode>(Raw(one->opcode));
+      const bool is_atomic = opcode == transport::SendOpcode::kCompareSwap ||
+                             opcode == transport::SendOpcode::kFetchAdd;
+      Describe(
+          checker, *qp, opcode, one->send_flags,
+          is_atomic ? one->wr.atomic.rkey : one->wr.rdma.rkey,
+          is_atomic ? one->wr.atomic.remote_addr : one->wr.rdma.remote_addr,
+          &post);
+    }
+  } catch (const std::bad_alloc&) {
+    return TracedPostSend(ibv, wr, bad);
+  }
+  return CheckSends(*qp, posts, [&](size_t* accepted) {
+    ibv_send_wr* refused = nullptr;
+    const int error = TracedPostSend(ibv, wr, &refused);
+    if (error != 0 && bad != nullptr) *bad = refused;
+    *accepted = Accepted(wr, refused, error);
+    return error;
+  });
+}
+
+// All of its requests are posted, or none.
+int CheckedWrComplete(ibv_qp_ex* ibv) {
+  ExtendedQp* const qp = Self(ibv);
+  Checker* const checker = Checker::Current();
+  const WorkBuilder& builder = qp->builder;
+  if (!builder.active || qp->pair == nullptr || checker == nullptr) {
+    return TracedWrComplete(ibv);
+  }
+  std::vector<PostedSend> posts;
+  try {
+    for (size_t i = 0; i < builder.requests.size(); ++i) {
+      const transport::SendRequest& request = builder.requests[i];
+      const WorkBuilder::Data& data = builder.data[i];
+      PostedSend& post = posts.emplace_back();
+      post.wr_id = request.wr_id;
+      // Inline data was copied already.
+      if ((request.flags & transport::kSendInline) == 0) {
+        for (size_t sge = 0; sge < data.num_sge; ++sge) {
+          const transport::Sge& one = builder.sges[data.first_sge + sge];
+          post.pieces.push_back({one.addr, one.length, one.lkey});
+        }
+      }
+      Describe(checker, *qp, request.opcode, request.flags, request.rkey,
+               request.remote_addr, &post);
+    }
+  } catch (const std::bad_alloc&) {
+    return TracedWrComplete(ibv);
+  }
+  return CheckSends(*qp, posts, [&](size_t* accepted) {
+    const int error = TracedWrComplete(ibv);
+    *accepted = error == 0 ? posts.size() : 0;
+    return error;
+  });
+}
+
+int CheckedPostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  Qp* const qp = Find(ibv);
+  Checker* const checker = Checker::Current();
+  if (qp == nullptr || checker == nullptr) return TracedPostRecv(ibv, wr, bad);
+  const lint::QpKey key = CheckedKey(*qp);
+  try {
+    if (wr != nullptr && checker->ExpectsFirstReceive(key)) {
+      const uint32_t naks = qp->pair->Report().counters.rnr_naks_sent;
+      if (naks > 0) checker->OnLateReceive(key, naks);
+    }
+    for (const ibv_recv_wr* one = wr; one != nullptr; one = one->next) {
+      PostedSend post;
+      AddPieces(one->sg_list, one->num_sge, &post);
+      CheckLocal(checker, *qp, "receive " + std::to_string(one->wr_id),
+                 post.pieces, true);
+    }
+  } catch (const std::bad_alloc&) {
+    // Not checked.
+  }
+  ibv_recv_wr* refused = nullptr;
+  const int error = TracedPostRecv(ibv, wr, &refused);
+  if (error != 0 && bad != nullptr) *bad = refused;
+  const int before = errno;
+  checker->OnReceivesPosted(key, Accepted(wr, refused, error));
+  if (error == ENOMEM) checker->OnReceiveRefused(key, Unpolled(ibv->recv_cq));
+  errno = before;
+  return error;
+}
+
+// A completion was polled from the queue.
+void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
+                     uint64_t wr_id, bool failed, bool receive) {
+  const void* const device = &cq.owner->device->engine();
+  std::vector<PostedSend> retired;
+  const bool strict = checker->IsOn(lint::Lint::kBufferChanged);
+  checker->OnPolled({.cq = cq.queue->id(),
+                     .device = device,
+                     .qpn = qpn,
+                     .wr_id = wr_id,
+                     .failed = failed,
+                     .receive = receive},
+                    strict ? &retired : nullptr);
+  if (retired.empty()) return;
+  Qp* qp = nullptr;
+  {
+    const std::lock_guard lock(cq.owner->mutex);
+    for (Qp* one : cq.owner->qps) {
+      if (one->base->qp_num == qpn) qp = one;
+    }
+  }
+  if (qp == nullptr) return;
+  for (const PostedSend& send : retired) {
+    if (!send.checksum) continue;
+    const auto now = Checksum(*qp, send.pieces);
+    if (now && *now != *send.checksum) {
+      checker->OnBufferChanged({device, qpn}, send.wr_id);
+    }
+  }
+}
+
+// What a failed completion leaves undefined: all but wr_id, status, qp_num and
+// vendor_err (ibv_poll_cq(3)).
+constexpr uint8_t kJunk = 0xa5;
+
+void FillUndefined(ibv_wc* wc) {
+  const ibv_wc defined = *wc;
+  std::memset(wc, kJunk, sizeof(*wc));
+  wc->wr_id = defined.wr_id;
+  wc->status = defined.status;
+  wc->vendor_err = defined.vendor_err;
+  wc->qp_num = defined.qp_num;
+}
+
+void FillUndefined(transport::Completion* completion) {
+  std::memset(&completion->opcode, kJunk, sizeof(completion->opcode));
+  std::memset(&completion->byte_len, kJunk, sizeof(completion->byte_len));
+  std::memset(&completion->imm_be_or_rkey, kJunk,
+              sizeof(completion->imm_be_or_rkey));
+  std::memset(&completion->src_qpn, kJunk, sizeof(completion->src_qpn));
+  std::memset(&completion->flags, kJunk, sizeof(completion->flags));
+}
+
+int CheckedPollCq(ibv_cq* ibv, int count, ibv_wc* wc) {
+  const int polled = TracedPollCq(ibv, count, wc);
+  Checker* const checker = Checker::Current();
+  if (polled < 0 || count == 0 || checker == nullptr) return polled;
+  const Cq& cq = *Find(ibv);
+  checker->OnPollCall(cq.queue->id());
+  for (int i = 0; i < polled; ++i) {
+    const bool failed = wc[i].status != IBV_WC_SUCCESS;
+    CheckCompletion(checker, cq, wc[i].qp_num, wc[i].wr_id, failed,
+                    (wc[i].opcode & IBV_WC_RECV) != 0);
+    if (failed && checker->IsOn(lint::Lint::kUndefinedField)) {
+      FillUndefined(&wc[i]);
+    }
+  }
+  return polled;
+}
+
+int CheckedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
+  Checker* const checker = Checker::Current();
+  Cq* const cq = Find(ibv);
+  if (checker != nullptr && cq != nullptr) {
+    // A program that waits for solicited ones may leave others.
+    checker->OnArmed(cq->queue->id(), solicited_only != 0 ? 0 : Unpolled(ibv));
+  }
+  return TracedReqNotifyCq(ibv, solicited_only);
+}
+
+int CheckPoll(ibv_cq_ex* ibv, int result) {
+  Checker* const checker = Checker::Current();
+  if (checker == nullptr) return result;
+  Cq& cq = *static_cast<Cq*>(ibv);
+  if (result == 0 || result == ENOENT) checker->OnPollCall(cq.queue->id());
+  if (result != 0) return result;
+  const bool failed = cq.current.status != transport::WcStatus::kSuccess;
+  CheckCompletion(checker, cq, cq.current.qpn, cq.current.wr_id, failed,
+                  (static_cast<int>(cq.current.opcode) & IBV_WC_RECV) != 0);
+  if (failed && checker->IsOn(lint::Lint::kUndefinedField)) {
+    FillUndefined(&cq.current);
+  }
+  return 0;
+}
+
+int CheckedStartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  return CheckPoll(cq, TracedStartPoll(cq, attr));
+}
+
+int CheckedNextPoll(ibv_cq_ex* cq) { return CheckPoll(cq, TracedNextPoll(cq)); }
+
+}  // namespace
+
+void CheckOps(ibv_context_ops* ops) {
+  ops->poll_cq = CheckedPollCq;
+  ops->req_notify_cq = CheckedReqNotifyCq;
+  ops->post_send = CheckedPostSend;
+  ops->post_recv = CheckedPostRecv;
+}
+
+void CheckCqEx(Cq* cq) {
+  cq->start_poll = CheckedStartPoll;
+  cq->next_poll = CheckedNextPoll;
+}
+
+void CheckQpEx(ibv_qp_ex* qp) { qp->wr_complete = CheckedWrComplete; }
+
+void CheckWait(Channel* channel) {
+  Checker* const checker = Checker::Current();
+  pollfd event = {channel->events.fd(), POLLIN, 0};
+  if (checker == nullptr || poll(&event, 1, 0) != 0) return;
+  checker->OnWait(channel);
+}
+
+void CheckDeregistered(const Mr& mr) {
+  Checker* const checker = Checker::Current();
+  if (checker == nullptr) return;
+  Context* const context = mr.owner;
+  std::vector<std::pair<lint::QpKey, std::shared_ptr<rxe_user::QueuePair>>> qps;
+  {
+    const std::lock_guard lock(context->mutex);
+    for (Qp* qp : context->qps) qps.emplace_back(CheckedKey(*qp), qp->pair);
+  }
+  for (const auto& [key, pair] : qps) {
+    if (pair == nullptr) continue;
+    const uint32_t incomplete = pair->Report().send_queued;
+    if (incomplete == 0) continue;
+    checker->OnDeregistered(key, mr.region->key(), incomplete);
+  }
+}
+
+uint32_t MissingAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
+                     const uint32_t* completed, uint32_t taken) {
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  ++until.tv_sec;
+  pthread_mutex_lock(mutex);
+  int error = 0;
+  while (static_cast<int32_t>(taken - *completed) > 0 && error == 0) {
+    error = pthread_cond_timedwait(cond, mutex, &until);
+  }
+  const uint32_t missing = static_cast<uint32_t>(
+      std::max(static_cast<int32_t>(taken - *completed), 0));
+  pthread_mutex_unlock(mutex);
+  return missing;
+}
+
+void NoteMade(const void* object) noexcept {
+  Checker* const checker = Checker::Current();
+  if (checker == nullptr) return;
+  try {
+    checker->OnMade(object);
+  } catch (const std::bad_alloc&) {
+    // Its line will not say who made it.
+  }
+}
+
+namespace {
+
+// After the handlers of atexit(), which may destroy objects.
+__attribute__((destructor)) void CheckEnd() {
+  Checker* const checker = Checker::Current();
+  if (checker == nullptr || !checker->IsOn(lint::Lint::kLeak)) return;
+  std::vector<Checker::Left> left;
+  const auto add = [&](const char* kind, const char* call, auto* base,
+                       bool may_be_of_rdma_cm = false) {
+    left.push_back({kind, call, base, may_be_of_rdma_cm});
+  };
+  ForEachLiveContext([&](const Context& context) {
+    add("device context", "ibv_close_device", &context.context, true);
+  });
+  Handles<Pd>().ForEach([&](Pd* pd) {
+    add("protection domain", "ibv_dealloc_pd", static_cast<ibv_pd*>(pd), true);
+  });
+  Handles<Mr>().ForEach([&](Mr* mr) {
+    add("memory region", "ibv_dereg_mr", static_cast<ibv_mr*>(mr));
+  });
+  Handles<Mw>().ForEach([&](Mw* mw) {
+    add("memory window", "ibv_dealloc_mw", static_cast<ibv_mw*>(mw));
+  });
+  Handles<Ah>().ForEach([&](Ah* ah) {
+    add("address handle", "ibv_destroy_ah", static_cast<ibv_ah*>(ah));
+  });
+  Handles<Cq>().ForEach(
+      [&](Cq* cq) { add("completion queue", "ibv_destroy_cq", cq->base()); });
+  Handles<Srq>().ForEach([&](Srq* srq) {
+    add("shared receive queue", "ibv_destroy_srq", static_cast<ibv_srq*>(srq));
+  });
+  Handles<Qp>().ForEach(
+      [&](Qp* qp) { add("queue pair", "ibv_destroy_qp", qp->base); });
+  checker->OnEnd(left);
+}
+
+}  // namespace
+}  // namespace verbs_api

@@ -1,0 +1,219 @@
+// Follows how the program uses the verbs, and reports what it should not do
+// (`rxe-user run --check`, docs/lints.md). Objects are known by numbers: the
+// layer above translates its own.
+#ifndef VERBS_API_LINT_CHECKER_H_
+#define VERBS_API_LINT_CHECKER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/hash/hash.h"
+#include "rxe_user/base/fork_guard.h"
+#include "transport/base/types.h"
+#include "verbs_api/lint/lints.h"
+#include "verbs_api/lint/report.h"
+
+namespace verbs_api::lint {
+
+// A queue pair: its device, and its number there.
+using QpKey = std::pair<const void*, uint32_t>;
+
+struct CreatedQp {
+  uint64_t send_cq = 0;      // 0: none
+  uint64_t recv_cq = 0;      // 0: none
+  uint64_t srq = 0;          // 0: none
+  uint32_t wanted_send = 0;  // max_send_wr as the program asked for
+  uint32_t wanted_recv = 0;  // max_recv_wr, or of the SRQ
+  uint32_t max_send = 0;     // that it got
+  uint32_t max_recv = 0;
+};
+
+// What ibv_modify_qp(3) sets of the lints' interest.
+struct ModifiedQp {
+  bool to_reset = false;
+  bool has_min_rnr_timer = false;
+  bool has_timeout = false;
+  bool has_rnr_retry = false;
+  uint8_t min_rnr_timer = 0;
+  uint8_t timeout = 0;
+  uint8_t rnr_retry = 0;
+};
+
+// Memory of a request.
+struct Piece {
+  uint64_t address = 0;
+  uint32_t length = 0;
+  uint32_t lkey = 0;
+};
+
+// A send request that is being posted.
+struct PostedSend {
+  uint64_t wr_id = 0;
+  bool signaled = false;
+  bool fenced = false;
+  bool writes_locally = false;  // READ, atomics: into `pieces`
+  bool is_inline = false;       // `pieces` are read at the post
+  absl::InlinedVector<Piece, 2> pieces;
+  std::optional<uint64_t> checksum;  // of what is sent; absent: not known
+};
+
+// Thread: any. Its lock is a leaf, except that the lock of a SendPosting is
+// taken before all others. A child of fork() begins without objects.
+class Checker final : private rxe_user::ForkGuard {
+ public:
+  explicit Checker(const Settings& settings);
+  ~Checker();
+
+  // The one of this process; null without RXE_USER_CHECK. The first call reads
+  // the setting.
+  static Checker* OfProcess();
+  // The same, but null before that call. Takes no lock.
+  static Checker* Current() { return current_.load(std::memory_order_acquire); }
+
+  bool IsOn(Lint lint) const { return settings_.IsOn(lint); }
+
+  // --- Objects. `channel` names the completion channel; null: none.
+  void OnCqCreated(uint64_t cq, uint32_t wanted, const void* channel);
+  void OnCqResized(uint64_t cq, uint32_t wanted);
+  void OnCqDestroyed(uint64_t cq);
+  void OnQpCreated(QpKey key, const CreatedQp& qp);
+  void OnQpModified(QpKey key, const ModifiedQp& change);
+  void OnQpDestroyed(QpKey key);
+
+  // --- Requests. The posting of a list of send requests, from before the post
+  // to after it.
+  class SendPosting {
+   public:
+    SendPosting(Checker& checker, QpKey key, std::span<const PostedSend> posts);
+    // The device took the first `accepted` requests and then refused one with
+    // `error`; 0: it took all. `unpolled`: completions in the send queue's CQ.
+    void End(size_t accepted, int error, uint32_t unpolled);
+
+   private:
+    struct Sends;
+    friend class Checker;
+    Checker& checker_;
+    const QpKey key_;
+    const size_t count_;
+    std::shared_ptr<Sends> sends_;  // null: unknown queue pair
+    std::unique_lock<std::mutex> order_;
+  };
+  // Whether no receive has been posted to its own queue yet.
+  bool ExpectsFirstReceive(QpKey key);
+  // Before the first receive, the peer was told `naks` times to wait for one.
+  void OnLateReceive(QpKey key, uint32_t naks);
+  // Receives of the queue pair's own queue; one was refused with ENOMEM.
+  void OnReceivesPosted(QpKey key, size_t count);
+  void OnReceiveRefused(QpKey key, uint32_t unpolled);
+  // A completion was polled.
+  struct Polled {
+    uint64_t cq = 0;
+    const void* device = nullptr;
+    uint32_t qpn = 0;
+    uint64_t wr_id = 0;
+    bool failed = false;
+    bool receive = false;  // if it has not failed
+  };
+  // `*retired` gets the send requests that this completes, if it is not null.
+  void OnPolled(const Polled& polled, std::vector<PostedSend>* retired);
+
+  // --- Events.
+  // The program polls.
+  void OnPollCall(uint64_t cq);
+  // It asks for an event, with this many completions in the queue that will
+  // cause none.
+  void OnArmed(uint64_t cq, uint32_t unpolled);
+  // It is about to wait for an event of the channel, and there is none.
+  void OnWait(const void* channel);
+  // It destroys the queue, and has not acknowledged this many of its events.
+  void OnUnacknowledged(uint64_t cq, uint32_t events);
+
+  // --- Memory.
+  // The device will refuse a piece of a request; `what` says which and why.
+  void OnLocalKey(QpKey key, const std::string& what);
+  void OnRemoteKey(QpKey key, const std::string& what);
+  // The region `lkey` goes, and the last `incomplete` send requests are not
+  // complete.
+  void OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete);
+  void OnBufferChanged(QpKey key, uint64_t wr_id);
+
+  // --- Leaks.
+  // An object was made, perhaps at the address of one that is gone.
+  void OnMade(const void* object);
+  // Objects that are left at the end of the program.
+  struct Left {
+    const char* kind;  // "protection domain"
+    const char* call;  // that destroys it
+    const void* object;
+    // librdmacm makes some for itself.
+    bool may_be_of_rdma_cm = false;
+  };
+  void OnEnd(std::span<const Left> left);
+
+ private:
+  class Session;
+  struct Cq {
+    uint32_t wanted = 0;
+    const void* channel = nullptr;
+    uint32_t armed_with = 0;  // completions; 0: polled since, or not armed
+    Origin origin;
+    uint64_t used = 0;  // requests that may complete here
+    std::bitset<kLintCount> reported;
+    std::unordered_map<uint64_t, uint32_t> srqs;  // users
+  };
+  struct Qp {
+    uint32_t qpn = 0;
+    CreatedQp created;
+    Origin origin;
+    std::shared_ptr<SendPosting::Sends> sends;
+    uint32_t receives = 0;      // posted, and their completions not polled
+    bool has_sent = false;      // posted a send request once
+    bool has_received = false;  // posted a receive once, or has an SRQ
+    std::bitset<kLintCount> reported;
+  };
+
+  // Adds a finding of an object, the first of its kind.
+  template <typename Object>
+  void Find(Session& session, Object& object, Lint lint, std::string what,
+            std::string remedy);
+  static std::string NameOf(const Qp& qp);
+  static std::string NameOf(const Cq& cq);
+  // Adds (sign 1) or removes the requests of a queue that completes in `cq`.
+  void Use(uint64_t cq, uint32_t requests, int sign);
+  // A queue counts from the first post on.
+  void UseSends(Session& session, Qp& qp);
+  void UseReceives(Session& session, Qp& qp);
+  void EndUse(const Qp& qp);
+  void CheckSize(Session& session, uint64_t cq);
+  // `send` is in the queue: it may send what an earlier READ has not brought.
+  void CheckOrder(Session& session, Qp& qp, size_t send);
+  Qp* FindQp(QpKey key);
+  Cq* FindCq(uint64_t cq);
+
+  // --- rxe_user::ForkGuard
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  void AfterForkInChild() override;
+
+  static constinit std::atomic<Checker*> current_;
+
+  const Settings settings_;
+  std::mutex mutex_;  // guards all below
+  std::unordered_map<uint64_t, Cq> cqs_;
+  std::unordered_map<QpKey, Qp, absl::Hash<QpKey>> qps_;
+  std::unordered_map<const void*, Origin> made_;
+};
+
+}  // namespace verbs_api::lint
+
+#endif  // VERBS_API_LINT_CHECKER_H_
