@@ -35,8 +35,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // ns of CLOCK_MONOTONIC, or a test's clock.
   using Clock = transport::Time (*)();
 
-  // What delay, reorder and stall may hold, of both directions together. Beyond it
-  // they drop.
+  // What delay, reorder and stall may hold, of both directions together. Beyond
+  // it they drop.
   static constexpr size_t kMostHeld = 16384;  // packets
   static constexpr size_t kMostHeldBytes = size_t{64} << 20;
   // How long reorder waits for the packets that are to overtake.
