@@ -2,6 +2,7 @@
 // mlx5.
 #include <infiniband/mlx5dv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -209,6 +210,87 @@ TEST_F(Mlx5DcTest, SendsAndImmediateData) {
   wc = ExpectSuccess(target_.cq, 11);
   EXPECT_NE(wc.wc_flags & IBV_WC_WITH_IMM, 0u);
   EXPECT_EQ(wc.imm_data, 0x12345678u);
+}
+
+// A memory key at the target: the wire form has a CRC-32C behind each block.
+TEST_F(Mlx5DcTest, ReadsAndWritesAKeyWithSignatures) {
+  constexpr uint32_t kWire = 4 * 516;
+  b_.cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
+  ASSERT_NE(b_.cq, nullptr);
+  ibv_qp_init_attr_ex attr = Attributes(b_);
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {4, 4, 1, 1, 128};
+  attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  mlx5dv_qp_init_attr mlx5 = {};
+  mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+  mlx5.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+  b_.qp = mlx5dv_create_qp(context_, &attr, &mlx5);
+  ASSERT_NE(b_.qp, nullptr) << std::strerror(errno);
+  ASSERT_EQ(ToRts(b_.qp, b_.qp->qp_num), 0);
+  mlx5dv_mkey_init_attr init = {pd_,
+                                MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
+                                    MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE,
+                                4};
+  mlx5dv_mkey* const mkey = mlx5dv_create_mkey(&init);
+  ASSERT_NE(mkey, nullptr);
+  mlx5dv_sig_crc crc = {MLX5DV_SIG_CRC_TYPE_CRC32C, 0xffffffff};
+  mlx5dv_sig_block_domain domain = {};
+  domain.sig_type = MLX5DV_SIG_TYPE_CRC;
+  domain.sig.crc = &crc;
+  domain.block_size = MLX5DV_BLOCK_SIZE_512;
+  mlx5dv_sig_block_attr signature = {};
+  signature.wire = &domain;
+  signature.check_mask = MLX5DV_SIG_MASK_CRC32C;
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(b_.qp);
+  mlx5dv_qp_ex* const table = mlx5dv_qp_ex_from_ibv_qp_ex(qp);
+  mlx5dv_mkey_conf_attr conf = {};
+  ibv_sge sge = target_.Sge(0, 4 * 512);
+  ibv_wr_start(qp);
+  qp->wr_id = 1;
+  qp->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  mlx5dv_wr_mkey_configure(table, mkey, 3, &conf);
+  mlx5dv_wr_set_mkey_access_flags(table, kAllAccess);
+  mlx5dv_wr_set_mkey_layout_list(table, 1, &sge);
+  mlx5dv_wr_set_mkey_sig_block(table, &signature);
+  ASSERT_EQ(ibv_wr_complete(qp), 0);
+  ExpectSuccess(b_.cq, 1);
+
+  FillPattern(target_.memory.data(), 4 * 512, 3);
+  const std::vector<uint8_t> data(target_.memory.begin(),
+                                  target_.memory.begin() + 4 * 512);
+  ASSERT_EQ(
+      PostTo(a_, target_.qp->qp_num, kKey, 2, 0, kWire,
+             [&](ibv_qp_ex* from) { ibv_wr_rdma_read(from, mkey->rkey, 0); }),
+      0);
+  ExpectSuccess(a_.cq, 2);
+  for (size_t block = 0; block < 4; ++block) {
+    EXPECT_EQ(std::memcmp(a_.memory.data() + block * 516,
+                          data.data() + block * 512, 512),
+              0);
+  }
+  std::fill(target_.memory.begin(), target_.memory.end(), uint8_t{0});
+  const auto write = [&](uint64_t id) {
+    ASSERT_EQ(PostTo(a_, target_.qp->qp_num, kKey, id, 0, kWire,
+                     [&](ibv_qp_ex* from) {
+                       ibv_wr_rdma_write(from, mkey->rkey, 0);
+                     }),
+              0);
+    ExpectSuccess(a_.cq, id);
+  };
+  write(3);
+  EXPECT_TRUE(std::equal(data.begin(), data.end(), target_.memory.begin()));
+  mlx5dv_mkey_err error;
+  ASSERT_EQ(mlx5dv_mkey_check(mkey, &error), 0);
+  EXPECT_EQ(error.err_type, MLX5DV_MKEY_NO_ERR);
+  a_.memory[2 * 516 + 515] ^= 1;
+  write(4);
+  ASSERT_EQ(mlx5dv_mkey_check(mkey, &error), 0);
+  EXPECT_EQ(error.err_type, MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD);
+  EXPECT_EQ(error.err.sig.offset, 2u * 516);
+  EXPECT_EQ(error.err.sig.actual_value ^ error.err.sig.expected_value,
+            uint64_t{1} << 24);
+  EXPECT_EQ(mlx5dv_destroy_mkey(mkey), 0);
 }
 
 // An initiator without streams, whatever a request names.
