@@ -179,6 +179,8 @@ absl::Status EngineImpl::OpenParts() {
     if (Port::ControlTask* const task = lane.lane().port()->control_task()) {
       const auto with_lane = [&lane](const std::function<void()>& run) {
         const Lane::Guard guard(lane.lane());
+        // A peer that has closed its end may have sent something before.
+        lane.lane().Receive(Lane::Now());
         run();
       };
       sources.push_back({.fd = [task] { return task->fd(); },

@@ -105,6 +105,8 @@ class RegionTable final : public transport::Memory {
                    MkeyOptions options);
   // By any of its keys. Accesses in progress continue, as with Remove.
   void RemoveMkey(uint32_t key);
+  // Whether it is a key of a memory key, configured or not.
+  bool IsMkey(uint32_t key);
   // The first wrong signature that was not taken yet, by any of the memory
   // key's keys. EINVAL: it has no signatures.
   int TakeMkeyError(uint32_t key, SignatureError* out);

@@ -89,6 +89,11 @@ void RegionTable::RemoveMkey(uint32_t key) {
   signatures_.erase(IdOf(key));
 }
 
+bool RegionTable::IsMkey(uint32_t key) {
+  std::shared_lock lock(mutex_);
+  return mkeys_.contains(IdOf(key));
+}
+
 MemoryStatus RegionTable::ConfigureMkey(
     const transport::MkeyConfiguration& configuration) {
   using Layout = transport::MkeyConfiguration::Layout;

@@ -37,7 +37,6 @@ bool FaultedCompletions::Push(const Completion& completion) {
       failed_ = true;
       changed.status = static_cast<WcStatus>(rule->status);
       changed.reason = Reason::kFaultOnCommand;
-      cq_.FailLater();
     } else {
       is_late = true;
     }

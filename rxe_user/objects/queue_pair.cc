@@ -472,6 +472,11 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
   if (Tracer* const tracer = CurrentTracer()) {
     tracer->OnCompletionFault(rule, completion.qpn);
   }
+  if (rule.action == transport::faults::Action::kComplete) {
+    // The program may go on with either of them.
+    send_cq_->FailLater();
+    recv_cq_->FailLater();
+  }
   if (rule.action == transport::faults::Action::kLateCompletion &&
       faulted_->alarm != 0) {
     context().engine().SetAlarm(faulted_->alarm, kLatest);

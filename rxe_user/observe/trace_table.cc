@@ -442,8 +442,9 @@ constexpr EventDescription kEvents[] = {
     Describe<FaultEvent>(
         "fault",
         "A fault was injected on purpose. Its cause is the packet that it hit; "
-        "0: it hit a completion. A received packet that is held is in the file "
-        "when it is delivered: then the fault is its cause.",
+        "0: it hit a completion, or holds a received packet. That one is in "
+        "the "
+        "file when it is delivered, with the fault as its cause.",
         kFaultFields),
     Describe<MissedEvent>(
         "missed",

@@ -293,6 +293,12 @@ void MemoryLinks::Disconnect(const MemoryRoute& route) {
 
 // --- The control thread.
 
+// Nothing is accepted while another user's connection cannot be closed.
+int MemoryLinks::fd() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return foreign_.valid() ? -1 : poll_.get();
+}
+
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   Clock::time_point next =

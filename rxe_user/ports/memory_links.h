@@ -103,7 +103,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   void Disconnect(const MemoryRoute& route);
 
   // --- Port::ControlTask.
-  int fd() const override { return poll_.get(); }
+  int fd() const override;
   Clock::time_point time() const override;
   void Run(const Port::LockLane& with_lane) override;
 

@@ -218,13 +218,10 @@ void MemoryPort::ReadRing(int bit, size_t* used) {
 
 void MemoryPort::PrepareWait() {
   if (reader_count_ == 0) return;
-  if (!doorbell_->sleeps()) {
-    uint64_t ignored;
-    (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
-  }
-  if (doorbell_->Sleep() && unread_ == 0) return;
-  doorbell_->Wake();  // so that the next call reads the eventfd
-  Signal(wake_.get());
+  // A writer may have signaled after the lane was awake for another reason.
+  uint64_t ignored;
+  (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
+  if (!doorbell_->Sleep() || unread_ != 0) Signal(wake_.get());
 }
 
 void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
@@ -245,6 +242,8 @@ void MemoryPort::OnIncomingEnd(int bit) {
   reader = {};
   unread_ &= ~(uint64_t{1} << bit);
   --reader_count_;
+  // It may have died between clearing `asleep` and its signal.
+  Signal(wake_.get());
 }
 
 // --- Transmit.

@@ -283,7 +283,7 @@ TEST_F(CliTest, WrongUseSaysWhereToLook) {
        {std::pair<std::vector<std::string>, std::string>{
             {"frobnicate"},
             "no command frobnicate; there are run, rdma, devices, decode, "
-            "trace, check, stat, explain, lesson, view (see rxe-user "
+            "trace, check, stat, explain, faults, lesson, view (see rxe-user "
             "--help)\n"},
         {{"--frobnicate"}, "(see rxe-user --help)\n"},
         {{"devices", "surplus"}, "(see rxe-user devices --help)\n"},

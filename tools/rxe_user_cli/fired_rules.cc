@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -69,10 +70,25 @@ class Reader {
         std::tuple<Direction, wire::IpAddress, uint32_t, uint8_t, uint32_t>,
         uint32_t>
         iterations;
+    // Of a received packet that a rule doubled, the copy.
+    std::unordered_set<uint64_t> copies;
+    for (const trace::Event& event : recording.events) {
+      const auto fault = event.As<events::FaultEvent>();
+      if (fault && static_cast<Action>(fault->action) == Action::kDuplicate) {
+        copies.insert(fault->header.cause);
+      }
+    }
     for (const trace::Packet& packet : recording.packets) {
-      const uint32_t iteration = ++iterations[{
-          packet.direction, packet.dst, packet.qpn, packet.opcode, packet.psn}];
+      uint32_t& iteration = iterations[{packet.direction, packet.dst,
+                                        packet.qpn, packet.opcode, packet.psn}];
+      const bool is_copy = packet.direction == Direction::kReceived &&
+                           copies.contains(packet.event) && iteration != 0;
+      if (!is_copy) ++iteration;
       if (packet.event != 0) packets_[packet.event] = {&packet, iteration};
+      // A received packet that was held has its fault as its cause.
+      if (packet.cause != 0) {
+        packets_.try_emplace(packet.cause, Seen{&packet, iteration});
+      }
     }
   }
 
@@ -118,7 +134,13 @@ class Reader {
       // "refused: fault rule 1 (fail ibv_reg_mr ENOMEM nth=2)"
       const size_t at = arguments.find("(fail ");
       if (at == std::string::npos) return;
-      Add(absl::StrCat(ActionWords(arguments.substr(at + 1)), " nth=", number));
+      const std::string rule = arguments.substr(at + 1);
+      if (absl::StartsWith(function, "ibv_post_")) {
+        return LeaveOut(rule, "a recording does not count posts");
+      }
+      // A call that one rule lets fail is not counted by the rules after it.
+      Add(absl::StrCat(ActionWords(rule),
+                       " nth=", number - failed_on_command_[function]++));
     }
   }
 
@@ -161,7 +183,8 @@ class Reader {
       return;
     }
     const QueuePair& qp = queue_pairs_[fault.header.qpn];
-    const auto seen = packets_.find(fault.header.cause);
+    const auto seen = packets_.find(fault.header.cause != 0 ? fault.header.cause
+                                                            : fault.header.id);
     if (seen == packets_.end()) {
       return LeaveOut(rule, "its packet is not recorded");
     }
@@ -194,6 +217,7 @@ class Reader {
   std::unordered_map<uint64_t, Seen> packets_;
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::map<std::string, size_t> calls_;
+  std::map<std::string, size_t> failed_on_command_;  // of these
   // Rules whose completion is still to come, by queue pair.
   std::map<uint32_t, std::string> completions_;
   uint32_t created_ = 0;

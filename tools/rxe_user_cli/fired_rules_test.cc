@@ -151,6 +151,50 @@ TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
             "# left out, a matter of time: late-completion rx nth=2\n");
 }
 
+// It is in the recording when it is delivered.
+TEST_F(FiredRulesTest, AReceivedPacketThatWasHeld) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  events::FaultEvent fault;
+  fault.header.id = 77;
+  fault.header.qpn = kQpn;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.delay = 2'000'000;
+  events::SetText("delay 2ms rx", fault.text);
+  Add(fault);
+  Packet(Direction::kReceived, Operation::kSendOnly, kReceivePsn + 1);
+  recording_.packets.back().cause = 77;
+  EXPECT_EQ(Rules(),
+            "delay 2000000ns rx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n");
+}
+
+// The packet comes first, and then its copy, which the rule hit.
+TEST_F(FiredRulesTest, AReceivedPacketThatCameTwice) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  Packet(Direction::kReceived, Operation::kSendOnly, kReceivePsn + 1);
+  Packet(Direction::kReceived, Operation::kSendOnly, kReceivePsn + 1,
+         "duplicate rx nth=1", Action::kDuplicate);
+  EXPECT_EQ(Rules(), "duplicate rx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n");
+}
+
+// Rules in a row: the later ones do not count the calls that fail by the first.
+TEST_F(FiredRulesTest, SeveralFailuresOfACall) {
+  constexpr char kRefused[] =
+      "addr=0x1 refused: fault rule 1 (fail ibv_reg_mr ENOMEM p=50%)";
+  Call("ibv_reg_mr", 1, "addr=0x1");
+  Call("ibv_reg_mr", 0, kRefused, 12);
+  Call("ibv_reg_mr", 1, "addr=0x1");
+  Call("ibv_reg_mr", 0, kRefused, 12);
+  Call("ibv_post_send", 12,
+       "refused: fault rule 2 (fail ibv_post_send ENOMEM nth=9)", 12);
+  EXPECT_EQ(Rules(),
+            "fail ibv_reg_mr ENOMEM nth=2\n"
+            "fail ibv_reg_mr ENOMEM nth=3\n"
+            "# left out, a recording does not count posts: fail ibv_post_send "
+            "ENOMEM nth=9\n");
+}
+
 TEST_F(FiredRulesTest, SaysWhatItLeavesOut) {
   Connect();
   Packet(Direction::kSent, Operation::kSendOnly, kSendPsn, "drop tx nth=1");

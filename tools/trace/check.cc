@@ -6,6 +6,7 @@
 
 #include "tools/trace/check_rules.h"
 #include "tools/trace/flows.h"
+#include "transport/base/types.h"
 #include "wire/mad.h"
 
 namespace trace {
@@ -50,6 +51,18 @@ class SizeRule final : public Rule {
     } else if (info.ends_message && !info.starts_message && p.payload == 0) {
       Report(p, kRule, kSection, "a LAST packet without payload");
     }
+  }
+
+  // A queue pair that is reset may be connected with another path MTU.
+  void OnEvent(const Event& event) override {
+    const auto state = event.As<rxe_user::trace::QpStateEvent>();
+    if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
+      return;
+    }
+    std::erase_if(mtus_, [&](const auto& each) {
+      return std::get<2>(each.first) == event.header().qpn ||
+             std::get<2>(each.first) == state->dest_qpn;
+    });
   }
 
  private:

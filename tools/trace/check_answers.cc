@@ -32,11 +32,11 @@ class AnswerRule final : public Rule {
   void OnRequest(const FlowPacket& in) override {
     if (in.flow.at_requester || !in.flow.reliable) return;
     if (in.ahead >= 0) return;
-    for (auto& [key, sent] : sent_) {
-      if (std::get<0>(key) == in.packet.dst &&
-          std::get<1>(key) == in.packet.src) {
-        sent.nak_stands = false;
-      }
+    for (auto each = sent_.lower_bound({in.packet.dst, in.packet.src, 0});
+         each != sent_.end() && std::get<0>(each->first) == in.packet.dst &&
+         std::get<1>(each->first) == in.packet.src;
+         ++each) {
+      each->second.nak_stands = false;
     }
   }
 

@@ -1,5 +1,6 @@
 // Congestion notification (annex A17): where marked packets arrived.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 #include <utility>
@@ -57,6 +58,7 @@ class CongestionRule final : public Rule {
       return;
     }
     peer.waiting = &p;
+    waiting_.push_back(&p);
   }
 
   void OnCnpSent(const Packet& p) {
@@ -81,11 +83,12 @@ class CongestionRule final : public Rule {
 
   // What is still waiting at the end may have its answer behind it.
   void Expire(int64_t now) {
-    for (auto& [pair, peer] : peers_) {
-      if (peer.waiting == nullptr || now - peer.waiting->time <= kPatience) {
-        continue;
-      }
-      Report(*peer.waiting, kRule, kSection,
+    while (!waiting_.empty() && now - waiting_.front()->time > kPatience) {
+      const Packet& p = *waiting_.front();
+      waiting_.pop_front();
+      Peer& peer = peers_[{p.src, p.dst}];
+      if (peer.waiting != &p) continue;
+      Report(p, kRule, kSection,
              "marked as having met congestion, but no CNP went to its sender");
       // Once for each time of silence.
       peer.sent = now;
@@ -97,6 +100,8 @@ class CongestionRule final : public Rule {
   const int64_t interval_;  // ns
   const bool is_recording_;
   std::map<Pair, Peer> peers_;
+  // What was Peer::waiting, in the order of the file.
+  std::deque<const Packet*> waiting_;
   std::map<FlowKey, int64_t> last_;  // when a CNP was sent, by destination
 };
 

@@ -149,8 +149,7 @@ class ReadRule final : public Rule {
     } else if (again.rkey != original.rkey) {
       wrong = "R_Key is another one";
     } else if (again.length > rest ||
-               (again.length < rest &&
-                (again.length == 0 || again.length % in.flow.path_mtu != 0))) {
+               (again.length < rest && !EndsPacket(again.length, in.flow))) {
       // A part may end before the whole does, with a packet.
       wrong = "length is " + std::to_string(again.length) + " of " +
               std::to_string(rest) + " bytes that are left";
@@ -161,6 +160,11 @@ class ReadRule final : public Rule {
     }
   }
 
+  // Whether the response to so many bytes ends with a full packet. Without a
+  // known path MTU the whole is one packet.
+  static bool EndsPacket(uint32_t length, const Flow& flow) {
+    return length > 0 && flow.path_mtu != 0 && length % flow.path_mtu == 0;
+  }
   // What the response at `index` to the range must be.
   static Operation Due(const Range& range, int64_t index) {
     if (range.psns == 1) return Operation::kReadResponseOnly;

@@ -150,6 +150,7 @@ class CreditRule final : public Rule {
     if (TakesReceive(p) && state.limit && state.offset) {
       is_limited = *state.offset + state.messages + 1 > *state.limit;
       const bool is_second =
+          is_limited &&
           std::any_of(state.sent.begin(), state.sent.end(),
                       [](const Message& sent) { return sent.is_limited; });
       const bool ends_unasked = p.info().ends_message && !state.asked;

@@ -408,6 +408,15 @@ TEST(CheckTest, AReadThatIsAskedForAgain) {
                                "read-repeat 8", "read-repeat 9"}));
 }
 
+// No packet tells the path MTU.
+TEST(CheckTest, AShortReadThatIsAskedForAgain) {
+  Capture c;
+  c.Read(5, 200);
+  c.Read(5, 200);
+  c.Read(5, 100);
+  EXPECT_EQ(c.Check(), Broken{"read-repeat 3"});
+}
+
 // --- Repeats.
 
 // A requester that sends PSN 10 again and again, after `wait` each time.

@@ -150,10 +150,13 @@ int64_t Flows::PsnsOf(const Packet& p, const Flow& flow) const {
 void Flows::OnDamaged(const Packet& p) {
   // Its fields may be wrong, also the queue pair.
   for (FlowMap& flows : current_) {
-    for (auto& [key, flow] : flows) {
-      if (std::get<0>(key) == p.src &&
-          (std::get<1>(key) == p.dst || std::get<1>(key) == IpAddress{})) {
-        flow->unsure = flow->lacks_some = true;
+    // Those of DC have no destination.
+    for (const IpAddress& dst : {IpAddress{}, p.dst}) {
+      for (auto each = flows.lower_bound({p.src, dst, 0});
+           each != flows.end() && std::get<0>(each->first) == p.src &&
+           std::get<1>(each->first) == dst;
+           ++each) {
+        each->second->unsure = each->second->lacks_some = true;
       }
     }
   }

@@ -235,7 +235,9 @@ void QueuePair::JoinPath() {
     av.traffic_class |= kEcnCapable;
   }
   flow_.emplace(av);
-  if (!is_datagram()) flow_->peer_qpn = attributes().dest_qpn;
+  if (!is_datagram() && TraitsOf(config().type).av_is_peer) {
+    flow_->peer_qpn = attributes().dest_qpn;
+  }
   core_.path = endpoint_.Connect(this, &*flow_);
 }
 

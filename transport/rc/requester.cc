@@ -124,7 +124,8 @@ void Requester::RunLocalWorkOnce(Time now) {
       return;
     }
     if (phase_.data_error) {
-      core_.NoteDataError();
+      // Once: while the queue drains, SQD has been entered.
+      if (!phase_.draining) core_.NoteDataError();
       break;
     }
     if (phase_.draining || queue().empty()) break;

@@ -88,6 +88,24 @@ TEST_F(DataErrorTest, StopsBeforeTheFence) {
   EXPECT_EQ(peer.Events(), "");
 }
 
+// Nothing is posted or received before it goes on.
+TEST_F(DataErrorTest, StopsOnceForAnError) {
+  peer.Write(1, 300);
+  peer.local->data_error = true;
+  EXPECT_EQ(peer.Transmit(),
+            "WRITE_FIRST 100 va 0 len 300 [256]; WRITE_LAST 101 A [44]");
+  peer.Ack(101);
+  EXPECT_EQ(peer.Completions(), "1 ok");
+  EXPECT_EQ(peer.qp->state(), QpState::kSqd);
+  EXPECT_EQ(peer.Events(), kDrained);
+  peer.local->data_error = false;
+  ASSERT_EQ(peer.Modify(QpState::kRts), 0);
+  EXPECT_EQ(peer.qp->state(), QpState::kRts);
+  EXPECT_EQ(peer.Events(), "");
+  peer.Send(2, 1);
+  EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 A [1]");
+}
+
 TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Read(1, 100, kSignaled);
   peer.Send(2, 1);  // no fence: under way with it

@@ -90,7 +90,8 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
   if (!checker->IsOn(lint::Lint::kLocalKey) || qp.pair->pd() == nullptr) return;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const lint::Piece& piece = pieces[i];
-    if (piece.length == 0) continue;
+    // A memory key may be configured by a request before this one.
+    if (piece.length == 0 || RegionsOf(qp).IsMkey(piece.lkey)) continue;
     transport::SpanList spans;
     const transport::MemoryStatus status =
         RegionsOf(qp).Translate({.key = piece.lkey,
@@ -118,7 +119,8 @@ void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
                  uint64_t address, uint64_t length, uint32_t access,
                  const char* right) {
   rxe_user::Region region;
-  if (!checker->IsOn(lint::Lint::kRemoteKey) ||
+  // Without data the device does not look at the key.
+  if (!checker->IsOn(lint::Lint::kRemoteKey) || length == 0 ||
       !RegionsOf(qp).Find(rkey, &region) || region.binding != 0 ||
       (region.access & access) != 0 || address < region.iova ||
       address - region.iova > region.length ||
@@ -134,28 +136,30 @@ void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
 }
 
 // A hash of what a request is going to send; absent if it cannot be read.
-std::optional<uint64_t> Checksum(const Qp& qp,
+std::optional<uint64_t> Checksum(rxe_user::RegionTable& regions,
+                                 transport::PdId pd, uint32_t qpn,
                                  std::span<const lint::Piece> pieces) {
   constexpr size_t kPart = 4096;
   uint8_t part[kPart];
   uint64_t hash = 0;
   for (const lint::Piece& piece : pieces) {
+    if (regions.IsMkey(piece.lkey)) return std::nullopt;
     for (uint64_t done = 0; done < piece.length;) {
       transport::SpanList spans;
-      if (RegionsOf(qp).Translate({.key = piece.lkey,
-                                   .remote = false,
-                                   .pd = qp.pair->pd()->id,
-                                   .qpn = qp.pair->qpn(),
-                                   .access = transport::kAccessLocalRead,
-                                   .va = piece.address + done,
-                                   .length = piece.length - done},
-                                  &spans) != transport::MemoryStatus::kOk) {
+      if (regions.Translate({.key = piece.lkey,
+                             .remote = false,
+                             .pd = pd,
+                             .qpn = qpn,
+                             .access = transport::kAccessLocalRead,
+                             .va = piece.address + done,
+                             .length = piece.length - done},
+                            &spans) != transport::MemoryStatus::kOk) {
         return std::nullopt;
       }
       for (const transport::Span& span : spans) {
         for (size_t at = 0; at < span.length; at += kPart) {
           const size_t bytes = std::min(kPart, span.length - at);
-          if (!RegionsOf(qp).CopyFrom(part, span.data + at, bytes, false)) {
+          if (!regions.CopyFrom(part, span.data + at, bytes, false)) {
             return std::nullopt;
           }
           hash = absl::HashOf(
@@ -211,7 +215,8 @@ void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
   CheckLocal(checker, qp, request, post->pieces, post->writes_locally);
   if (checker->IsOn(lint::Lint::kBufferChanged) && !post->writes_locally &&
       qp.pair->pd() != nullptr) {
-    post->checksum = Checksum(qp, post->pieces);
+    post->checksum = Checksum(RegionsOf(qp), qp.pair->pd()->id, qp.pair->qpn(),
+                              post->pieces);
   }
 }
 
@@ -331,17 +336,27 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
                      .receive = receive},
                     strict ? &retired : nullptr);
   if (retired.empty()) return;
-  Qp* qp = nullptr;
+  std::optional<transport::PdId> pd;
   {
     const std::lock_guard lock(cq.owner->mutex);
     for (Qp* one : cq.owner->qps) {
-      if (one->base->qp_num == qpn) qp = one;
+      if (one->base->qp_num == qpn && one->pair != nullptr &&
+          one->pair->pd() != nullptr) {
+        pd = one->pair->pd()->id;
+      }
     }
   }
-  if (qp == nullptr) return;
-  for (const PostedSend& send : retired) {
+  if (!pd) return;
+  // This one, and the unsignaled ones that it completes. Another thread may
+  // have polled the completion of an earlier one, and the program may use its
+  // buffer.
+  size_t first = retired.size() - 1;
+  while (first > 0 && !retired[first - 1].signaled) --first;
+  for (size_t i = first; i < retired.size(); ++i) {
+    const PostedSend& send = retired[i];
     if (!send.checksum) continue;
-    const auto now = Checksum(*qp, send.pieces);
+    const auto now =
+        Checksum(cq.owner->device->regions(), *pd, qpn, send.pieces);
     if (now && *now != *send.checksum) {
       checker->OnBufferChanged({device, qpn}, send.wr_id);
     }

@@ -18,7 +18,7 @@ void CheckQpEx(ibv_qp_ex* qp);
 
 // A thread is about to wait for an event of `channel`.
 void CheckWait(Channel* channel);
-// A region is about to be deregistered.
+// A region has been deregistered.
 void CheckDeregistered(const Mr& mr);
 // As WaitForAcks, but gives up after a second. Returns how many are missing.
 uint32_t MissingAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,

@@ -56,7 +56,7 @@ Cq* Create(ibv_context* ibv, uint32_t cqe, void* cq_context,
   InitCqEx(cq.get());
   CallArgument("cq", cq->queue->id());
   if (lint::Checker* const checker = lint::Checker::Current()) {
-    checker->OnCqCreated(cq->queue->id(), cqe, channel);
+    checker->OnCqCreated(cq->queue->id(), cqe, config.ignore_overrun, channel);
   }
   if (channel != nullptr) {
     std::lock_guard<std::mutex> lock(channel->mutex);

@@ -1,5 +1,7 @@
 #include "verbs_api/libibverbs/fault_ops.h"
 
+#include <mutex>
+
 #include "rxe_user/faults/process_faults.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
@@ -7,7 +9,7 @@
 namespace verbs_api {
 namespace {
 
-// Written before the first context is usable.
+// The functions without rules. Written once, before a context is usable.
 ibv_context_ops before;
 
 // Whether the call fails on command; *error is its errno then.
@@ -53,7 +55,9 @@ int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
 void FaultOps(ibv_context_ops* ops) {
   const rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
   if (faults == nullptr) return;
-  before = *ops;
+  // The same for each context, and other threads may use it.
+  static std::once_flag once;
+  std::call_once(once, [ops] { before = *ops; });
   if (faults->fails_calls()) {
     ops->post_send = FaultedPostSend;
     ops->post_recv = FaultedPostRecv;

@@ -339,9 +339,9 @@ VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
     int error = 0;
     Mr* mr = FindToDestroy(ibv, &error);
     if (mr == nullptr) return error;
-    if (lint::Checker::Current() != nullptr) CheckDeregistered(*mr);
     error = mr->region->Withdraw();
     if (error != 0) return error;
+    if (lint::Checker::Current() != nullptr) CheckDeregistered(*mr);
     HideMr(mr);
     return 0;
   });

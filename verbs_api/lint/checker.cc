@@ -20,8 +20,7 @@ std::string Number(uint64_t number, std::string_view noun) {
 }
 
 std::string MadeBy(const Origin& origin) {
-  const std::string call = TextOf(origin);
-  return call.empty() ? "" : " (made by " + call + ")";
+  return origin.text.empty() ? "" : " (made by " + origin.text + ")";
 }
 
 }  // namespace
@@ -136,11 +135,13 @@ void Checker::Find(Session& session, Object& object, Lint lint,
 
 // --- Completion queues.
 
-void Checker::OnCqCreated(uint64_t cq, uint32_t wanted, const void* channel) {
+void Checker::OnCqCreated(uint64_t cq, uint32_t wanted, bool may_overrun,
+                          const void* channel) {
   const Origin origin = FindOrigin();
   const Session session(*this);
   Cq& made = cqs_[cq];
   made.wanted = wanted;
+  made.may_overrun = may_overrun;
   made.channel = channel;
   made.origin = origin;
 }
@@ -175,7 +176,11 @@ void Checker::UseReceives(Session& session, Qp& qp) {
   Cq* const cq = FindCq(created.recv_cq);
   // The receives of an SRQ complete once, whatever number of queue pairs have
   // it.
-  if (created.srq == 0 || (cq != nullptr && cq->srqs[created.srq]++ == 0)) {
+  if (created.srq == 0) {
+    Use(created.recv_cq, created.wanted_recv, 1);
+  } else if (cq != nullptr && cq->srqs[created.srq].users++ == 0) {
+    // Its size may change before its last user goes.
+    cq->srqs[created.srq].requests = created.wanted_recv;
     Use(created.recv_cq, created.wanted_recv, 1);
   }
   CheckSize(session, created.recv_cq);
@@ -186,14 +191,19 @@ void Checker::EndUse(const Qp& qp) {
   if (qp.has_sent) Use(created.send_cq, created.wanted_send, -1);
   if (!qp.has_received) return;
   Cq* const cq = FindCq(created.recv_cq);
-  if (created.srq == 0 || (cq != nullptr && --cq->srqs[created.srq] == 0)) {
+  if (created.srq == 0) {
     Use(created.recv_cq, created.wanted_recv, -1);
+  } else if (cq != nullptr) {
+    const auto srq = cq->srqs.find(created.srq);
+    if (srq == cq->srqs.end() || --srq->second.users > 0) return;
+    Use(created.recv_cq, srq->second.requests, -1);
+    cq->srqs.erase(srq);
   }
 }
 
 void Checker::CheckSize(Session& session, uint64_t id) {
   Cq* const cq = FindCq(id);
-  if (cq == nullptr || cq->used <= cq->wanted) return;
+  if (cq == nullptr || cq->may_overrun || cq->used <= cq->wanted) return;
   Find(session, *cq, Lint::kSmallCq,
        "it has " + to_string(cq->wanted) +
            " entries, and the queues that use it hold " + to_string(cq->used) +
@@ -272,8 +282,7 @@ void Checker::OnQpModified(QpKey key, const ModifiedQp& change) {
     qp->sends->Retire(qp->sends->queue.size(), nullptr);
     qp->receives = 0;
   }
-  const std::string call = TextOf(origin);
-  const std::string by = call.empty() ? "" : " by " + call;
+  const std::string by = origin.text.empty() ? "" : " by " + origin.text;
   if (change.has_min_rnr_timer && change.min_rnr_timer == 0 &&
       !origin.by_rdma_cm) {
     Find(session, *qp, Lint::kRnrTimer,

@@ -38,7 +38,7 @@ struct CreatedQp {
   uint32_t max_recv = 0;
 };
 
-// What ibv_modify_qp(3) sets of the lints' interest.
+// Attributes of ibv_modify_qp(3) that lints check.
 struct ModifiedQp {
   bool to_reset = false;
   bool has_min_rnr_timer = false;
@@ -83,7 +83,9 @@ class Checker final : private rxe_user::ForkGuard {
   bool IsOn(Lint lint) const { return settings_.IsOn(lint); }
 
   // --- Objects. `channel` names the completion channel; null: none.
-  void OnCqCreated(uint64_t cq, uint32_t wanted, const void* channel);
+  // `may_overrun`: the program wants to lose completions rather than fail.
+  void OnCqCreated(uint64_t cq, uint32_t wanted, bool may_overrun,
+                   const void* channel);
   void OnCqResized(uint64_t cq, uint32_t wanted);
   void OnCqDestroyed(uint64_t cq);
   void OnQpCreated(QpKey key, const CreatedQp& qp);
@@ -164,12 +166,17 @@ class Checker final : private rxe_user::ForkGuard {
   class Session;
   struct Cq {
     uint32_t wanted = 0;
+    bool may_overrun = false;
     const void* channel = nullptr;
     uint32_t armed_with = 0;  // completions; 0: polled since, or not armed
     Origin origin;
     uint64_t used = 0;  // requests that may complete here
     std::bitset<kLintCount> reported;
-    std::unordered_map<uint64_t, uint32_t> srqs;  // users
+    struct Srq {
+      uint32_t users = 0;
+      uint32_t requests = 0;  // of it, in `used`
+    };
+    std::unordered_map<uint64_t, Srq> srqs;
   };
   struct Qp {
     uint32_t qpn = 0;

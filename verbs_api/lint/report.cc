@@ -41,9 +41,11 @@ void Report(const Finding& finding) {
 }
 
 Origin FindOrigin() {
+  // Nothing may be thrown through the walk: it makes no string.
   struct Walk {
     const void* own = nullptr;  // where this library is
-    Origin origin;
+    char text[160] = "";
+    bool by_rdma_cm = false;
   } walk;
   Dl_info self;
   if (dladdr(reinterpret_cast<const void*>(&FindOrigin), &self) == 0) return {};
@@ -59,26 +61,15 @@ Origin FindOrigin() {
         if (dladdr(at, &info) == 0) return _URC_END_OF_STACK;
         if (info.dli_fbase == to.own) return _URC_NO_REASON;
         if (std::strncmp(FileName(info), "librdmacm.so", 12) == 0) {
-          to.origin.by_rdma_cm = true;
+          to.by_rdma_cm = true;
           return _URC_NO_REASON;
         }
-        to.origin.address = at;
+        std::snprintf(to.text, sizeof(to.text), "%.100s+0x%tx", FileName(info),
+                      at - static_cast<const char*>(info.dli_fbase));
         return _URC_END_OF_STACK;
       },
       &walk);
-  return walk.origin;
-}
-
-std::string TextOf(const Origin& origin) {
-  Dl_info info;
-  if (origin.address == nullptr || dladdr(origin.address, &info) == 0) {
-    return "";
-  }
-  char text[160];
-  std::snprintf(text, sizeof(text), "%.100s+0x%tx", FileName(info),
-                static_cast<const char*>(origin.address) -
-                    static_cast<const char*>(info.dli_fbase));
-  return text;
+  return {.text = walk.text, .by_rdma_cm = walk.by_rdma_cm};
 }
 
 }  // namespace verbs_api::lint

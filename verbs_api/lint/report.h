@@ -23,13 +23,12 @@ void Report(const Finding& finding);
 
 // Where the program called our libraries.
 struct Origin {
-  const void* address = nullptr;  // null: not known
-  bool by_rdma_cm = false;        // librdmacm made the call, for the program
+  std::string text;         // "server+0x12e4": file and offset; "": not known
+  bool by_rdma_cm = false;  // librdmacm made the call, for the program
 };
 // Of the current call. Walks the stack: for calls that are rare. Thread: any.
+// Takes the dynamic linker's lock, so the caller has none of its own.
 Origin FindOrigin();
-// "server+0x12e4": file and offset. "" if it is not known.
-std::string TextOf(const Origin& origin);
 
 }  // namespace verbs_api::lint
 
