@@ -134,7 +134,8 @@ class Reader {
       // "refused: fault rule 1 (fail ibv_reg_mr ENOMEM nth=2)"
       const size_t at = arguments.find("(fail ");
       if (at == std::string::npos) return;
-      const std::string rule = arguments.substr(at + 1);
+      std::string rule = arguments.substr(at + 1);
+      if (absl::EndsWith(rule, ")")) rule.pop_back();
       if (absl::StartsWith(function, "ibv_post_")) {
         return LeaveOut(rule, "a recording does not count posts");
       }
