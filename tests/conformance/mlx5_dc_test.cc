@@ -113,6 +113,7 @@ class Mlx5DcTest : public PairTest {
       return error;
     }
     attr = RtrAttributes(0, options);
+    attr.ah_attr.grh.dgid = {};  // it has no peer of its own
     if (const int error = ibv_modify_qp(
             qp, &attr, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV)) {
       return error;
@@ -144,6 +145,7 @@ class Mlx5DcTest : public PairTest {
     ASSERT_NE(target->qp, nullptr) << std::strerror(errno);
     ToInit(target->qp);
     ibv_qp_attr to = RtrAttributes(0);
+    to.ah_attr.grh.dgid = {};
     ASSERT_EQ(ibv_modify_qp(target->qp, &to,
                             IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV |
                                 IBV_QP_PATH_MTU),

@@ -533,9 +533,10 @@ int QueryDeviceEx(ibv_context* context, const ibv_query_device_ex_input* input,
 int QueryRtValues(ibv_context* context, ibv_values_ex* values);
 
 // Fills the caller's fields of an address vector. EINVAL: no GRH, a port other
-// than 1, or a GID index beyond the table.
+// than 1, a GID index beyond the table, or no GID of the peer if it
+// `names_peer`.
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
-                    transport::AddressVector* av);
+                    transport::AddressVector* av, bool names_peer = true);
 
 // Waits until `*completed` has reached `taken`.
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,

@@ -34,7 +34,7 @@ std::optional<size_t> FirstLike(const rxe_user::Device& device,
 }  // namespace
 
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
-                    transport::AddressVector* av) {
+                    transport::AddressVector* av, bool names_peer) {
   const auto device = context.snapshot();
   // RoCE has no LIDs: without a GRH there is no destination.
   if (attr.is_global == 0 || attr.port_num != 1 ||
@@ -43,7 +43,8 @@ int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
   }
   av->destination = wire::IpAddress::FromGid(attr.grh.dgid.raw);
   av->source = device->gids[attr.grh.sgid_index].address;
-  if (av->destination.is_unspecified() || av->source.is_unspecified()) {
+  if ((names_peer && av->destination.is_unspecified()) ||
+      av->source.is_unspecified()) {
     return EINVAL;
   }
   av->gid_index = attr.grh.sgid_index;

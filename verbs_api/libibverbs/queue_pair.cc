@@ -478,8 +478,10 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
       return Because(EINVAL, "IBV_QP_PKEY_INDEX: pkey_index is not 0");
     }
     if (has(IBV_QP_AV)) {
-      if (const int error =
-              ToAddressVector(*qp->owner, attr->ah_attr, &out.av)) {
+      // DC queue pairs have no peer of their own (mlx5dv_create_qp(3)).
+      if (const int error = ToAddressVector(
+              *qp->owner, attr->ah_attr, &out.av,
+              transport::TraitsOf(qp->pair->type()).av_is_peer)) {
         return Because(error,
                        "IBV_QP_AV: ah_attr needs is_global 1, a GID, port_num "
                        "1 and a sgid_index of the table");
