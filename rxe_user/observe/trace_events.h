@@ -303,7 +303,7 @@ enum class FaultAction : uint8_t {
 
 struct FaultEvent {
   static constexpr EventType kType = EventType::kFault;
-  EventHeader header;  // cause: the packet; of one that is held: none
+  EventHeader header;  // cause: the packet that it hit; 0: it is held
   uint64_t delay = 0;
   uint32_t rule = 0;
   uint8_t action = 0;  // FaultAction

@@ -23,8 +23,8 @@ class TracePaths {
   };
   // The events that follow from a packet, with cause and queue pair but without
   // id and time. `header`: of the packet's event. A path has an event when it
-  // has changed by more than a measure of it since its last one: the window and
-  // the rate by an eighth, the round trip by a half.
+  // has changed enough since its last one: the window or the rate by more than
+  // an eighth, the round trip by more than a half.
   Events OnPacket(const transport::ObservedPacket& packet,
                   const EventHeader& header);
 

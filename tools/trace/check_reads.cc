@@ -160,8 +160,8 @@ class ReadRule final : public Rule {
     }
   }
 
-  // Whether the response to so many bytes ends with a full packet. Without a
-  // known path MTU the whole is one packet.
+  // Whether `length` bytes fill their last response packet. If the path MTU is
+  // not known, the READ has one packet only.
   static bool EndsPacket(uint32_t length, const Flow& flow) {
     return length > 0 && flow.path_mtu != 0 && length % flow.path_mtu == 0;
   }

@@ -107,7 +107,8 @@ class RetryRule final : public Rule {
     int64_t answered = -1;         // highest PSN that was
     int64_t data_end = 0;          // behind the last READ or atomic
     int64_t rnr_psn = INT64_MIN;   // of an RNR NAK, until it was sent again
-    // NAKs, and what may be one: what is sent again after them, need not wait.
+    // NAKs, explicit or implied: a repeat after one need not wait for the
+    // timeout.
     uint64_t hints = 0;
   };
 

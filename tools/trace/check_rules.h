@@ -17,8 +17,8 @@
 
 namespace trace {
 
-// What the times of a file say too little by: the time of a received packet may
-// be that of its processing.
+// Slack for time stamps: that of a received packet may be the time of its
+// processing.
 inline constexpr int64_t kClockTolerance = 100'000;  // ns
 
 // What a response says about requests. The answer to a DC CONNECT is an ACK.

@@ -64,8 +64,8 @@ struct FlowPacket {
   // --- Of a request.
   // PSNs that it takes; 0: not known.
   int64_t psns = 1;
-  // `index` minus the next one that is new. Below 0: a PSN that was sent
-  // before, above: PSNs are missing.
+  // `index` minus that of the next new PSN. Below 0: a repeat. Above 0: PSNs
+  // are missing.
   int64_t ahead = 0;
   // `ahead` says nothing: the first packet of the flow, or an unsure one.
   bool unsure = false;
