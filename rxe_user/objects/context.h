@@ -15,6 +15,7 @@
 #include "rxe_user/memory/region_table.h"
 #include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/xrc_domain.h"
+#include "transport/base/memory.h"
 #include "transport/base/types.h"
 #include "wire/headers.h"
 
@@ -33,6 +34,17 @@ class DeviceSpace {
 
   Engine& engine() { return *engine_; }
   RegionTable& regions() { return regions_; }
+  // What queue pairs access memory through: the regions, or what stands in
+  // front of them.
+  transport::Memory& memory() {
+    return in_front_ != nullptr ? *in_front_ : regions_;
+  }
+  // Puts `make(regions())` in front of the regions, unless something is there.
+  // Call before the first queue pair is created.
+  template <typename Make>
+  void PutInFront(Make&& make) {
+    std::call_once(in_front_once_, [&] { in_front_ = make(regions_); });
+  }
   XrcDomainTable& xrc_domains() { return xrc_domains_; }
   transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
   // Numbers for XRC SRQs; reused after 2^24 others.
@@ -41,6 +53,8 @@ class DeviceSpace {
  private:
   const std::shared_ptr<Engine> engine_;
   RegionTable regions_;
+  std::once_flag in_front_once_;
+  std::unique_ptr<transport::Memory> in_front_;  // mostly null
   XrcDomainTable xrc_domains_;
   std::atomic<transport::PdId> next_pd_{1};
   std::atomic<uint32_t> next_srqn_{1};

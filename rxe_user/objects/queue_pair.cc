@@ -119,7 +119,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
   inner.dci_errored_streams = config.dci_errored_streams;
   inner.stops_at_data_errors = config.stops_at_data_errors;
   inner.memory_placement = true;
-  inner.memory = &context().regions();
+  inner.memory = &context().space().memory();
   inner.send_cq = config.send_cq;
   inner.recv_cq = config.recv_cq;
   if (Tracer* const tracer = CurrentTracer(); tracer != nullptr && has_cqs()) {

@@ -16,7 +16,7 @@ transport::QpConfig Inner(const RecvWorkQueue::Config& config,
   inner.pd = config.pd->id;
   inner.capacity.max_recv_wr = config.max_wr;
   inner.capacity.max_recv_sge = config.max_sge;
-  inner.memory = &config.pd->context.regions();
+  inner.memory = &config.pd->context.space().memory();
   inner.recv_cq = config.cq;
   return inner;
 }

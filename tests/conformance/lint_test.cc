@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "tests/conformance/check_lines.h"
 #include "tests/conformance/fixture.h"
 
 namespace conformance {
@@ -33,12 +34,12 @@ class LintTest : public PairTest {
     PairTest::TearDown();
     EXPECT_EQ(Said(), "");
   }
-  // What was written on stderr since the last call.
+  // The lines of checks since the last call.
   std::string Said() {
     if (!capturing_) return "";
     std::string text = testing::internal::GetCapturedStderr();
     testing::internal::CaptureStderr();
-    return text;
+    return CheckLines(text);
   }
   ~LintTest() override {
     if (capturing_) testing::internal::GetCapturedStderr();

@@ -296,9 +296,12 @@ TEST(ParseExpectation, StandsAnyText) {
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
+    // Few texts of random words are expressions: every second one begins as one.
+    if (random() % 2 == 0) text = "naks <= 20 or wc(REM_ACCESS_ERR) == 1 ";
     const size_t count = random() % 14;
     for (size_t w = 0; w < count; ++w) {
-      text += words[random() % words.size()] + (random() % 4 ? " " : "");
+      text += words[random() % words.size()];
+      if (random() % 4 != 0) text += " ";
     }
     if (random() % 4 == 0 && !text.empty()) {
       text[random() % text.size()] = static_cast<char>(random());
@@ -316,7 +319,7 @@ TEST(ParseExpectation, StandsAnyText) {
     EXPECT_TRUE(ParseExpectation(expectation->text, &error))
         << expectation->text;
   }
-  EXPECT_GT(accepted, 0);
+  EXPECT_GT(accepted, 100);
 }
 
 }  // namespace

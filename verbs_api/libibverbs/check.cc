@@ -1,5 +1,6 @@
 #include "verbs_api/libibverbs/check.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <time.h>
@@ -20,6 +21,7 @@
 #include "absl/hash/hash.h"
 #include "transport/base/reason.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/split_keys.h"
 #include "verbs_api/libibverbs/trace.h"
 #include "verbs_api/libibverbs/work_builder.h"
 
@@ -104,6 +106,12 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
                                  .length = piece.length},
                                 &spans);
     if (status == transport::MemoryStatus::kOk || HasFailed(qp)) continue;
+    if (IsOnlyRkey(RegionsOf(qp), piece.lkey)) {
+      checker->OnMixedKeys(CheckedKey(qp),
+                           request + " has as lkey " + Hex(piece.lkey) +
+                               ", which is the rkey of a region");
+      continue;
+    }
     std::string why(transport::TextOf(transport::LocalReason(status)).what);
     if (why.ends_with('.')) why.pop_back();
     checker->OnLocalKey(CheckedKey(qp),
@@ -114,6 +122,50 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
   }
 }
 
+constexpr char kAtPost[] = "at its post";
+constexpr char kAtCompletion[] = "at its completion";
+
+// Returns the first byte that is freed or outside of an allocation, or null.
+using AddressSanitizer = const void* (*)(const void* address, size_t length);
+
+// Of a program with AddressSanitizer; else null. The program exports it, or
+// libasan.so.
+AddressSanitizer SanitizerOfProgram() {
+  static const auto found = reinterpret_cast<AddressSanitizer>(
+      dlsym(RTLD_DEFAULT, "__asan_region_is_poisoned"));
+  return found;
+}
+
+// Whether the program may use the memory of a request. `when` says at what
+// time.
+void CheckFreed(Checker* checker, lint::QpKey key,
+                rxe_user::RegionTable& regions, const std::string& request,
+                std::span<const lint::Piece> pieces, bool is_inline,
+                const char* when) {
+  const AddressSanitizer first_poisoned = SanitizerOfProgram();
+  if (first_poisoned == nullptr || !checker->IsOn(lint::Lint::kFreedBuffer)) {
+    return;
+  }
+  for (const lint::Piece& piece : pieces) {
+    auto* memory = reinterpret_cast<const uint8_t*>(piece.address);
+    rxe_user::Region region;
+    if (!is_inline) {
+      // Local key checks speak of what is not in the region.
+      if (!regions.Find(piece.lkey, &region) || piece.address < region.iova ||
+          piece.address - region.iova > region.length ||
+          piece.length > region.length - (piece.address - region.iova) ||
+          reinterpret_cast<uint64_t>(region.host) >= rxe_user::kNullMemory) {
+        continue;
+      }
+      memory = region.host + (piece.address - region.iova);
+    }
+    const void* const found = first_poisoned(memory, piece.length);
+    if (found == nullptr) continue;
+    checker->OnFreedBuffer(key, request, found, when);
+    return;
+  }
+}
+
 // `rkey` is the key of a region of this process, without the right `access`.
 void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
                  uint64_t address, uint64_t length, uint32_t access,
@@ -121,7 +173,7 @@ void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
   rxe_user::Region region;
   // Without data the device does not look at the key.
   if (!checker->IsOn(lint::Lint::kRemoteKey) || length == 0 ||
-      !RegionsOf(qp).Find(rkey, &region) || region.binding != 0 ||
+      !RegionsOf(qp).Find(LkeyOf(rkey), &region) || region.binding != 0 ||
       (region.access & access) != 0 || address < region.iova ||
       address - region.iova > region.length ||
       length > region.length - (address - region.iova)) {
@@ -211,6 +263,8 @@ void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
       post->pieces.clear();  // it has none, or they mean something else
       return;
   }
+  CheckFreed(checker, CheckedKey(qp), RegionsOf(qp), request, post->pieces,
+             post->is_inline, kAtPost);
   if (post->is_inline) return;
   CheckLocal(checker, qp, request, post->pieces, post->writes_locally);
   if (checker->IsOn(lint::Lint::kBufferChanged) && !post->writes_locally &&
@@ -306,8 +360,10 @@ int CheckedPostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     for (const ibv_recv_wr* one = wr; one != nullptr; one = one->next) {
       PostedSend post;
       AddPieces(one->sg_list, one->num_sge, &post);
-      CheckLocal(checker, *qp, "receive " + std::to_string(one->wr_id),
-                 post.pieces, true);
+      const std::string request = "receive " + std::to_string(one->wr_id);
+      CheckLocal(checker, *qp, request, post.pieces, true);
+      CheckFreed(checker, key, RegionsOf(*qp), request, post.pieces, false,
+                 kAtPost);
     }
   } catch (const std::bad_alloc&) {
     // Not checked.
@@ -327,14 +383,16 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
                      uint64_t wr_id, bool failed, bool receive) {
   const void* const device = &cq.owner->device->engine();
   std::vector<PostedSend> retired;
-  const bool strict = checker->IsOn(lint::Lint::kBufferChanged);
+  const bool follows = checker->IsOn(lint::Lint::kBufferChanged) ||
+                       (checker->IsOn(lint::Lint::kFreedBuffer) &&
+                        SanitizerOfProgram() != nullptr);
   checker->OnPolled({.cq = cq.queue->id(),
                      .device = device,
                      .qpn = qpn,
                      .wr_id = wr_id,
                      .failed = failed,
                      .receive = receive},
-                    strict ? &retired : nullptr);
+                    follows ? &retired : nullptr);
   if (retired.empty()) return;
   std::optional<transport::PdId> pd;
   {
@@ -354,6 +412,11 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
   while (first > 0 && !retired[first - 1].signaled) --first;
   for (size_t i = first; i < retired.size(); ++i) {
     const PostedSend& send = retired[i];
+    if (!send.is_inline) {
+      CheckFreed(checker, {device, qpn}, cq.owner->device->regions(),
+                 "request " + std::to_string(send.wr_id), send.pieces, false,
+                 kAtCompletion);
+    }
     if (!send.checksum) continue;
     const auto now =
         Checksum(cq.owner->device->regions(), *pd, qpn, send.pieces);

@@ -19,6 +19,7 @@
 #include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/fault_ops.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/split_keys.h"
 #include "verbs_api/libibverbs/trace.h"
 
 namespace verbs_api {
@@ -110,7 +111,13 @@ void InitContextOps(Context* context) {
   ops.post_send = PostSend;
   ops.post_recv = PostRecv;
   if (rxe_user::ProcessTracer() != nullptr) TraceOps(&ops);
-  if (lint::Checker::OfProcess() != nullptr) CheckOps(&ops);
+  if (lint::Checker::OfProcess() != nullptr) {
+    CheckOps(&ops);
+    rxe_user::DeviceSpace& space = context->device->space();
+    space.PutInFront([&](rxe_user::RegionTable& regions) {
+      return SplitKeys(regions, &space.engine());
+    });
+  }
   FaultOps(&ops);  // last: its functions call those before them
   // Entries that stay null make the header return EOPNOTSUPP.
   context->query_port = QueryPort;

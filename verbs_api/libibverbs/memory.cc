@@ -12,6 +12,7 @@
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/split_keys.h"
 #include "verbs_api/symbols.h"
 
 namespace verbs_api {
@@ -93,7 +94,7 @@ ibv_mr* ShowMr(Pd* pd, std::shared_ptr<rxe_user::MemoryRegion> region) {
   mr->addr = region->address();
   mr->length = region->length();
   mr->lkey = region->key();
-  mr->rkey = region->is_null() ? 0 : region->key();
+  mr->rkey = region->is_null() ? 0 : RkeyOf(region->key());
   mr->owner = pd->owner;
   mr->region = std::move(region);
   mr->handle = Handles<Mr>().Add(mr.get());

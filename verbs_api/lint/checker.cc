@@ -496,6 +496,15 @@ void Checker::OnRemoteKey(QpKey key, const std::string& what) {
   }
 }
 
+void Checker::OnMixedKeys(QpKey key, const std::string& what) {
+  Session session(*this);
+  if (Qp* const qp = FindQp(key)) {
+    Find(session, *qp, Lint::kMixedKeys, what,
+         "tell the peer the rkey of ibv_reg_mr, and use the lkey in sg_list: "
+         "with some devices they are two numbers");
+  }
+}
+
 void Checker::OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete) {
   Session session(*this);
   Qp* const qp = FindQp(key);
@@ -528,6 +537,20 @@ void Checker::OnBufferChanged(QpKey key, uint64_t wr_id) {
              "the old contents, the new ones, or parts of both",
          "change it after the completion was polled");
   }
+}
+
+void Checker::OnFreedBuffer(QpKey key, const std::string& request,
+                            const void* address, const char* when) {
+  Session session(*this);
+  Qp* const qp = FindQp(key);
+  if (qp == nullptr) return;
+  char where[24];
+  std::snprintf(where, sizeof(where), "%p", address);
+  Find(session, *qp, Lint::kFreedBuffer,
+       request + " has memory that is freed, or outside of an allocation, " +
+           when + " (AddressSanitizer: " + where + ")",
+       "free memory after the completion of the last request that uses it was "
+       "polled, and not what a region of it still covers");
 }
 
 // --- Leaks.

@@ -144,10 +144,16 @@ class Checker final : private rxe_user::ForkGuard {
   // The device will refuse a piece of a request; `what` says which and why.
   void OnLocalKey(QpKey key, const std::string& what);
   void OnRemoteKey(QpKey key, const std::string& what);
+  // The lkey of a region stands where its rkey belongs, or the reverse.
+  void OnMixedKeys(QpKey key, const std::string& what);
   // The region `lkey` goes, and the last `incomplete` send requests are not
   // complete.
   void OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete);
   void OnBufferChanged(QpKey key, uint64_t wr_id);
+  // `request` has `address`, which AddressSanitizer knows to be freed or
+  // outside of an allocation. `when`: "at its post", "at its completion".
+  void OnFreedBuffer(QpKey key, const std::string& request, const void* address,
+                     const char* when);
 
   // --- Leaks.
   // An object was made, perhaps at the address of one that is gone.

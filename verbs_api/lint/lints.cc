@@ -23,6 +23,8 @@ constexpr std::array<LintText, kLintCount> kLints = {{
     {Lint::kLeak, 15, "leak", Group::kNamed},
     {Lint::kBufferChanged, 16, "buffer-changed", Group::kStrict},
     {Lint::kUndefinedField, 17, "undefined-field", Group::kStrict},
+    {Lint::kMixedKeys, 18, "mixed-keys", Group::kStrict},
+    {Lint::kFreedBuffer, 19, "freed-buffer", Group::kDefault},
 }};
 
 constexpr bool InOrder() {

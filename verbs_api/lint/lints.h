@@ -32,6 +32,8 @@ enum class Lint : uint8_t {
   kLeak,
   kBufferChanged,
   kUndefinedField,
+  kMixedKeys,
+  kFreedBuffer,
   kCount,
 };
 inline constexpr size_t kLintCount = static_cast<size_t>(Lint::kCount);
