@@ -15,6 +15,7 @@ void MkeySignature::Set(const std::optional<SignatureConfig>& config,
 
 MkeySignature::Conversion MkeySignature::Begin(uint64_t place, bool scatters) {
   Conversion conversion = {.converter = *converter_,
+                           .begin = place,
                            .generation = generation_,
                            .scatters = scatters};
   std::lock_guard<std::mutex> lock(mutex_);
@@ -31,10 +32,17 @@ void MkeySignature::End(const Conversion& conversion) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (error_.kind == SignatureError::Kind::kNone) error_ = conversion.error;
   const uint64_t place = conversion.cursor.place;
-  if (conversion.generation != generation_ ||
-      !conversion.converter.UsesCursor(place)) {
-    return;
+  if (conversion.generation != generation_) return;
+  if (conversion.scatters) {
+    for (Slot& slot : slots_) {
+      const uint64_t at = slot.cursor.place;
+      if (at != SignatureCursor::kNowhere && at > conversion.begin &&
+          conversion.converter.CursorBegin(at) < place) {
+        slot = {};
+      }
+    }
   }
+  if (!conversion.converter.UsesCursor(place)) return;
   // One of an earlier transfer that stopped there is out of date.
   Slot* to = nullptr;
   for (Slot& slot : slots_) {

@@ -38,12 +38,14 @@ class MkeySignature {
     SignatureConverter converter;
     SignatureCursor cursor = {};
     SignatureError error = {};
+    uint64_t begin = 0;  // in the wire form
     uint32_t generation = 0;
     bool scatters = false;
   };
   // Begins one at `place` of the wire form. There are signatures.
   Conversion Begin(uint64_t place, bool scatters);
-  // It has ended. Notes its error, if that is the first one.
+  // It has ended. Notes its error, if that is the first one. Transfers that
+  // stand behind bytes that it has written read these again.
   void End(const Conversion& conversion);
 
   // The first error that was not taken yet.

@@ -189,6 +189,31 @@ TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   EXPECT_EQ(Check(), Kind::kNone);
 }
 
+// A block that is written again from its middle: what is known of its first half
+// is out of date for transfers that stand inside of it.
+TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
+  ASSERT_EQ(Configure({{kVa, 1024, region_}},
+                      SignatureConfig{.wire = kT10, .check_mask = 0xff}),
+            MemoryStatus::kOk);
+  const std::vector<uint8_t> before = Read(0, 1040);
+  // A READ and a WRITE stop at byte 300.
+  Read(0, 300);
+  Write(0, std::span(before).first(300));
+  // Another WRITE changes a byte before.
+  const uint8_t changed = before[100] ^ 0xff;
+  Write(100, {&changed, 1});
+  std::vector<uint8_t> rest = Read(300, 220);
+  EXPECT_EQ(std::vector<uint8_t>(rest.begin(), rest.begin() + 212),
+            std::vector<uint8_t>(before.begin() + 300, before.begin() + 512));
+  const std::vector<uint8_t> after = Read(0, 1040);
+  EXPECT_NE(after[512], before[512]);
+  EXPECT_EQ(rest, std::vector<uint8_t>(after.begin() + 300,
+                                       after.begin() + 520));
+  // The WRITE goes on with the signature of what is there.
+  Write(300, std::span(after).subspan(300, 220));
+  EXPECT_EQ(Check(), Kind::kNone);
+}
+
 TEST_F(SignedMkeyTest, KeepsResetsAndRefusesSignatures) {
   const SignatureConfig config = {.wire = kCrc32c};
   EXPECT_FALSE(table_.NeedsOrder(key_));

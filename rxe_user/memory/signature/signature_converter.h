@@ -111,6 +111,11 @@ class SignatureConverter {
   Range MemoryRange(uint64_t begin, uint64_t end, bool resumes) const;
   // Whether a conversion that begins at `place` has a use for a cursor.
   bool UsesCursor(uint64_t place) const;
+  // Where the bytes begin in the wire form whose states a cursor for `place`
+  // has.
+  uint64_t CursorBegin(uint64_t place) const {
+    return wire_form_.PlaceOfData(FirstData(place));
+  }
 
   // From memory to the wire, and from the wire to memory: as many bytes as the
   // span has, from byte `place` of the wire form on, within the length. Uses
