@@ -15,6 +15,7 @@ namespace {
 
 using rxe_user::trace::BegunEvent;
 using rxe_user::trace::PostedEvent;
+using rxe_user::trace::QpStateEvent;
 using rxe_user::trace::RetransmissionEvent;
 using rxe_user::trace::RetransmissionReason;
 using rxe_user::trace::TimerEvent;
@@ -181,6 +182,12 @@ class AckRequestRule final : public Rule {
     } else if (const auto begun = event.As<BegunEvent>()) {
       if (signaled_.erase(event.header().cause) == 0) return;
       wanted_.insert({event.header().qpn, begun->last_psn});
+    } else if (const auto state = event.As<QpStateEvent>();
+               state && state->to ==
+                            static_cast<uint8_t>(transport::QpState::kReset)) {
+      const uint32_t qpn = event.header().qpn;
+      wanted_.erase(wanted_.lower_bound({qpn, 0}),
+                    wanted_.lower_bound({qpn + 1, 0}));
     }
   }
 

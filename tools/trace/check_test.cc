@@ -569,6 +569,31 @@ TEST(CheckTest, ACompletionThatNoAckReqAsksFor) {
   }
 }
 
+// The packets of a message are not in the file; a later connection uses its PSN.
+TEST(CheckTest, ACompletionOfAnEarlierConnection) {
+  for (const bool is_reset : {true, false}) {
+    Capture c;
+    c.AddConnected(14, 7, 7);
+    rxe_user::trace::PostedEvent posted;
+    posted.flags = uint32_t{transport::kSendSignaled};
+    rxe_user::trace::BegunEvent begun;
+    begun.header.cause = c.Add(posted, kRequester);
+    begun.first_psn = begun.last_psn = 10;
+    c.Add(begun, kRequester);
+    if (is_reset) {
+      rxe_user::trace::QpStateEvent reset;
+      reset.to = static_cast<uint8_t>(transport::QpState::kReset);
+      c.Add(reset, kRequester);
+      c.AddConnected(14, 7, 7);
+    }
+    c.Request(Operation::kSendOnly, 10, 8);
+    Packet& other = c.Request(Operation::kSendOnly, 99, 8);
+    other.qpn = 0x99;
+    other.time += 200 * kMillisecond;
+    EXPECT_EQ(c.Check(), is_reset ? Broken() : Broken{"ack-req 1"});
+  }
+}
+
 TEST(CheckTest, MessagesBeyondTheCredits) {
   Capture c;
   c.Request(Operation::kSendOnly, 10, 8).ack_req = true;

@@ -67,47 +67,61 @@ void Flows::OnEvent(const Event& event) {
   const auto state = event.As<QpStateEvent>();
   if (!state) return;
   const uint32_t qpn = event.header().qpn;
+  if (const auto known = connected_.find(qpn); known != connected_.end()) {
+    const auto to = connected_to_.find(known->second.to_peer);
+    // Another one may have the same peer by now.
+    if (to != connected_to_.end() && to->second == qpn) connected_to_.erase(to);
+    connected_.erase(known);
+  }
   if (state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
-    connected_[qpn] = *state;
-    for (FlowMap& flows : current_) {
-      for (auto& [key, flow] : flows) Adopt(*state, flow);
+    if (state->dest_qpn == 0) return;
+    const auto local = IpAddress::FromGid(state->source);
+    const auto peer = IpAddress::FromGid(state->destination);
+    const Connected connected{*state,
+                              {local, peer, state->dest_qpn},
+                              {peer, local, qpn}};
+    connected_[qpn] = connected;
+    connected_to_[connected.to_peer] = qpn;
+    for (const bool sent : {false, true}) {
+      const auto flow =
+          current_[sent].find(sent ? connected.to_peer : connected.to_local);
+      if (flow != current_[sent].end()) Adopt(connected, flow->second);
     }
     return;
   }
   // A queue pair that is reset begins anew. Its own number is that of what it
   // receives; its peer's that of what it sends.
-  connected_.erase(qpn);
-  const auto forget = [&](uint32_t number) {
-    for (FlowMap& flows : current_) {
-      std::erase_if(flows, [&](const auto& f) {
-        const auto& responses = f.second->responses;
-        return std::get<2>(f.first) == number ||
-               (responses && std::get<2>(*responses) == number);
-      });
-    }
-    for (FlowMap& flows : answered_) {
-      std::erase_if(flows, [&](const auto& f) {
-        return std::get<2>(f.first) == number ||
-               std::get<2>(f.second->requests) == number;
-      });
-    }
-  };
-  forget(qpn);
-  if (state->dest_qpn != 0) forget(state->dest_qpn);
+  Forget(qpn);
+  if (state->dest_qpn != 0) Forget(state->dest_qpn);
 }
 
-// The attributes of the local queue pair, if the flow is its own.
-void Flows::Adopt(const QpStateEvent& state, Flow* flow) {
-  const auto local = IpAddress::FromGid(state.source);
-  const auto peer = IpAddress::FromGid(state.destination);
-  const uint32_t qpn = state.header.qpn;
-  if (state.dest_qpn == 0) return;
-  const FlowKey to_peer{local, peer, state.dest_qpn};
-  const FlowKey to_local{peer, local, qpn};
-  if (flow->requests != (flow->at_requester ? to_peer : to_local)) return;
+void Flows::Forget(uint32_t qpn) {
+  const auto found = flows_of_.find(qpn);
+  if (found == flows_of_.end()) return;
+  const auto erase = [](FlowMap& map, const FlowKey& key, const Flow* flow) {
+    const auto known = map.find(key);
+    if (known != map.end() && known->second == flow) map.erase(known);
+  };
+  for (const Flow* flow : found->second) {
+    erase(current_[flow->at_requester], flow->requests, flow);
+    if (flow->responses) {
+      erase(answered_[flow->at_requester], *flow->responses, flow);
+    }
+  }
+  flows_of_.erase(found);
+}
+
+void Flows::SetResponses(Flow* flow, const FlowKey& responses) {
+  flow->responses = responses;
+  answered_[flow->at_requester][responses] = flow;
+  flows_of_[std::get<2>(responses)].push_back(flow);
+}
+
+void Flows::Adopt(const Connected& connected, Flow* flow) {
+  const QpStateEvent& state = connected.state;
   if (!flow->responses) {
-    flow->responses = flow->at_requester ? to_local : to_peer;
-    answered_[flow->at_requester][*flow->responses] = flow;
+    SetResponses(flow, flow->at_requester ? connected.to_local
+                                          : connected.to_peer);
   }
   if (state.path_mtu != 0) flow->path_mtu = state.path_mtu;
   if (!flow->at_requester) return;
@@ -123,11 +137,19 @@ Flow* Flows::Create(const FlowKey& key, const Packet& p, bool sent) {
   flow.reliable = IsReliable(p);
   flow.first_psn = p.psn;
   current_[sent][key] = &flow;
+  flows_of_[std::get<2>(key)].push_back(&flow);
   if (wire::TransportOf(p.opcode) == Transport::kDc) {
-    flow.responses = FlowKey{{}, p.src, std::get<2>(key)};
-    answered_[sent][*flow.responses] = &flow;
+    SetResponses(&flow, FlowKey{{}, p.src, std::get<2>(key)});
   }
-  for (const auto& [qpn, state] : connected_) Adopt(state, &flow);
+  if (!sent) {
+    const auto own = connected_.find(std::get<2>(key));
+    if (own != connected_.end() && own->second.to_local == key) {
+      Adopt(own->second, &flow);
+    }
+  } else if (const auto to = connected_to_.find(key);
+             to != connected_to_.end()) {
+    Adopt(connected_.at(to->second), &flow);
+  }
   return &flow;
 }
 
@@ -213,7 +235,7 @@ std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
     const auto same = current.find(known->second->requests);
     if (same != current.end()) {
       // Its queue pair may have begun another connection.
-      if (!same->second->responses) same->second->responses = key;
+      if (!same->second->responses) SetResponses(same->second, key);
       if (same->second->responses == key) flow = same->second;
     }
     if (flow == nullptr) {
@@ -236,8 +258,7 @@ std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
       flow = candidate;
     }
     if (flow == nullptr) return std::nullopt;
-    flow->responses = key;
-    answered[key] = flow;
+    SetResponses(flow, key);
   }
   return FlowPacket{.packet = p, .flow = *flow, .index = flow->IndexOf(p.psn)};
 }

@@ -99,8 +99,20 @@ class Flows {
   };
   using FlowMap = std::map<FlowKey, Flow*>;
 
+  // A queue pair of this end that is connected.
+  struct Connected {
+    rxe_user::trace::QpStateEvent state;
+    FlowKey to_peer;
+    FlowKey to_local;
+  };
+
   Flow* Create(const FlowKey& key, const Packet& packet, bool sent);
-  void Adopt(const rxe_user::trace::QpStateEvent& state, Flow* flow);
+  // Sets what answers a flow.
+  void SetResponses(Flow* flow, const FlowKey& responses);
+  // Gives the flow the attributes of the local queue pair, if it is its own.
+  void Adopt(const Connected& connected, Flow* flow);
+  // Ends the flows to and from a queue pair.
+  void Forget(uint32_t qpn);
   // Of the flow that the request is in.
   uint32_t MtuOf(const Packet& request, const Flow& flow) const;
   int64_t PsnsOf(const Packet& packet, const Flow& flow) const;
@@ -112,8 +124,11 @@ class Flows {
   FlowMap current_[2];
   // By the key of their responses.
   FlowMap answered_[2];
-  // The attributes of local queue pairs that are connected.
-  std::map<uint32_t, rxe_user::trace::QpStateEvent> connected_;
+  // Current ones again, by the queue pairs that requests or responses go to.
+  // Some have ended.
+  std::map<uint32_t, std::vector<Flow*>> flows_of_;
+  std::map<uint32_t, Connected> connected_;  // by number
+  std::map<FlowKey, uint32_t> connected_to_;  // its keys are `to_peer`
   std::map<std::pair<wire::IpAddress, wire::IpAddress>, Mtu> path_mtus_;
   std::map<FlowKey, Mtu> flow_mtus_;
   // Of packets of DC: the rest of what a view needs.
