@@ -58,10 +58,18 @@ absl::string_view View(std::string_view text) {
   return {text.data(), text.size()};
 }
 
+uint64_t OverflowOf(const ReportRecord& device) {
+  for (const auto& [name, value] : device.counters) {
+    if (name == "rx_socket_overflow") return value;
+  }
+  return 0;
+}
+
 // What is known of the peer's number, over all processes.
 struct Search {
   const Witness* owner = nullptr;  // of the queue pair
   const ReportRecord* qp = nullptr;
+  uint64_t overflow = 0;  // packets dropped by its device's full buffers
   const Witness* destroyer = nullptr;  // its recorder has seen it destroyed
   const ReportRecord* destroyed = nullptr;
   uint64_t destroyed_ago = 0;            // ns
@@ -79,8 +87,12 @@ Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
       continue;
     }
     uint64_t now = 0;
+    uint64_t overflow = 0;
     for (const ReportRecord& record : process.records) {
-      if (record.kind == "device") now = record.Number("now_ns");
+      if (record.kind == "device") {
+        now = record.Number("now_ns");
+        overflow = OverflowOf(record);
+      }
       if (record.kind == "lane" && record.Number("slot") == SlotOf(qpn)) {
         found.slot = &process;
       }
@@ -88,6 +100,7 @@ Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
       if (record.kind == "queue_pair") {
         found.owner = &process;
         found.qp = &record;
+        found.overflow = overflow;
       } else if (record.kind == "event" && record.Word("kind") == "destroyed") {
         found.destroyer = &process;
         found.destroyed = &record;
@@ -155,6 +168,23 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
   // 0: a queue pair in ERR has forgotten what it had sent.
   const uint64_t sent =
       (own.Number("send_psn") - own.Number("unacked_psn")) & wire::kPsnMask;
+  const std::string progress = absl::StrCat(
+      sent == 0 ? "; it"
+                : absl::StrCat("; this side has sent ", sent,
+                               " packets that it does not acknowledge, and it"),
+      " expects PSN ", expected);
+  if (!has_executed && found.overflow != 0) {
+    return {absl::StrCat(name, " is alive and ready (", state,
+                         "), but the kernel has dropped ", found.overflow,
+                         " packets to its process, whose receive buffer was "
+                         "full: more arrived than it could read",
+                         progress),
+            Side::kPeer,
+            "Let fewer peers send to it at once, or less each; raise timeout "
+            "and retry_cnt, so that senders slow down instead of giving up. "
+            "At the peer: see that the process has a core; without "
+            "CAP_NET_ADMIN, raise net.core.rmem_max to 8 MiB."};
+  }
   return {
       absl::StrCat(name, " is alive and ready (", state,
                    has_executed
@@ -162,11 +192,7 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
                          "answers are lost on the way"
                        : "), so packets are lost on the way, of either "
                          "direction",
-                   sent == 0 ? ""
-                             : absl::StrCat("; this side has sent ", sent,
-                                            " packets that it does not "
-                                            "acknowledge, and it"),
-                   sent == 0 ? "; it" : "", " expects PSN ", expected),
+                   progress),
       Side::kEither,
       "Look for a firewall, a wrong route, or an MTU below path_mtu: the "
       "rx_drop counters of rxe-user stat, at both ends, and a capture of "

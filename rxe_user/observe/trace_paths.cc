@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/congestion/path.h"
 #include "wire/opcode.h"
 
 namespace rxe_user::trace {
@@ -35,11 +36,21 @@ TracePaths::Events TracePaths::OnPacket(const ObservedPacket& packet,
   Events events;
   if (header.qpn == 0 || packet.bytes.empty()) return events;
   if (!IsSent(packet) && (packet.traffic_class & 3) == kCongestionExperienced) {
-    Remember(&queue_pairs_, header.qpn, kMost).marked = header.id;
+    OnMarked(header);
   }
   if (packet.bytes[0] == wire::kOpcodeCnp) events.cnp = OnCnp(packet, header);
   if (packet.path != nullptr) events.path = OnPath(packet, header);
   return events;
+}
+
+void TracePaths::OnMarked(const EventHeader& header) {
+  QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMost);
+  if (qp.cause == 0 &&
+      header.time - qp.cause_time >= transport::Path::kNotificationInterval) {
+    qp.cause = header.id;
+    qp.cause_time = header.time;
+  }
+  qp.marked = header.id;
 }
 
 std::optional<CnpEvent> TracePaths::OnCnp(const ObservedPacket& packet,
@@ -47,7 +58,12 @@ std::optional<CnpEvent> TracePaths::OnCnp(const ObservedPacket& packet,
   QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMost);
   CnpEvent event;
   event.header.qpn = header.qpn;
-  event.header.cause = IsSent(packet) ? qp.marked : header.id;
+  event.header.cause = header.id;
+  if (IsSent(packet)) {
+    // Clocks of device and recording differ a little.
+    event.header.cause = qp.cause != 0 ? qp.cause : qp.marked;
+    qp.cause = qp.marked = 0;
+  }
   event.way = static_cast<uint8_t>(IsSent(packet) ? WhichWay::kSent
                                                   : WhichWay::kReceived);
   if (packet.path == nullptr) return event;

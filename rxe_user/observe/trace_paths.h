@@ -32,13 +32,18 @@ class TracePaths {
   // Peers and queue pairs that are remembered; beyond that all are forgotten.
   static constexpr size_t kMost = 1 << 14;
 
+  void OnMarked(const EventHeader& header);
   std::optional<CnpEvent> OnCnp(const transport::ObservedPacket& packet,
                                 const EventHeader& header);
   std::optional<PathEvent> OnPath(const transport::ObservedPacket& packet,
                                   const EventHeader& header);
 
   struct QueuePair {
-    uint64_t marked = 0;  // id of the last packet with congestion experienced
+    // Ids of packets with congestion experienced since the last CNP, or 0: the
+    // last one, and the first one that a CNP was due for.
+    uint64_t marked = 0;
+    uint64_t cause = 0;
+    int64_t cause_time = 0;  // of the last cause
     uint64_t cnps_ignored = 0;
   };
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;

@@ -220,8 +220,8 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   trace::TracePaths::Events more;
   const bool is_sent = packet.direction == transport::Direction::kTransmitted;
   const uint64_t held = packet.fault != nullptr ? packet.fault->held : 0;
-  const bool is_hit_now = packet.fault != nullptr && held == 0 &&
-                          !packet.fault->is_consequence;
+  const bool is_hit_now =
+      packet.fault != nullptr && held == 0 && !packet.fault->is_consequence;
   const int64_t now = Now();
   {
     const std::lock_guard lock(mutex_);
@@ -234,6 +234,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
     if (message && !is_sent) {
       cm_.OnReceived(queues_.NextId(), event.header.id, &*message);
     }
+    event.header.time = now;
     if (!no_file()) more = paths_.OnPacket(packet, event.header);
     if (tally_ != nullptr) {
       if (repeated) CountRepeated(event.header.qpn, *repeated);

@@ -179,6 +179,7 @@ TEST_F(TracerTest, CongestionNotifications) {
   ObservedPacket marked = Received(wire::Operation::kWriteMiddle, 7);
   marked.traffic_class = 3;
   tracer_->OnPacket(marked);
+  tracer_->OnPacket(marked);  // too soon for another CNP
   ObservedPacket cnp = Received(wire::Operation::kWriteMiddle, 0);
   bytes_[0] = wire::kOpcodeCnp;
   bytes_.resize(wire::kBthSize + wire::kCnpPayloadSize + wire::kIcrcSize);
@@ -187,23 +188,26 @@ TEST_F(TracerTest, CongestionNotifications) {
   cnp.direction = transport::Direction::kTransmitted;
   cnp.qpn = kQpn;
   tracer_->OnPacket(cnp);
+  tracer_->OnPacket(cnp);  // because of an overflow
   cnp.direction = transport::Direction::kReceived;
   path.rate = 1000;
   tracer_->OnPacket(cnp);
   path.cnps_ignored = 1;
   tracer_->OnPacket(cnp);
   const auto packets = Read<trace::PacketEvent>();
-  ASSERT_EQ(packets.size(), 4u);
+  ASSERT_EQ(packets.size(), 6u);
   const auto cnps = Read<trace::CnpEvent>();
-  ASSERT_EQ(cnps.size(), 3u);
+  ASSERT_EQ(cnps.size(), 4u);
   EXPECT_EQ(cnps[0].way, 0);
   EXPECT_EQ(cnps[0].header.cause, packets[0].header.id);
   EXPECT_EQ(cnps[0].rate, 0u);
-  EXPECT_EQ(cnps[1].way, 1);
-  EXPECT_EQ(cnps[1].header.cause, packets[2].header.id);
-  EXPECT_EQ(cnps[1].rate, 1000u);
-  EXPECT_EQ(cnps[1].ignored, 0);
-  EXPECT_EQ(cnps[2].ignored, 1);
+  EXPECT_EQ(cnps[1].way, 0);
+  EXPECT_EQ(cnps[1].header.cause, 0u);
+  EXPECT_EQ(cnps[2].way, 1);
+  EXPECT_EQ(cnps[2].header.cause, packets[4].header.id);
+  EXPECT_EQ(cnps[2].rate, 1000u);
+  EXPECT_EQ(cnps[2].ignored, 0);
+  EXPECT_EQ(cnps[3].ignored, 1);
 }
 
 // A signal handler that interrupts a thread inside of Append may call exit.

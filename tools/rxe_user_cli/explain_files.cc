@@ -81,7 +81,8 @@ class File {
   // All that happened.
   explicit File(const FileIndex& index)
       : index_(index), end_(INT64_MAX), now_(index.last_event()) {
-    AddProcessEvents();
+    AddCalls();
+    AddRules();
     for (const auto& [qpn, entries] : index.queue_pairs()) Add(entries);
   }
   // What happened until `end`, to the queue pair `qpn` only.
@@ -92,7 +93,7 @@ class File {
     if (index.last() < end && end != INT64_MAX) {
       ended_ago_ = static_cast<uint64_t>(end - index.last());
     }
-    AddProcessEvents();
+    AddRules();
     const auto found = index.queue_pairs().find(qpn);
     if (found != index.queue_pairs().end()) Add(found->second);
   }
@@ -183,6 +184,7 @@ class File {
   Witness Report(rxe_user::LaneReport lane) const {
     rxe_user::DeviceReport device;
     device.now = now_;
+    lane.port.rx_overflow = index_.OverflowUntil(end_);
     device.lanes.push_back(std::move(lane));
     for (const auto& [number, rule] : rules_) {
       device.fault_rules.push_back({.number = number, .text = rule});
@@ -258,14 +260,17 @@ class File {
                         kind != RareEventKind::kProbe;
   }
 
-  void AddProcessEvents() {
-    for (const trace::TimedEvent* timed : index_.process_events()) {
+  void AddCalls() {
+    for (const trace::TimedEvent* timed : index_.calls()) {
+      const auto call = timed->event->As<events::CallEvent>();
+      if (call->error != 0) refused_.push_back(*call);
+    }
+  }
+  void AddRules() {
+    for (const trace::TimedEvent* timed : index_.rules()) {
       if (timed->time > end_) break;
-      if (const auto call = timed->event->As<events::CallEvent>()) {
-        if (call->error != 0) refused_.push_back(*call);
-      } else if (const auto rule = timed->event->As<events::FaultRuleEvent>()) {
-        rules_[rule->rule] = TextOf(rule->text);
-      }
+      const auto rule = timed->event->As<events::FaultRuleEvent>();
+      rules_[rule->rule] = TextOf(rule->text);
     }
   }
 
@@ -486,7 +491,8 @@ int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
   std::vector<const trace::Recording*> readable;
   for (const std::string& path : files) {
     auto recording = std::make_unique<trace::Recording>();
-    const bool opened = trace::ReadRecording(path, recording.get());
+    const bool opened = trace::ReadRecording(path, recording.get(),
+                                             trace::MostRecords(files.size()));
     if (!recording->error.empty()) {
       std::fprintf(err, "rxe-user explain: %s: %s\n",
                    trace::Printable(path).c_str(),

@@ -90,6 +90,13 @@ class Host {
     events::AppendEvent(done, &bytes_);
   }
 
+  void Overflow(int64_t ms, uint64_t packets) {
+    events::OverflowEvent overflow;
+    overflow.header = Header(ms, 0);
+    overflow.packets = packets;
+    events::AppendEvent(overflow, &bytes_);
+  }
+
   void Fault(int64_t ms, uint32_t qpn, uint32_t rule, const char* text) {
     events::FaultEvent fault;
     fault.rule = rule;
@@ -269,6 +276,35 @@ TEST_F(ExplainFilesTest, ThePeersRecordingEndsBefore) {
   TimeOut(60);
   EXPECT_THAT(Explain({client_.Write(), server_.Write()}),
               HasSubstr("its recording ends 0.159 s before"));
+}
+
+// Status 12 in many-to-one only: the receive buffer was full.
+TEST_F(ExplainFilesTest, TheReceiveBufferOverflowed) {
+  Host other("other", 3, 2);
+  Connect();
+  other.State(1, kQpn + 1, kPeerQpn + 1, QpState::kRtr, QpState::kRts);
+  server_.State(1, kPeerQpn + 1, kQpn + 1, QpState::kRtr, QpState::kRts);
+  other.Complete(61, kQpn + 1, other.Post(60, kQpn + 1, 1));
+  server_.Overflow(70, 500);
+  server_.Overflow(80, 12);
+  TimeOut(60);
+  server_.Overflow(200, 3);  // after the failure
+  const std::string text =
+      Explain({client_.Write(), other.Write(), server_.Write()});
+  EXPECT_THAT(text, HasSubstr("status 12"));
+  EXPECT_THAT(text, HasSubstr("is alive and ready (RTS), but the kernel has "
+                              "dropped 512 packets to its process, whose "
+                              "receive buffer was full"));
+  EXPECT_THAT(text, HasSubstr("whose side    the peer's side"));
+  EXPECT_THAT(text, HasSubstr("Let fewer peers send to it at once"));
+}
+
+// Its mended twin: what was dropped went again, in time.
+TEST_F(ExplainFilesTest, SaysNothingOfAnOverflowThatBrokeNothing) {
+  Connect();
+  client_.Complete(3, kQpn, client_.Post(2, kQpn, 1));
+  server_.Overflow(2, 512);
+  EXPECT_EQ(Explain({client_.Write(), server_.Write()}), "");
 }
 
 // The time is in proportion to the size of the files: with a pass over them for

@@ -4,6 +4,7 @@
 
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/observe/trace_events.h"
+#include "wire/headers.h"
 
 namespace rxe_user_cli {
 
@@ -21,12 +22,12 @@ std::vector<FileIndex> FileIndex::OfFiles(const trace::Timeline& timeline) {
     if (arrow.sent_file != trace::kNone) {
       FileIndex& file = files[arrow.sent_file];
       file.Reach(arrow.t0);
-      file.queue_pairs_[arrow.local_qpn].sent.push_back(&arrow);
+      file.PacketsOf(arrow.local_qpn, &QueuePair::sent, arrow);
     }
     if (arrow.received_file != trace::kNone) {
       FileIndex& file = files[arrow.received_file];
       file.Reach(arrow.t1);
-      file.queue_pairs_[arrow.received->qpn].received.push_back(&arrow);
+      file.PacketsOf(arrow.received->qpn, &QueuePair::received, arrow);
     }
   }
   return files;
@@ -37,8 +38,17 @@ void FileIndex::Add(const trace::TimedEvent& timed) {
   const uint32_t qpn = event.header().qpn;
   last_event_ = timed.time;
   Reach(timed.time);
-  if (event.As<events::CallEvent>() || event.As<events::FaultRuleEvent>()) {
-    process_events_.push_back(&timed);
+  if (event.As<events::CallEvent>()) {
+    calls_.push_back(&timed);
+    return;
+  }
+  if (event.As<events::FaultRuleEvent>()) {
+    rules_.push_back(&timed);
+    return;
+  }
+  if (const auto full = event.As<events::OverflowEvent>()) {
+    overflows_.emplace_back(timed.time,
+                            OverflowUntil(INT64_MAX) + full->packets);
     return;
   }
   if (const auto post = event.As<events::PostedEvent>()) {
@@ -54,6 +64,21 @@ void FileIndex::Add(const trace::TimedEvent& timed) {
         timed.time);
   }
   queue_pairs_[qpn].events.push_back(&timed);
+}
+
+void FileIndex::PacketsOf(uint32_t qpn,
+                          std::vector<const trace::Arrow*> QueuePair::*list,
+                          const trace::Arrow& arrow) {
+  // Of no queue pair; or what asks for a DC connection, which names none.
+  if (qpn == 0 || qpn == wire::kNoDcQpn) return;
+  (queue_pairs_[qpn].*list).push_back(&arrow);
+}
+
+uint64_t FileIndex::OverflowUntil(int64_t end) const {
+  const auto after = std::upper_bound(
+      overflows_.begin(), overflows_.end(), end,
+      [](int64_t time, const auto& each) { return time < each.first; });
+  return after == overflows_.begin() ? 0 : (after - 1)->second;
 }
 
 void FileIndex::Reach(int64_t time) { last_ = std::max(last_, time); }

@@ -31,10 +31,11 @@ class FileIndex {
   const std::map<uint32_t, QueuePair>& queue_pairs() const {
     return queue_pairs_;
   }
-  // Calls and fault rules.
-  const std::vector<const trace::TimedEvent*>& process_events() const {
-    return process_events_;
-  }
+  const std::vector<const trace::TimedEvent*>& calls() const { return calls_; }
+  // Fault rules.
+  const std::vector<const trace::TimedEvent*>& rules() const { return rules_; }
+  // Packets that full receive buffers dropped until `end`.
+  uint64_t OverflowUntil(int64_t end) const;
   // Times of the last event, and of the last event or packet; 0: none.
   int64_t last_event() const { return last_event_; }
   int64_t last() const { return last_; }
@@ -49,11 +50,16 @@ class FileIndex {
   explicit FileIndex(const trace::Recording& recording)
       : recording_(&recording) {}
   void Add(const trace::TimedEvent& timed);
+  void PacketsOf(uint32_t qpn,
+                 std::vector<const trace::Arrow*> QueuePair::*list,
+                 const trace::Arrow& arrow);
   void Reach(int64_t time);
 
   const trace::Recording* recording_;
   std::map<uint32_t, QueuePair> queue_pairs_;
-  std::vector<const trace::TimedEvent*> process_events_;
+  std::vector<const trace::TimedEvent*> calls_;
+  std::vector<const trace::TimedEvent*> rules_;
+  std::vector<std::pair<int64_t, uint64_t>> overflows_;  // sums until a time
   int64_t last_event_ = 0;
   int64_t last_ = 0;
   int64_t first_shared_ = std::numeric_limits<int64_t>::max();

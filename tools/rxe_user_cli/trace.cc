@@ -1,13 +1,16 @@
 #include "tools/rxe_user_cli/trace.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/ladder.h"
 #include "tools/trace/page.h"
+#include "tools/trace/parts.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/recording.h"
 #include "tools/trace/sqlog.h"
@@ -49,6 +52,56 @@ bool WriteFile(const std::string& path, const std::string& contents,
   });
 }
 
+// The views of everything at once. False, after a line, if one cannot be
+// written.
+bool WritePictures(const TraceOptions& options, const trace::Parts& parts,
+                   std::FILE* err) {
+  const trace::Timeline& timeline = parts.timeline();
+  const trace::Conversation& conversation = parts.conversation();
+  if (!options.svg.empty() || !options.html.empty()) {
+    const trace::Ladder ladder =
+        trace::MakeLadder(timeline, conversation, options.limit);
+    if (!options.svg.empty() &&
+        !WriteFile(options.svg, trace::SvgFile(ladder), err)) {
+      return false;
+    }
+    if (!options.html.empty() &&
+        !WriteFile(options.html,
+                   trace::HtmlPage(timeline, conversation, ladder), err)) {
+      return false;
+    }
+  }
+  return options.perfetto.empty() ||
+         WriteFile(options.perfetto, err, [&](std::FILE* file) {
+           return trace::WritePerfetto(timeline, conversation, file);
+         });
+}
+
+// A view that is written part by part, to a file or to the output. Its errors
+// are errno.
+class Output {
+ public:
+  using Make = std::unique_ptr<trace::PartWriter>(std::FILE*);
+
+  Output(std::string name, std::FILE* file, Make* make)
+      : name_(std::move(name)), file_(file), writer_(make(file)) {}
+
+  const std::string& name() const { return name_; }
+  bool Write(const trace::Parts& parts) {
+    return writer_->Write(parts.timeline(), parts.conversation());
+  }
+  bool End() { return writer_->End() && std::fflush(file_) == 0; }
+
+ private:
+  std::string name_;
+  std::FILE* file_;
+  std::unique_ptr<trace::PartWriter> writer_;
+};
+
+struct Closer {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
 }  // namespace
 
 int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
@@ -61,61 +114,60 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
     }
     locals.push_back(*address);
   }
-  int status = 0;
-  std::vector<std::unique_ptr<trace::Recording>> recordings;
-  std::vector<const trace::Recording*> readable;
+  // Those of everything at once hold what fits into memory.
+  const bool at_once = !options.svg.empty() || !options.html.empty() ||
+                       !options.perfetto.empty();
+  const size_t most = trace::MostRecords(options.files.size());
+  trace::Parts parts(locals,
+                     at_once ? most : std::min(most, trace::kPartRecords));
   for (const std::string& path : options.files) {
-    auto recording = std::make_unique<trace::Recording>();
-    const bool opened = trace::ReadRecording(path, recording.get());
+    std::string why;
+    if (!parts.Open(path, &why)) {
+      Complain(err, path, why);
+      return 1;
+    }
+  }
+  std::unique_ptr<std::FILE, Closer> sqlog;
+  std::vector<Output> outputs;
+  if (!options.sqlog.empty()) {
+    sqlog.reset(std::fopen(options.sqlog.c_str(), "wb"));
+    if (sqlog == nullptr) {
+      Complain(err, options.sqlog, std::strerror(errno));
+      return 1;
+    }
+    outputs.emplace_back(options.sqlog, sqlog.get(), trace::MakeSqlogWriter);
+  }
+  if (options.json) {
+    outputs.emplace_back("output", out, trace::MakeJsonWriter);
+  } else if (options.text || (!at_once && sqlog == nullptr)) {
+    outputs.emplace_back("output", out, trace::MakeTextWriter);
+  }
+
+  const auto fail = [&](const Output& output) {
+    if (errno == EPIPE && output.name() == "output") return 0;
+    Complain(err, output.name(), std::strerror(errno));
+    return 1;
+  };
+  while (parts.Next()) {
+    if (at_once && !WritePictures(options, parts, err)) return 1;
+    errno = 0;
+    for (Output& output : outputs) {
+      if (!output.Write(parts)) return fail(output);
+    }
+    if (at_once) break;
+  }
+  for (Output& output : outputs) {
+    if (!output.End()) return fail(output);
+  }
+  int status = 0;
+  for (const trace::Recording* recording : parts.recordings()) {
     if (!recording->error.empty()) {
-      Complain(err, path, recording->error);
+      Complain(err, recording->path, recording->error);
+      status = 1;
+    } else if (!recording->is_whole) {
+      Complain(err, recording->path, trace::LimitText(most));
       status = 1;
     }
-    if (!opened) return 1;
-    readable.push_back(recording.get());
-    recordings.push_back(std::move(recording));
-  }
-  trace::Timeline timeline = trace::MakeTimeline(readable, locals);
-  const trace::Conversation conversation = trace::Analyze(&timeline);
-
-  if (!options.svg.empty() || !options.html.empty()) {
-    const trace::Ladder ladder =
-        trace::MakeLadder(timeline, conversation, options.limit);
-    if (!options.svg.empty() &&
-        !WriteFile(options.svg, trace::SvgFile(ladder), err)) {
-      return 1;
-    }
-    if (!options.html.empty() &&
-        !WriteFile(options.html,
-                   trace::HtmlPage(timeline, conversation, ladder), err)) {
-      return 1;
-    }
-  }
-  if (!options.perfetto.empty() &&
-      !WriteFile(options.perfetto, err, [&](std::FILE* file) {
-        return trace::WritePerfetto(timeline, conversation, file);
-      })) {
-    return 1;
-  }
-  if (!options.sqlog.empty() &&
-      !WriteFile(options.sqlog, err, [&](std::FILE* file) {
-        return trace::WriteSqlog(timeline, conversation, file);
-      })) {
-    return 1;
-  }
-  const bool has_file = !options.svg.empty() || !options.html.empty() ||
-                        !options.perfetto.empty() || !options.sqlog.empty();
-  errno = 0;
-  bool good = true;
-  if (options.json) {
-    good = trace::WriteJson(timeline, conversation, out);
-  } else if (options.text || !has_file) {
-    good = trace::WriteText(timeline, conversation, out);
-  }
-  if (!good || std::fflush(out) != 0) {
-    if (errno == EPIPE) return 0;
-    Complain(err, "output", std::strerror(errno));
-    return 1;
   }
   return status;
 }

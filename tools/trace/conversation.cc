@@ -68,7 +68,8 @@ std::string OperationName(const Packet& packet) {
 
 class Analyzer {
  public:
-  explicit Analyzer(Timeline* timeline) : t_(*timeline) {}
+  Analyzer(Timeline* timeline, Before* before)
+      : t_(*timeline), before_(*before), mtus_(before->mtus) {}
 
   Conversation Analyze() {
     FindMtus();
@@ -76,6 +77,9 @@ class Analyzer {
     FindConnections();
     FinishMessages();
     UseEvents();
+    for (auto& [key, flow] : flows_) {
+      if (!flow.is_noted) Note(flow);
+    }
     std::stable_sort(
         c_.messages.begin(), c_.messages.end(),
         [](const Message& a, const Message& b) { return a.begin < b.begin; });
@@ -84,17 +88,14 @@ class Analyzer {
 
  private:
   // Packets from an end to a queue pair of another.
-  using FlowKey = std::tuple<size_t, size_t, uint32_t>;
-  struct Flow {
+  using FlowKey = Before::FlowKey;
+  struct Flow : Before::Requests {
     FlowKey key;
-    bool has_request = false;
+    bool is_noted = false;  // in before_
     bool has_response = false;
-    uint32_t highest_request = 0;
-    int64_t highest = 0;  // the same, not modulo 2^24, from the first on
     uint32_t highest_response = 0;
     size_t last_answered = kNone;
     uint32_t last_response = 0;
-    uint32_t numbered = 0;                         // messages
     std::unordered_map<uint32_t, uint32_t> times;  // sent, by PSN
     std::unordered_map<uint32_t, size_t> latest;   // arrow, by PSN
     std::vector<size_t> messages;
@@ -123,8 +124,19 @@ class Analyzer {
   Flow& FlowOf(const Arrow& arrow) {
     const FlowKey key = {arrow.from, arrow.to, arrow.packet().qpn};
     const auto [at, is_new] = flows_.try_emplace(key);
-    if (is_new) at->second.key = key;
+    if (is_new) {
+      at->second.key = key;
+      const auto known = before_.requests.find(key);
+      if (known != before_.requests.end()) {
+        static_cast<Before::Requests&>(at->second) = known->second;
+      }
+    }
     return at->second;
+  }
+
+  void Note(Flow& flow) {
+    flow.is_noted = true;
+    if (flow.has_request) before_.requests[flow.key] = flow;
   }
 
   void OnSent(size_t i) {
@@ -145,6 +157,7 @@ class Analyzer {
   void OnRequest(size_t i, Flow* flow) {
     Arrow& arrow = t_.arrows[i];
     const Packet& p = arrow.packet();
+    if (p.is_kept && !flow->is_noted) Note(*flow);
     uint32_t more = 0;  // PSNs
     if (IsRead(p) && p.length > 0) more = (p.length - 1) / MtuOf(arrow);
     const uint32_t last = wire::PsnAdd(p.psn, more);
@@ -173,7 +186,10 @@ class Analyzer {
     const Packet& p = arrow.packet();
     if (p.info().starts_message || flow->messages.empty()) {
       Message message;
-      message.number = ++flow->numbered;
+      // The rest of a message may be all that this part has of it.
+      if (p.info().starts_message || flow->numbered == 0) ++flow->numbered;
+      message.number = flow->numbered;
+      message.shown = p.shown;
       message.end = arrow.from;
       message.name = OperationName(p);
       message.first_psn = p.psn;
@@ -353,7 +369,7 @@ class Analyzer {
     // Message by file and id of the posted, and of the completed event.
     std::map<std::pair<size_t, uint64_t>, size_t> posted;
     std::map<std::pair<size_t, uint64_t>, size_t> completed;
-    std::map<std::pair<size_t, uint32_t>, uint32_t> numbers;
+    std::map<std::pair<size_t, uint32_t>, uint32_t> numbers = before_.posted;
     std::vector<Message> requests;
     for (const TimedEvent& e : t_.events) {
       const uint32_t qpn = e.event->header().qpn;
@@ -361,6 +377,8 @@ class Analyzer {
         if (post->queue != 0 || post->error != 0) continue;
         Message message;
         message.number = ++numbers[{e.file, qpn}];
+        message.shown = e.shown;
+        if (!e.is_kept) before_.posted[{e.file, qpn}] = message.number;
         message.end = EndOf(e.file, qpn);
         message.connection = ConnectionOf(message.end, qpn);
         for (const Event::Value& value : e.event->Values()) {
@@ -393,7 +411,7 @@ class Analyzer {
         if (at != completed.end()) requests[at->second].polled = e.time;
       }
     }
-    if (requests.empty()) return;
+    if (numbers.empty()) return;
     // Events replace what packets tell of the same end.
     std::set<std::pair<size_t, size_t>> replaced;  // end, connection or kNone
     for (const auto& [of, number] : numbers) {
@@ -410,8 +428,9 @@ class Analyzer {
   }
 
   Timeline& t_;
+  Before& before_;
   Conversation c_;
-  std::map<std::pair<size_t, size_t>, uint32_t> mtus_;
+  std::map<std::pair<size_t, size_t>, uint32_t>& mtus_;
   std::map<FlowKey, Flow> flows_;
   // Flows without a partner, by their ends and the PSNs of their requests.
   std::map<std::pair<size_t, size_t>,
@@ -440,8 +459,13 @@ std::string CmText(uint16_t attribute, uint16_t reason) {
 
 }  // namespace
 
+Conversation Analyze(Timeline* timeline, Before* before) {
+  return Analyzer(timeline, before).Analyze();
+}
+
 Conversation Analyze(Timeline* timeline) {
-  return Analyzer(timeline).Analyze();
+  Before before;
+  return Analyze(timeline, &before);
 }
 
 std::string ConnectionName(const Timeline& timeline, const Connection& c) {

@@ -5,7 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tools/trace/timeline.h"
@@ -41,6 +44,7 @@ struct Message {
   // From events.
   bool has_wr_id = false;
   uint64_t wr_id = 0;
+  bool shown = true;  // as in Packet
 };
 
 struct Conversation {
@@ -48,7 +52,27 @@ struct Conversation {
   std::vector<Message> messages;  // by begin
 };
 
-// Also sets the members of the arrows that Arrow names.
+// What earlier parts of a time line told (parts.h).
+struct Before {
+  // The requests of a flow, without those that the next part has too.
+  struct Requests {
+    bool has_request = false;
+    uint32_t highest_request = 0;  // PSN
+    int64_t highest = 0;           // the same, from the first one on
+    uint32_t numbered = 0;         // messages
+  };
+  // By the indices of the ends, from and to, and the destination's QPN.
+  using FlowKey = std::tuple<size_t, size_t, uint32_t>;
+  std::map<FlowKey, Requests> requests;
+  std::map<std::pair<size_t, size_t>, uint32_t> mtus;  // by ends
+  // Posted send work requests, by file and queue pair, those not counted that
+  // the next part has too.
+  std::map<std::pair<size_t, uint32_t>, uint32_t> posted;
+};
+
+// Also sets the members of the arrows that Arrow names. `before`: of a part;
+// what this one tells is added.
+Conversation Analyze(Timeline* timeline, Before* before);
 Conversation Analyze(Timeline* timeline);
 
 // A packet in words, without its fate: "WRITE MIDDLE 2005 1024 B",

@@ -1,5 +1,8 @@
 #include "tools/trace/recording.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -41,9 +44,11 @@ uint64_t Hash(std::span<const uint8_t> bytes, uint64_t hash) {
   return hash;
 }
 
-class Reader {
+}  // namespace
+
+class RecordingReader::Decoder {
  public:
-  explicit Reader(Recording* recording) : recording_(recording) {}
+  explicit Decoder(Recording* recording) : recording_(recording) {}
 
   void OnRecord(const CaptureRecord& record) {
     if (record.is_packet) {
@@ -225,8 +230,6 @@ class Reader {
   std::vector<uint8_t> whole_;
 };
 
-}  // namespace
-
 bool Recording::View(const Packet& packet, std::vector<uint8_t>* bytes,
                      wire::PacketView* view) const {
   const auto head = HeadOf(packet);
@@ -249,26 +252,85 @@ void Recording::VisitFields(const Packet& packet,
   });
 }
 
-bool ReadRecording(const std::string& path, Recording* recording) {
-  recording->path = path;
-  const auto file = CaptureFile::Open(path, &recording->error);
+RecordingReader::RecordingReader(Recording* recording)
+    : recording_(recording), decoder_(std::make_unique<Decoder>(recording)) {}
+
+RecordingReader::~RecordingReader() = default;
+
+bool RecordingReader::Open(const std::string& path) {
+  recording_->path = path;
+  auto file = CaptureFile::Open(path, &recording_->error);
   if (file == nullptr) return false;
-  ReadRecording(file.get(), recording);
+  Use(std::move(file));
   return true;
 }
 
-void ReadRecording(CaptureFile* file, Recording* recording) {
-  Reader reader(recording);
+void RecordingReader::Use(std::unique_ptr<CaptureFile> file) {
+  file_ = std::move(file);
+  recording_->is_whole = false;
+}
+
+void RecordingReader::ReadUntil(size_t most) {
+  if (recording_->is_whole) return;
   CaptureRecord record;
-  while (file->Next(&record)) reader.OnRecord(record);
-  recording->error = file->error();
-  if (recording->about &&
-      recording->about->version > rxe_user::trace::kVersion) {
-    recording->error = "it is of version " +
-                       std::to_string(recording->about->version) +
-                       " of the format: a newer rxe-user wrote it";
+  while (recording_->packets.size() + recording_->events.size() < most) {
+    if (!file_->Next(&record)) {
+      recording_->is_whole = true;
+      recording_->error = file_->error();
+      if (recording_->packets.empty() && recording_->packets_before == 0) {
+        recording_->has_directions = false;
+      }
+      break;
+    }
+    decoder_->OnRecord(record);
   }
-  recording->has_directions &= !recording->packets.empty();
+  if (recording_->about &&
+      recording_->about->version > rxe_user::trace::kVersion) {
+    recording_->error = "it is of version " +
+                        std::to_string(recording_->about->version) +
+                        " of the format: a newer rxe-user wrote it";
+  }
+}
+
+void RecordingReader::Drop(size_t packets, size_t events) {
+  Recording& r = *recording_;
+  const uint64_t heads =
+      packets < r.packets.size() ? r.packets[packets].head : r.heads.size();
+  r.packets.erase(r.packets.begin(),
+                  r.packets.begin() + static_cast<ptrdiff_t>(packets));
+  r.events.erase(r.events.begin(),
+                 r.events.begin() + static_cast<ptrdiff_t>(events));
+  r.heads.erase(r.heads.begin(),
+                r.heads.begin() + static_cast<ptrdiff_t>(heads));
+  for (Packet& packet : r.packets) packet.head -= heads;
+  r.packets_before += packets;
+  r.events_before += events;
+}
+
+size_t MostRecords(size_t files) {
+  // What a packet or event takes in the views that need most.
+  constexpr size_t kBytes = 640;
+  size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+                  static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) == 0) {
+    memory = std::min<size_t>(memory, limit.rlim_cur);
+  }
+  return memory / 2 / kBytes / std::max<size_t>(files, 1);
+}
+
+std::string LimitText(size_t most) {
+  return "only its first " + std::to_string(most) +
+         " packets and events are read: more do not fit into memory. Of "
+         "larger files, `rxe-user trace` gives --text, --json and --sqlog";
+}
+
+bool ReadRecording(const std::string& path, Recording* recording, size_t most) {
+  RecordingReader reader(recording);
+  if (!reader.Open(path)) return false;
+  reader.ReadUntil(most);
+  if (!recording->is_whole) recording->error = LimitText(most);
+  return true;
 }
 
 }  // namespace trace

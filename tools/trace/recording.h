@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -64,6 +65,9 @@ struct Packet {
   IcrcVerdict icrc = IcrcVerdict::kUnknown;
   wire::pcapng::Direction direction = wire::pcapng::Direction::kUnknown;
   int64_t kernel_time = 0;  // when the kernel received it; 0: not known
+  // --- Of a file that is read in parts (parts.h).
+  bool shown = true;     // false: context, which another part shows
+  bool is_kept = false;  // the next part has it too
 
   const wire::OpcodeInfo& info() const { return wire::GetOpcodeInfo(opcode); }
   bool is_cnp() const { return opcode == wire::kOpcodeCnp; }
@@ -89,6 +93,10 @@ struct Recording {
   std::vector<Packet> packets;  // in the order of the file
   std::vector<Event> events;    // in the order of the file, without packets'
   std::vector<uint8_t> heads;
+  // Packets and events of earlier parts that are no longer here.
+  uint64_t packets_before = 0;
+  uint64_t events_before = 0;
+  bool is_whole = true;  // false: more follows in the file
   // Frames that are not shown.
   uint64_t malformed = 0;  // sent to port 4791, no RoCEv2 packet
   uint64_t other = 0;
@@ -107,11 +115,44 @@ struct Recording {
   void VisitFields(const Packet& packet, const wire::FieldVisitor& visit) const;
 };
 
-// Reads the file. A file that is damaged or cut off gives what is before that.
-// False: it could not be opened or is of another format.
-bool ReadRecording(const std::string& path, Recording* recording);
-// The same of an open capture.
-void ReadRecording(CaptureFile* file, Recording* recording);
+// Reads a file in steps.
+class RecordingReader {
+ public:
+  // `recording` has to outlive this. Its error, path and `is_whole` are set.
+  explicit RecordingReader(Recording* recording);
+  ~RecordingReader();
+  RecordingReader(const RecordingReader&) = delete;
+  RecordingReader& operator=(const RecordingReader&) = delete;
+
+  // False: it could not be opened or is of another format.
+  bool Open(const std::string& path);
+  void Use(std::unique_ptr<CaptureFile> file);
+  // Reads until `recording` has `most` packets and events, or all.
+  void ReadUntil(size_t most);
+  // Takes the first ones out of `recording`.
+  void Drop(size_t packets, size_t events);
+
+ private:
+  class Decoder;
+
+  Recording* const recording_;
+  std::unique_ptr<CaptureFile> file_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+// How many packets and events of each file the views that need the whole can
+// hold, if there are so many files: half of the memory that the process may
+// use.
+size_t MostRecords(size_t files);
+
+// What is said of a file of which no more was read: one line.
+std::string LimitText(size_t most);
+
+// Reads the file. A file that is damaged or cut off, or that has more than
+// `most` packets and events, gives what is before that. False: it could not be
+// opened or is of another format.
+bool ReadRecording(const std::string& path, Recording* recording,
+                   size_t most = MostRecords(1));
 
 }  // namespace trace
 

@@ -91,7 +91,8 @@ class Writer {
  public:
   Writer(const Timeline& timeline, std::FILE* out) : t_(timeline), out_(out) {}
 
-  bool Write() {
+  // `with_header`: before the first part.
+  bool Write(bool with_header) {
     for (size_t e = t_.ends.size(); e-- > 0;) {
       ends_[{t_.ends[e].file, t_.ends[e].qpn}] = e;
       first_ends_[t_.ends[e].file] = e;
@@ -109,12 +110,13 @@ class Writer {
     for (size_t a = 0; a < t_.arrows.size(); ++a) AddPacket(a);
     for (size_t e = 0; e < t_.events.size(); ++e) {
       if (t_.events[e].event->description() == nullptr) continue;
+      if (!t_.events[e].shown) continue;
       rows_.push_back({t_.events[e].time, Kind::kEvent, e});
     }
     std::stable_sort(
         rows_.begin(), rows_.end(),
         [](const Row& a, const Row& b) { return a.time < b.time; });
-    if (!Print(Header())) return false;
+    if (with_header && !Print(Header())) return false;
     return std::all_of(rows_.begin(), rows_.end(), [this](const Row& row) {
       return Print(row.kind == Kind::kEvent
                        ? EventRecord(t_.events[row.index])
@@ -140,13 +142,17 @@ class Writer {
 
   void AddPacket(size_t index) {
     const Arrow& arrow = t_.arrows[index];
-    if (arrow.t0 != kNoTime && arrow.fate != Fate::kDuplicate) {
+    if (arrow.t0 != kNoTime && arrow.fate != Fate::kDuplicate &&
+        arrow.sent->shown) {
       rows_.push_back({arrow.t0, Kind::kSent, index});
       if (arrow.fate == Fate::kLost) {
         rows_.push_back({arrow.t0, Kind::kLost, index});
       }
     }
-    if (arrow.t1 == kNoTime || arrow.received == nullptr) return;
+    if (arrow.t1 == kNoTime || arrow.received == nullptr ||
+        !arrow.received->shown) {
+      return;
+    }
     rows_.push_back(
         {arrow.t1,
          arrow.fate == Fate::kDropped ? Kind::kDropped : Kind::kReceived,
@@ -277,6 +283,20 @@ class Writer {
   std::vector<Row> rows_;
 };
 
+class SqlogWriter final : public PartWriter {
+ public:
+  explicit SqlogWriter(std::FILE* out) : out_(out) {}
+
+  bool Write(const Timeline& part, const Conversation&) override {
+    return Writer(part, out_).Write(std::exchange(is_first_, false));
+  }
+  bool End() override { return true; }
+
+ private:
+  std::FILE* const out_;
+  bool is_first_ = true;
+};
+
 // --- The schema.
 
 Json Count() { return {{"type", "integer"}, {"minimum", 0}}; }
@@ -330,8 +350,12 @@ Json PacketSchema(const char* name) {
 
 }  // namespace
 
+std::unique_ptr<PartWriter> MakeSqlogWriter(std::FILE* out) {
+  return std::make_unique<SqlogWriter>(out);
+}
+
 bool WriteSqlog(const Timeline& timeline, const Conversation&, std::FILE* out) {
-  return Writer(timeline, out).Write();
+  return Writer(timeline, out).Write(true);
 }
 
 std::string SqlogSchema() {

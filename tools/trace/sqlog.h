@@ -11,12 +11,17 @@
 #define TOOLS_TRACE_SQLOG_H_
 
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "tools/trace/conversation.h"
+#include "tools/trace/text_view.h"
 #include "tools/trace/timeline.h"
 
 namespace trace {
+
+// Writes to `out`, which stays the caller's.
+std::unique_ptr<PartWriter> MakeSqlogWriter(std::FILE* out);
 
 // Writes by time, in ms since the first packet or event. False, with errno, if
 // `out` cannot be written.

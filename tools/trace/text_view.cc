@@ -2,6 +2,9 @@
 
 #include <cinttypes>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
@@ -21,19 +24,20 @@ bool WriteObject(std::FILE* out, const Json& object) {
                    object.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Calls `on_arrow` and `on_event` in order of time, until one returns false.
+// Calls `on_arrow` and `on_event` with what is shown, in order of time, until
+// one returns false.
 template <typename OnArrow, typename OnEvent>
 bool VisitInOrder(const Timeline& t, const OnArrow& on_arrow,
                   const OnEvent& on_event) {
   size_t e = 0;
   for (const Arrow& arrow : t.arrows) {
     for (; e < t.events.size() && t.events[e].time <= arrow.start(); ++e) {
-      if (!on_event(t.events[e])) return false;
+      if (t.events[e].shown && !on_event(t.events[e])) return false;
     }
-    if (!on_arrow(arrow)) return false;
+    if (arrow.packet().shown && !on_arrow(arrow)) return false;
   }
   for (; e < t.events.size(); ++e) {
-    if (!on_event(t.events[e])) return false;
+    if (t.events[e].shown && !on_event(t.events[e])) return false;
   }
   return true;
 }
@@ -130,11 +134,187 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   return object;
 }
 
+// What a reader must know, each said once.
+class Notes {
+ public:
+  // Those of a part that were not said yet.
+  std::vector<std::string> New(const Timeline& t) {
+    std::vector<std::string> notes;
+    for (const std::string& note : t.notes) {
+      if (said_.insert(note).second) notes.push_back(note);
+    }
+    return notes;
+  }
+
+ private:
+  std::set<std::string> said_;
+};
+
+class TextWriter final : public PartWriter {
+ public:
+  explicit TextWriter(std::FILE* out) : out_(out) {}
+
+  bool Write(const Timeline& t, const Conversation&) override {
+    const std::vector<std::string> names = NamesOfFiles(t);
+    for (const std::string& note : notes_.New(t)) {
+      if (!WriteLine(out_, "# " + Printable(note))) return false;
+    }
+    for (; ends_ < t.ends.size(); ++ends_) {
+      if (!WriteLine(out_, "# " + Printable(t.ends[ends_].label))) return false;
+    }
+    const auto on_arrow = [&](const Arrow& arrow) {
+      const Packet& p = arrow.packet();
+      std::string line = Start(t, arrow.start()) + t.ends[arrow.from].name +
+                         " > " + t.ends[arrow.to].name + " ";
+      line += wire::DescribeFields([&](const wire::FieldVisitor& visit) {
+        t.recording_of(arrow).VisitFields(p, visit);
+      });
+      if (arrow.t0 != kNoTime && arrow.t1 != kNoTime && arrow.t1 != arrow.t0) {
+        line += " took=" + Duration(arrow.t1 - arrow.t0);
+        line.erase(line.rfind(' '), 1);
+      }
+      const std::string fate = FateText(arrow);
+      if (!fate.empty()) line += " | " + fate;
+      return WriteLine(out_, line);
+    };
+    const auto on_event = [&](const TimedEvent& e) {
+      char qpn[24] = "";
+      if (e.event->header().qpn != 0) {
+        std::snprintf(qpn, sizeof(qpn), "qp=0x%06x ", e.event->header().qpn);
+      }
+      return WriteLine(out_, Start(t, e.time) + names[e.file] + "     " +
+                                 e.event->name() + " " + qpn +
+                                 Printable(EventText(*e.event)));
+    };
+    CountPackets(t, &counts_);
+    return VisitInOrder(t, on_arrow, on_event);
+  }
+
+  bool End() override { return WriteLine(out_, CountsText(counts_)); }
+
+ private:
+  std::FILE* const out_;
+  Notes notes_;
+  size_t ends_ = 0;  // that were written
+  Counts counts_;
+};
+
+class JsonWriter final : public PartWriter {
+ public:
+  explicit JsonWriter(std::FILE* out) : out_(out) {}
+
+  bool Write(const Timeline& t, const Conversation& c) override {
+    const std::vector<std::string> names = NamesOfFiles(t);
+    NoteFiles(t, names);
+    if (is_first_ && is_whole_ && !WriteFiles()) return false;
+    is_first_ = false;
+    const auto on_arrow = [&](const Arrow& arrow) {
+      return WriteObject(out_, PacketObject(t, c, arrow));
+    };
+    const auto on_event = [&](const TimedEvent& e) {
+      const auto& header = e.event->header();
+      Json object = {{"type", "event"},
+                     {"end", names[e.file]},
+                     {"name", e.event->name()},
+                     {"id", header.id},
+                     {"time", DateAndTime(e.time)}};
+      if (header.cause != 0) object["cause"] = header.cause;
+      if (header.qpn != 0) object["qpn"] = header.qpn;
+      object["thread"] = header.thread;
+      for (const Event::Value& value : e.event->Values()) {
+        object[std::string(value.field->name)] = Value(value);
+      }
+      return WriteObject(out_, object);
+    };
+    CountPackets(t, &counts_);
+    return VisitInOrder(t, on_arrow, on_event) && WriteMessages(t, c);
+  }
+
+  bool End() override {
+    return WriteFiles() &&
+           WriteObject(out_, {{"type", "summary"},
+                              {"packets", counts_.packets},
+                              {"lost", counts_.lost},
+                              {"dropped", counts_.dropped},
+                              {"damaged", counts_.damaged},
+                              {"repeated", counts_.repeated},
+                              {"overtaken", counts_.overtaken},
+                              {"duplicates", counts_.duplicates},
+                              {"ambiguous", counts_.ambiguous},
+                              {"after_end", counts_.after_end},
+                              {"strangers", counts_.strangers},
+                              {"messages", messages_},
+                              {"notes", all_notes_}});
+  }
+
+ private:
+  void NoteFiles(const Timeline& t, const std::vector<std::string>& names) {
+    files_.clear();
+    is_whole_ = true;
+    for (size_t f = 0; f < t.recordings.size(); ++f) {
+      const Recording& r = *t.recordings[f];
+      is_whole_ &= r.is_whole;
+      files_.push_back({{"type", "file"},
+                        {"path", Printable(r.path)},
+                        {"end", names[f]},
+                        {"packets", r.packets_before + r.packets.size()},
+                        {"events", r.events_before + r.events.size()},
+                        {"malformed", r.malformed},
+                        {"other_frames", r.other},
+                        {"clock_offset_ns", t.offsets[f]},
+                        {"clock_error_ns", t.uncertainties[f]}});
+    }
+    for (const std::string& note : notes_.New(t)) {
+      all_notes_.push_back(Printable(note));
+    }
+  }
+
+  // Once.
+  bool WriteFiles() {
+    for (const Json& file : std::exchange(files_, {})) {
+      if (!WriteObject(out_, file)) return false;
+    }
+    return true;
+  }
+
+  bool WriteMessages(const Timeline& t, const Conversation& c) {
+    for (const Message& m : c.messages) {
+      if (!m.shown) continue;
+      ++messages_;
+      Json object = {
+          {"type", "message"},         {"number", m.number},
+          {"end", t.ends[m.end].name}, {"name", m.name},
+          {"first_psn", m.first_psn},  {"last_psn", m.last_psn},
+          {"bytes", m.bytes},          {"begin", DateAndTime(m.begin)}};
+      if (m.has_wr_id) {
+        char wr_id[24];
+        std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, m.wr_id);
+        object["wr_id"] = wr_id;
+      }
+      if (m.done != kNoTime) object["done"] = DateAndTime(m.done);
+      if (m.polled != kNoTime) object["polled"] = DateAndTime(m.polled);
+      if (!m.error.empty()) object["error"] = m.error;
+      if (!WriteObject(out_, object)) return false;
+    }
+    return true;
+  }
+
+  std::FILE* const out_;
+  bool is_first_ = true;
+  bool is_whole_ = true;
+  std::vector<Json> files_;
+  Notes notes_;
+  Json all_notes_ = Json::array();
+  Counts counts_;
+  size_t messages_ = 0;
+};
+
 }  // namespace
 
-Counts CountPackets(const Timeline& timeline) {
-  Counts counts;
+void CountPackets(const Timeline& timeline, Counts* all) {
+  Counts& counts = *all;
   for (const Arrow& arrow : timeline.arrows) {
+    if (!arrow.packet().shown) continue;
     ++counts.packets;
     counts.lost += arrow.fate == Fate::kLost;
     counts.dropped += arrow.fate == Fate::kDropped;
@@ -146,6 +326,11 @@ Counts CountPackets(const Timeline& timeline) {
     counts.ambiguous += arrow.ambiguous;
     counts.damaged += arrow.packet().icrc == IcrcVerdict::kBad;
   }
+}
+
+Counts CountPackets(const Timeline& timeline) {
+  Counts counts;
+  CountPackets(timeline, &counts);
   return counts;
 }
 
@@ -210,109 +395,22 @@ std::string FateText(const Arrow& arrow) {
   return text;
 }
 
-bool WriteText(const Timeline& t, const Conversation&, std::FILE* out) {
-  const std::vector<std::string> names = NamesOfFiles(t);
-  for (const std::string& note : t.notes) {
-    if (!WriteLine(out, "# " + Printable(note))) return false;
-  }
-  for (const End& end : t.ends) {
-    if (!WriteLine(out, "# " + Printable(end.label))) return false;
-  }
-  const auto on_arrow = [&](const Arrow& arrow) {
-    const Packet& p = arrow.packet();
-    std::string line = Start(t, arrow.start()) + t.ends[arrow.from].name +
-                       " > " + t.ends[arrow.to].name + " ";
-    line += wire::DescribeFields([&](const wire::FieldVisitor& visit) {
-      t.recording_of(arrow).VisitFields(p, visit);
-    });
-    if (arrow.t0 != kNoTime && arrow.t1 != kNoTime && arrow.t1 != arrow.t0) {
-      line += " took=" + Duration(arrow.t1 - arrow.t0);
-      line.erase(line.rfind(' '), 1);
-    }
-    const std::string fate = FateText(arrow);
-    if (!fate.empty()) line += " | " + fate;
-    return WriteLine(out, line);
-  };
-  const auto on_event = [&](const TimedEvent& e) {
-    char qpn[24] = "";
-    if (e.event->header().qpn != 0) {
-      std::snprintf(qpn, sizeof(qpn), "qp=0x%06x ", e.event->header().qpn);
-    }
-    return WriteLine(out, Start(t, e.time) + names[e.file] + "     " +
-                              e.event->name() + " " + qpn +
-                              Printable(EventText(*e.event)));
-  };
-  if (!VisitInOrder(t, on_arrow, on_event)) return false;
-  return WriteLine(out, CountsText(CountPackets(t)));
+std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out) {
+  return std::make_unique<TextWriter>(out);
+}
+
+std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out) {
+  return std::make_unique<JsonWriter>(out);
+}
+
+bool WriteText(const Timeline& t, const Conversation& c, std::FILE* out) {
+  TextWriter writer(out);
+  return writer.Write(t, c) && writer.End();
 }
 
 bool WriteJson(const Timeline& t, const Conversation& c, std::FILE* out) {
-  const std::vector<std::string> names = NamesOfFiles(t);
-  for (size_t f = 0; f < t.recordings.size(); ++f) {
-    const Recording& r = *t.recordings[f];
-    if (!WriteObject(out, {{"type", "file"},
-                           {"path", Printable(r.path)},
-                           {"end", names[f]},
-                           {"packets", r.packets.size()},
-                           {"events", r.events.size()},
-                           {"malformed", r.malformed},
-                           {"other_frames", r.other},
-                           {"clock_offset_ns", t.offsets[f]},
-                           {"clock_error_ns", t.uncertainties[f]}})) {
-      return false;
-    }
-  }
-  const auto on_arrow = [&](const Arrow& arrow) {
-    return WriteObject(out, PacketObject(t, c, arrow));
-  };
-  const auto on_event = [&](const TimedEvent& e) {
-    const auto& header = e.event->header();
-    Json object = {{"type", "event"},
-                   {"end", names[e.file]},
-                   {"name", e.event->name()},
-                   {"id", header.id},
-                   {"time", DateAndTime(e.time)}};
-    if (header.cause != 0) object["cause"] = header.cause;
-    if (header.qpn != 0) object["qpn"] = header.qpn;
-    object["thread"] = header.thread;
-    for (const Event::Value& value : e.event->Values()) {
-      object[std::string(value.field->name)] = Value(value);
-    }
-    return WriteObject(out, object);
-  };
-  if (!VisitInOrder(t, on_arrow, on_event)) return false;
-  for (const Message& m : c.messages) {
-    Json object = {
-        {"type", "message"},         {"number", m.number},
-        {"end", t.ends[m.end].name}, {"name", m.name},
-        {"first_psn", m.first_psn},  {"last_psn", m.last_psn},
-        {"bytes", m.bytes},          {"begin", DateAndTime(m.begin)}};
-    if (m.has_wr_id) {
-      char wr_id[24];
-      std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, m.wr_id);
-      object["wr_id"] = wr_id;
-    }
-    if (m.done != kNoTime) object["done"] = DateAndTime(m.done);
-    if (m.polled != kNoTime) object["polled"] = DateAndTime(m.polled);
-    if (!m.error.empty()) object["error"] = m.error;
-    if (!WriteObject(out, object)) return false;
-  }
-  const Counts n = CountPackets(t);
-  Json notes = Json::array();
-  for (const std::string& note : t.notes) notes.push_back(Printable(note));
-  return WriteObject(out, {{"type", "summary"},
-                           {"packets", n.packets},
-                           {"lost", n.lost},
-                           {"dropped", n.dropped},
-                           {"damaged", n.damaged},
-                           {"repeated", n.repeated},
-                           {"overtaken", n.overtaken},
-                           {"duplicates", n.duplicates},
-                           {"ambiguous", n.ambiguous},
-                           {"after_end", n.after_end},
-                           {"strangers", n.strangers},
-                           {"messages", c.messages.size()},
-                           {"notes", notes}});
+  JsonWriter writer(out);
+  return writer.Write(t, c) && writer.End();
 }
 
 }  // namespace trace

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "tools/trace/conversation.h"
@@ -24,11 +25,27 @@ struct Counts {
   size_t strangers = 0;
   size_t damaged = 0;
 };
+// Adds those that are shown.
+void CountPackets(const Timeline& timeline, Counts* counts);
 Counts CountPackets(const Timeline& timeline);
 // "30 packets, 1 lost, 11 repeated"
 std::string CountsText(const Counts& counts);
 // What is said of an arrow's fate in words; empty if there is nothing to say.
 std::string FateText(const Arrow& arrow);
+
+// A view that is written in parts. Thread: one.
+class PartWriter {
+ public:
+  virtual ~PartWriter() = default;
+  // In the order of time. False, with errno, if it cannot be written.
+  virtual bool Write(const Timeline& part,
+                     const Conversation& conversation) = 0;
+  // After the last part.
+  virtual bool End() = 0;
+};
+// Write to `out`, which stays the caller's.
+std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out);
+std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out);
 
 // One line for each: time of day (UTC), us since the first, the ends, the
 // packet with the fields of `rxe-user decode`, its fate. False if `out` cannot
@@ -37,7 +54,8 @@ bool WriteText(const Timeline& timeline, const Conversation& conversation,
                std::FILE* out);
 
 // One object per line, with a member "type":
-//   "file"     path, packets, events, clock offset; first
+//   "file"     path, packets, events, clock offset; first, or, if the files are
+//              shown in parts, before the summary
 //   "packet"   from, to, sent, received (times), fate, fields
 //   "event"    end, name, id, cause, time, fields
 //   "message"  a work request, or a message of packets

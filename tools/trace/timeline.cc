@@ -43,29 +43,42 @@ std::string NameOfEnd(size_t index) {
   return name;
 }
 
-class Joiner {
- public:
-  Joiner(const std::vector<const Recording*>& recordings,
-         const std::vector<IpAddress>& locals)
-      : locals_(locals) {
-    t_.recordings = recordings;
-  }
+}  // namespace
 
-  Timeline Join() {
+class Joiner::Impl {
+ public:
+  explicit Impl(const std::vector<IpAddress>& locals) : locals_(locals) {}
+
+  Timeline Join(const std::vector<const Recording*>& recordings) {
+    t_ = Timeline();
+    t_.recordings = recordings;
     const size_t files = t_.recordings.size();
-    t_.offsets.assign(files, 0);
-    t_.uncertainties.assign(files, 0);
+    t_.offsets = offsets_;
+    t_.uncertainties = uncertainties_;
+    t_.offsets.resize(files);
+    t_.uncertainties.resize(files);
+    t_.ends = known_ends_;
+    end_indices_.clear();
+    for (size_t e = 0; e < t_.ends.size(); ++e) {
+      end_indices_[{t_.ends[e].file, t_.ends[e].address, t_.ends[e].qpn}] = e;
+    }
     use_icrcs_ = std::all_of(t_.recordings.begin(), t_.recordings.end(),
                              [](const Recording* r) { return r->has_icrcs; });
-    FindDirections();
+    NoteEmptyFiles();
+    if (!is_later_) FindDirections();
     FindOwners();
-    CompareAllClocks();
+    if (!is_later_) CompareAllClocks();
+    offsets_ = t_.offsets;
+    uncertainties_ = t_.uncertainties;
+    last_times_.clear();
     for (size_t f = 0; f < files; ++f) last_times_.push_back(LastTime(f));
-    FindDestroyed();
+    FindQueuePairs();
+    flows_.clear();
     MakeFlows();
     for (auto& [flow, packets] : flows_) JoinFlow(packets);
     AddEvents();
     Finish();
+    known_ends_ = t_.ends;
     return std::move(t_);
   }
 
@@ -95,6 +108,19 @@ class Joiner {
     return packet.src == *own_[file] ? Direction::kSent : Direction::kReceived;
   }
 
+  void NoteEmptyFiles() {
+    for (const Recording* r : t_.recordings) {
+      if (!r->is_whole || !r->packets.empty() || r->packets_before != 0) {
+        continue;
+      }
+      t_.notes.push_back(
+          r->path + " has no packets: " +
+          (r->about ? "its program sent and received none on an RDMA device. "
+                      "--text shows its calls and events"
+                    : "capture UDP port 4791 while the program communicates"));
+    }
+  }
+
   // A capture without directions: the host's own address is that whose packets
   // other files have latest. Differences of clocks do not matter.
   void FindDirections() {
@@ -103,15 +129,7 @@ class Joiner {
     for (size_t f = 0; f < files; ++f) {
       const Recording& recording = *t_.recordings[f];
       if (recording.has_directions) continue;
-      if (recording.packets.empty()) {
-        t_.notes.push_back(
-            recording.path + " has no packets: " +
-            (recording.about ? "its program sent and received none on an RDMA "
-                               "device. --text shows its calls and events"
-                             : "capture UDP port 4791 while the program "
-                               "communicates"));
-        continue;
-      }
+      if (recording.packets.empty()) continue;
       if (f < locals_.size() && !locals_[f].is_unspecified()) {
         own_[f] = locals_[f];
         continue;
@@ -156,23 +174,24 @@ class Joiner {
   // --- Who has a queue pair.
 
   void FindOwners() {
-    std::map<Target, std::map<size_t, size_t>> counts;
+    constexpr auto kUnknownQp =
+        static_cast<uint8_t>(transport::Disposition::kUnknownQp);
+    own_addresses_.clear();
+    owners_.clear();
     for (size_t f = 0; f < t_.recordings.size(); ++f) {
       for (const Packet& p : t_.recordings[f]->packets) {
         const Direction direction = DirectionOf(f, p);
         if (direction == Direction::kReceived) {
           // Another process of the host gets what has no queue pair here.
-          const bool foreign =
-              p.dropped && p.disposition == static_cast<uint8_t>(
-                                                6 /* transport::Disposition */);
-          if (!foreign) ++counts[{p.dst, p.receiver}][f];
+          const bool foreign = p.dropped && p.disposition == kUnknownQp;
+          if (!foreign) ++counts_[{p.dst, p.receiver}][f];
           if (!p.dst.is_multicast()) addresses_[p.dst].insert(f);
         } else if (direction == Direction::kSent) {
           addresses_[p.src].insert(f);
         }
       }
     }
-    for (const auto& [target, files] : counts) {
+    for (const auto& [target, files] : counts_) {
       if (target.first.is_multicast()) {
         for (const auto& [file, count] : files) owners_[target].push_back(file);
       } else {
@@ -185,13 +204,24 @@ class Joiner {
     }
   }
 
+  // Whether the process of a recording has the receiver; true if nothing tells.
+  bool IsOwn(size_t file, uint64_t receiver) const {
+    return !t_.recordings[file]->about || receiver <= wire::kGsiQpn ||
+           receiver > wire::kQpnMask ||
+           own_qpns_.contains({file, static_cast<uint32_t>(receiver)});
+  }
+
   // The files in which a packet from `file` to `target` should be.
   std::vector<size_t> OwnersOf(const Target& target, size_t file) const {
     const auto known = owners_.find(target);
     if (known != owners_.end()) return known->second;
     const auto there = addresses_.find(target.first);
     if (there == addresses_.end()) return {};
-    if (there->second.size() == 1) return {*there->second.begin()};
+    if (there->second.size() == 1) {
+      const size_t owner = *there->second.begin();
+      if (owner == file && !IsOwn(file, target.second)) return {};
+      return {owner};
+    }
     if (there->second.size() == 2 && there->second.contains(file)) {
       return {*there->second.begin() == file ? *there->second.rbegin()
                                              : *there->second.begin()};
@@ -355,7 +385,8 @@ class Joiner {
     if (from_file == kNone) {
       // A sender whose file lacks the packet, or has none.
       const auto there = addresses_.find(p.src);
-      if (there != addresses_.end() && there->second.size() == 1) {
+      if (there != addresses_.end() && there->second.size() == 1 &&
+          SenderHasFile(p, to_file)) {
         from_file = *there->second.begin();
       }
     }
@@ -480,7 +511,7 @@ class Joiner {
         Add(&sent[original], &received[j], file, Fate::kDuplicate);
       } else {
         Add(nullptr, &received[j], file,
-            sent.empty() && !SenderHasFile(*received[j].packet)
+            sent.empty() && !SenderHasFile(*received[j].packet, file)
                 ? Fate::kReceived
                 : Fate::kStranger);
       }
@@ -494,11 +525,12 @@ class Joiner {
                                    : end->second;
   }
 
-  void FindDestroyed() {
+  void FindQueuePairs() {
     using transport::RareEventKind;
     for (size_t f = 0; f < t_.recordings.size(); ++f) {
       for (const Event& event : t_.recordings[f]->events) {
         const std::pair<size_t, uint32_t> key = {f, event.header().qpn};
+        if (key.second != 0) own_qpns_.insert(key);
         if (event.As<rxe_user::trace::QpStateEvent>()) destroyed_.erase(key);
         const auto incident = event.As<rxe_user::trace::IncidentEvent>();
         if (incident &&
@@ -509,8 +541,13 @@ class Joiner {
     }
   }
 
-  bool SenderHasFile(const Packet& packet) const {
-    return addresses_.contains(packet.src);
+  // `file`: that of the receiver. A recording has all packets that its process
+  // sent; those of its address that it lacks are another process's.
+  bool SenderHasFile(const Packet& packet, size_t file) const {
+    const auto there = addresses_.find(packet.src);
+    if (there == addresses_.end()) return false;
+    return there->second.size() > 1 || *there->second.begin() != file ||
+           !t_.recordings[file]->about;
   }
 
   // --- Events and the rest.
@@ -530,6 +567,7 @@ class Joiner {
   // Ends of the senders of packets to itself: the queue pair that its packets
   // are answered by, if there are two.
   void FindPartners() {
+    partners_.clear();
     std::map<size_t, std::vector<size_t>> queue_pairs;  // ends, by file
     for (size_t e = 0; e < t_.ends.size(); ++e) {
       const End& end = t_.ends[e];
@@ -577,10 +615,16 @@ class Joiner {
         t_.arrows.begin(), t_.arrows.end(),
         [](const Arrow& a, const Arrow& b) { return a.start() < b.start(); });
     SortEnds();
+    if (is_later_) {
+      t_.first = first_;
+      return;
+    }
+    is_later_ = true;
     t_.first = std::numeric_limits<int64_t>::max();
     if (!t_.arrows.empty()) t_.first = t_.arrows[0].start();
     if (!t_.events.empty()) t_.first = std::min(t_.first, t_.events[0].time);
     if (t_.arrows.empty() && t_.events.empty()) t_.first = 0;
+    first_ = t_.first;
   }
 
   // When each end appears: the first event of its queue pair, or its first
@@ -607,7 +651,9 @@ class Joiner {
   // Ends that are used, in the order of the files, those without a file last.
   // Queue pairs of one file are in the order of their creation.
   void SortEnds() {
+    const size_t known = known_ends_.size();
     std::vector<bool> used(t_.ends.size());
+    std::fill_n(used.begin(), known, true);
     for (const Arrow& arrow : t_.arrows)
       used[arrow.from] = used[arrow.to] = true;
     std::set<size_t> has_end;  // files
@@ -627,7 +673,8 @@ class Joiner {
     const std::vector<int64_t> first = FirstTimes();
     const auto place_of = [&](size_t e) {
       const End& end = t_.ends[e];
-      return std::tuple(end.file, end.qpn == kPartner, first[e], end.qpn);
+      return std::tuple(std::min(e, known), end.file, end.qpn == kPartner,
+                        first[e], end.qpn);
     };
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return place_of(a) < place_of(b);
@@ -670,22 +717,30 @@ class Joiner {
   // Stands for the queue pair of a sender to itself, until it is found.
   static constexpr uint32_t kPartner = UINT32_MAX;
 
-  const std::vector<IpAddress>& locals_;
-  Timeline t_;
-  bool use_icrcs_ = false;
+  const std::vector<IpAddress> locals_;
+  // --- What is known of earlier parts.
+  std::vector<End> known_ends_;
+  std::vector<int64_t> offsets_;
+  std::vector<int64_t> uncertainties_;
+  bool is_later_ = false;
+  int64_t first_ = 0;
   std::vector<std::optional<IpAddress>> own_;
+  // Packets that arrived, by file.
+  std::map<Target, std::map<size_t, size_t>> counts_;
   std::map<IpAddress, std::set<size_t>> addresses_;  // files by own address
-  std::map<size_t, IpAddress> own_addresses_;        // the first, by file
-  std::map<Target, std::vector<size_t>> owners_;
-  std::vector<int64_t> last_times_;
   // By file and number, on the clock of the first file.
   std::map<std::pair<size_t, uint32_t>, int64_t> destroyed_;
+  std::set<std::pair<size_t, uint32_t>> own_qpns_;  // by file
+  // --- Of this part.
+  Timeline t_;
+  bool use_icrcs_ = false;
+  std::map<size_t, IpAddress> own_addresses_;  // the first, by file
+  std::map<Target, std::vector<size_t>> owners_;
+  std::vector<int64_t> last_times_;
   std::map<Flow, FlowPackets> flows_;
   std::map<std::tuple<size_t, IpAddress, uint32_t>, size_t> end_indices_;
   std::map<size_t, size_t> partners_;
 };
-
-}  // namespace
 
 const char* FateName(Fate fate) {
   switch (fate) {
@@ -709,9 +764,18 @@ const char* FateName(Fate fate) {
   return "";
 }
 
+Joiner::Joiner(const std::vector<IpAddress>& locals)
+    : impl_(std::make_unique<Impl>(locals)) {}
+
+Joiner::~Joiner() = default;
+
+Timeline Joiner::Join(const std::vector<const Recording*>& recordings) {
+  return impl_->Join(recordings);
+}
+
 Timeline MakeTimeline(const std::vector<const Recording*>& recordings,
                       const std::vector<IpAddress>& locals) {
-  return Joiner(recordings, locals).Join();
+  return Joiner(locals).Join(recordings);
 }
 
 }  // namespace trace

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,9 @@ struct Arrow {
 struct TimedEvent {
   size_t file = 0;
   const Event* event = nullptr;
-  int64_t time = 0;  // on the clock of the first file
+  int64_t time = 0;   // on the clock of the first file
+  bool shown = true;  // as in Packet
+  bool is_kept = false;
 };
 
 struct Timeline {
@@ -101,8 +104,25 @@ struct Timeline {
   }
 };
 
-// `locals`: of a file without directions, the address of the host that wrote
-// it, if the caller knows it; in the order of the files.
+// Joins files. Thread: one.
+class Joiner {
+ public:
+  // `locals`: of a file without directions, the address of the host that wrote
+  // it, if the caller knows it; in the order of the files.
+  explicit Joiner(const std::vector<wire::IpAddress>& locals);
+  ~Joiner();
+  Joiner(const Joiner&) = delete;
+  Joiner& operator=(const Joiner&) = delete;
+
+  // If it is called again, with later parts of the same files: clocks are those
+  // of the first part; ends keep their names and indices.
+  Timeline Join(const std::vector<const Recording*>& recordings);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
 Timeline MakeTimeline(const std::vector<const Recording*>& recordings,
                       const std::vector<wire::IpAddress>& locals);
 

@@ -353,6 +353,32 @@ TEST(TimelineTest, AProcessThatSendsToItself) {
   }
 }
 
+// Its peer, another process with the same address, is not recorded: nothing is
+// lost.
+TEST(TimelineTest, OneOfTwoProcessesOfAnAddress) {
+  Recorded r({});
+  rxe_user::trace::QpStateEvent state;
+  state.header.qpn = r.pair.a.qp->qpn();
+  r.a.Add(state);
+  r.pair.a.Write(1, 0, 0, 3000);
+  r.pair.Run();
+  r.Finish();
+  Recording one = *r.files[0];
+  for (Packet& p : one.packets) {
+    p.src = p.dst = *wire::IpAddress::Parse("127.0.0.1");
+  }
+  const Timeline timeline = MakeTimeline({&one}, {});
+  ASSERT_EQ(timeline.ends.size(), 2u);
+  EXPECT_EQ(timeline.ends[0].file, 0u);
+  EXPECT_EQ(timeline.ends[1].file, kNone);
+  ASSERT_FALSE(timeline.arrows.empty());
+  for (const Arrow& arrow : timeline.arrows) {
+    EXPECT_EQ(arrow.fate,
+              arrow.sent != nullptr ? Fate::kUnseen : Fate::kReceived);
+    EXPECT_NE(arrow.from, arrow.to);
+  }
+}
+
 // A is the queue pair that was created first, whatever its number.
 TEST(TimelineTest, QueuePairsOfAProcessAreInTheOrderOfTheirCreation) {
   for (const bool a_is_first : {true, false}) {

@@ -184,6 +184,9 @@ std::vector<Post> DescribeBuilt(const ExtendedQp& qp) {
     for (size_t sge = 0; sge < data.num_sge; ++sge) {
       post.bytes += builder.sges[data.first_sge + sge].length;
     }
+    if (request.opcode == transport::SendOpcode::kMemcpy) {
+      post.bytes = request.swap;
+    }
     posts.push_back(post);
   }
   return posts;
