@@ -22,11 +22,6 @@
 
 namespace sim {
 
-inline constexpr uint32_t kAllAccess =
-    transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
-    transport::kAccessRemoteRead | transport::kAccessRemoteAtomic |
-    transport::kAccessFlushGlobal | transport::kAccessFlushPersistent;
-
 struct PairOptions {
   transport::QpType type = transport::QpType::kRc;  // or kUc
   uint64_t seed = 1;

@@ -31,7 +31,7 @@ constexpr Time kProgress = 2 * kSecond;
 }  // namespace
 
 PathRun::PathRun(uint64_t seed)
-    : random_(seed ^ 0x70617468), network_(seed ^ 0x6e6574, &checker_) {
+    : Run(seed ^ 0x6e6574), random_(seed ^ 0x70617468) {
   good_.delay = random_.Pick<Time>({2, 20, 500}) * kMicrosecond;
   good_.bytes_per_us = 1250;
   network_.SetAllLinks(good_);
@@ -59,8 +59,6 @@ PathRun::PathRun(uint64_t seed)
     Make(connection);
   }
 }
-
-PathRun::~PathRun() = default;
 
 // --- Connections.
 
@@ -92,7 +90,7 @@ void PathRun::Make(Connection& connection) {
     to.path_mtu = connection.path_mtu;
     to.av.source_port = static_cast<uint16_t>(0xc000 + end.qp->qpn() % 1024);
     if (transport::BringUp(*end.qp, to, network_.now()) != 0) {
-      checker_.Fail("cannot connect");
+      Fail("cannot connect");
     }
     for (uint32_t r = 0; r < connection.receives; ++r) PostReceive(end, i);
   }
@@ -100,8 +98,8 @@ void PathRun::Make(Connection& connection) {
 
 void PathRun::Destroy(End& end) {
   if (end.qp == nullptr) return;
-  statistics_.completed += end.completed;
-  statistics_.notified += end.qp->counters().cnps_received;
+  completed_ += end.completed;
+  notified_ += end.qp->counters().cnps_received;
   end.send_cq.ForgetSlots(end.qp->qpn());
   end.recv_cq.ForgetSlots(end.qp->qpn());
   end.qp.reset();
@@ -110,7 +108,7 @@ void PathRun::Destroy(End& end) {
 void PathRun::MakeAnew(Connection& connection, Time after) {
   if (connection.ended) return;
   connection.ended = true;
-  ++statistics_.broken;
+  ++broken_;
   network_.At(network_.now() + after, network_.node(0), [this, &connection] {
     for (auto& end : connection.ends) {
       Destroy(*end);
@@ -150,7 +148,7 @@ void PathRun::PostSends(Connection& connection, int node) {
     request.remote_addr = theirs.va;
     request.rkey = theirs.rkey;
     if (end.qp->PostSend(request, network_.now()) != 0) {
-      checker_.Fail("cannot post");
+      Fail("cannot post");
       return;
     }
     ++end.outstanding;
@@ -255,7 +253,7 @@ void PathRun::Drain(Connection& connection, int node, Time lasts) {
   to.en_sqd_async_notify = true;
   if (end.qp->Modify(to, transport::kQpState | transport::kQpEnSqdAsyncNotify,
                      network_.now()) != 0) {
-    checker_.Fail("cannot drain");
+    Fail("cannot drain");
   }
   network_.At(network_.now() + lasts, network_.node(node),
               [this, &connection, node, &end] { GoOn(connection, node, end); });
@@ -277,7 +275,7 @@ void PathRun::GoOn(Connection& connection, int node, End& end) {
   transport::QpAttributes to;
   to.state = QpState::kRts;
   if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-    checker_.Fail("cannot go on");
+    Fail("cannot go on");
   }
 }
 
@@ -298,7 +296,7 @@ void PathRun::RunTo(Time when) {
   if (!checker_.failed()) network_.RunTo(when);
 }
 
-bool PathRun::Execute() {
+void PathRun::Play() {
   for (auto& connection : connections_) RunApp(*connection);
   ScheduleFault(20 * kMillisecond);
   RunTo(kFaults + kAfter);
@@ -306,11 +304,9 @@ bool PathRun::Execute() {
   posting_ = false;
   if (!checker_.failed()) RunTo(network_.now() + kAfter);
   if (!checker_.failed()) CheckQuiet();
-  statistics_.packets = network_.packets();
   for (auto& connection : connections_) {
     for (auto& end : connection->ends) Destroy(*end);
   }
-  return !checker_.failed();
 }
 
 void PathRun::CheckProgress() {
@@ -323,26 +319,21 @@ void PathRun::CheckProgress() {
   for (auto& connection : connections_) {
     for (auto& end : connection->ends) {
       if (end->completed > before[at++]) continue;
-      checker_.Fail(absl::StrCat("stuck: ", StateOf(*connection)));
+      Fail(absl::StrCat("stuck: ", StateOf(*connection)));
     }
   }
 }
 
 void PathRun::CheckQuiet() {
   for (int i = 0; i < 2; ++i) {
-    transport::Endpoint& endpoint = network_.node(i).endpoint();
-    if (endpoint.HasTransmit()) checker_.Fail("HasTransmit on an idle host");
-    if (endpoint.NextTimeout() != transport::kNever) {
-      checker_.Fail("a timer on an idle host");
-    }
+    CheckIdle(network_.node(i));
     for (auto& connection : connections_) {
       const auto& qp = connection->ends[i]->qp;
       if (qp == nullptr || qp->path() == nullptr ||
           qp->path()->in_flight() == qp->path()->held()) {
         continue;
       }
-      checker_.Fail(
-          absl::StrCat("in flight on an idle path: ", StateOf(*connection)));
+      Fail(absl::StrCat("in flight on an idle path: ", StateOf(*connection)));
     }
   }
 }
@@ -369,11 +360,11 @@ std::string PathRun::StateOf(const Connection& connection) const {
   return text;
 }
 
-void PathRun::AddTo(PathStatistics* sum) const {
-  sum->packets += statistics_.packets;
-  sum->completed += statistics_.completed;
-  sum->notified += statistics_.notified;
-  sum->broken += statistics_.broken;
+void PathRun::Count(Statistics* statistics) {
+  Statistics& sum = *statistics;
+  sum["completed"] = completed_;
+  sum["notified"] = notified_;
+  sum["broken"] = broken_;
 }
 
 }  // namespace sim

@@ -17,32 +17,17 @@
 #include <vector>
 
 #include "transport/queue_pairs.h"
-#include "transport/sim/checker.h"
-#include "transport/sim/network.h"
 #include "transport/sim/queues.h"
 #include "transport/sim/random.h"
+#include "transport/sim/run.h"
 
 namespace sim {
 
-struct PathStatistics {
-  uint64_t packets = 0;
-  uint64_t completed = 0;  // messages
-  uint64_t notified = 0;   // CNPs
-  uint64_t broken = 0;     // connections that ended by a fault
-};
-
-class PathRun {
+// Counts messages "completed", CNPs "notified", and connections "broken" by a
+// fault.
+class PathRun final : public Run {
  public:
   explicit PathRun(uint64_t seed);
-  ~PathRun();
-
-  // Runs the seed; call once. True: all checks passed.
-  bool Execute();
-
-  Network& network() { return network_; }
-  const Checker& checker() const { return checker_; }
-  // Adds this run's statistics.
-  void AddTo(PathStatistics* sum) const;
 
  private:
   struct End {
@@ -69,6 +54,9 @@ class PathRun {
     Region region;
   };
 
+  void Play() override;
+  void Count(Statistics* statistics) override;
+
   void Make(Connection& connection);
   void MakeAnew(Connection& connection, Time after);
   void Destroy(End& end);
@@ -89,9 +77,7 @@ class PathRun {
   void CheckQuiet();
   std::string StateOf(const Connection& connection) const;
 
-  Checker checker_;
   Random random_;
-  Network network_;
   SimEvents events_;
   LinkProfile good_;  // links without a fault
   Buffer buffers_[2];
@@ -100,7 +86,10 @@ class PathRun {
   std::vector<std::unique_ptr<Connection>> connections_;
   // Kept, so that a scheduled callback can tell that its end is gone.
   std::vector<std::unique_ptr<End>> former_;
-  PathStatistics statistics_;
+  // Of queue pairs that are destroyed.
+  uint64_t completed_ = 0;
+  uint64_t notified_ = 0;
+  uint64_t broken_ = 0;
 };
 
 }  // namespace sim

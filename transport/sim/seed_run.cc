@@ -29,18 +29,18 @@ constexpr Time kLongestSilence = 30 * kSecond;
 
 }  // namespace
 
-SeedRun::SeedRun(uint64_t seed, const RunOptions& options)
-    : options_(options),
+SeedRun::SeedRun(uint64_t seed, bool chaos)
+    : Run(seed ^ 0x6e6574),
+      chaos_(chaos),
       scenario_(Scenario::Make(seed)),
-      random_(seed ^ 0x617070),
-      network_(seed ^ 0x6e6574, &checker_) {}
+      random_(seed ^ 0x617070) {}
 
 SeedRun::~SeedRun() {
   // Queue pairs are destroyed before what they borrow.
   for (auto& end : ends_) end->qp.reset();
 }
 
-void SeedRun::Fail(const End& end, const std::string& text) {
+void SeedRun::FailAt(const End& end, const std::string& text) {
   checker_.Fail(absl::StrFormat("%.3f us, host %d, QP %06x: %s",
                                 static_cast<double>(network_.now()) / 1000,
                                 end.host->node->index(), end.qpn, text));
@@ -49,8 +49,6 @@ void SeedRun::Fail(const End& end, const std::string& text) {
 // --- Building.
 
 void SeedRun::Build() {
-  network_.set_trace(options_.trace);
-  if (!options_.pcap.empty()) network_.WritePcap(options_.pcap);
   network_.SetAllLinks(scenario_.link);
   for (const HostScenario& from : scenario_.hosts) {
     auto host = std::make_unique<Host>(kArenaBytes);
@@ -69,7 +67,7 @@ void SeedRun::Build() {
           return;
         }
         if (it->second->gone) {
-          Fail(*it->second, "a completion after RESET or destruction");
+          FailAt(*it->second, "a completion after RESET or destruction");
         }
         if (IsReceive(wc) && wc.status == WcStatus::kSuccess) {
           ++it->second->receives_pushed;
@@ -164,8 +162,8 @@ void SeedRun::Modify(End& end, QpState state) {
       to, transport::RequiredAttributes(transport::QpType::kRc, state),
       network_.now());
   if (error != 0) {
-    Fail(end, absl::StrCat("modify to state ", static_cast<int>(state), ": ",
-                           std::strerror(error)));
+    FailAt(end, absl::StrCat("modify to state ", static_cast<int>(state), ": ",
+                             std::strerror(error)));
   }
 }
 
@@ -179,7 +177,7 @@ void SeedRun::Connect(End& end) {
       const Receive& receive = end.receives[end.receives_posted++];
       const int error = end.qp->PostReceive(
           {.wr_id = receive.wr_id, .sges = receive.sges}, network_.now());
-      if (error != 0) Fail(end, "post_recv in INIT");
+      if (error != 0) FailAt(end, "post_recv in INIT");
     }
   }
   const Time ready = end.scenario->ready_after;
@@ -207,7 +205,7 @@ void SeedRun::SchedulePause(End& end) {
     to.en_sqd_async_notify = true;
     if (end.qp->Modify(to, transport::kQpState | transport::kQpEnSqdAsyncNotify,
                        network_.now()) != 0) {
-      Fail(end, "modify to SQD");
+      FailAt(end, "modify to SQD");
     }
     SchedulePauseEnd(end);
   });
@@ -226,14 +224,14 @@ void SeedRun::SchedulePauseEnd(End& end) {
         ++end.drains;
         if (end.host->events.Count(end.qpn, transport::QpEvent::kSqDrained) !=
             end.drains) {
-          Fail(end, "drained twice");
+          FailAt(end, "drained twice");
         }
         network_.rules().SetQueue(end.host->node->index(), end.qpn,
                                   WireRules::Queue::kRunning);
         transport::QpAttributes to;
         to.state = QpState::kRts;
         if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-          Fail(end, "modify from SQD to RTS");
+          FailAt(end, "modify from SQD to RTS");
         }
         ScheduleApp(*end.host, network_.now());
       });
@@ -299,11 +297,11 @@ void SeedRun::PostSends(End& end) {
     request.swap = op.swap;
     if (const int error = end.qp->PostSend(request, network_.now());
         error != 0) {
-      Fail(end, absl::StrCat("post_send of request ", end.posted, ": ",
-                             std::strerror(error)));
+      FailAt(end, absl::StrCat("post_send of request ", end.posted, ": ",
+                               std::strerror(error)));
       return;
     }
-    if (options_.trace) {
+    if (network_.trace()) {
       network_.Trace(absl::StrFormat(
           "%d  QP %06x posts send %d: opcode %d flags %x length %d",
           end.host->node->index(), end.qpn, end.posted,
@@ -341,7 +339,7 @@ void SeedRun::PostReceives(End& end) {
     if (const int error = end.qp->PostReceive(
             {.wr_id = receive.wr_id, .sges = sges}, network_.now());
         error != 0) {
-      Fail(end, absl::StrCat("post_recv: ", std::strerror(error)));
+      FailAt(end, absl::StrCat("post_recv: ", std::strerror(error)));
       return;
     }
   }
@@ -378,9 +376,9 @@ bool SeedRun::Done() const {
   return true;
 }
 
-bool SeedRun::Execute() {
+void SeedRun::Play() {
   Build();
-  if (options_.chaos) ScheduleChaos();
+  if (chaos_) ScheduleChaos();
   while (!checker_.failed() && !Done()) {
     if (!network_.Step()) {
       checker_.Fail("stuck: nothing left to happen");
@@ -397,8 +395,6 @@ bool SeedRun::Execute() {
   }
   if (!checker_.failed()) CheckEnd();
   if (checker_.failed()) checker_.Explain("  " + StateOfAll() + "\n");
-  Collect();
-  return !checker_.failed();
 }
 
 void SeedRun::CheckEnd() {
@@ -414,7 +410,7 @@ void SeedRun::CheckEnd() {
           !end->peer->host->node->memory()
                .FindByRkey(op.invalidate_rkey)
                ->invalidated) {
-        Fail(*end, "R_Key was not invalidated");
+        FailAt(*end, "R_Key was not invalidated");
       }
     }
   }
@@ -426,17 +422,11 @@ void SeedRun::CheckQuiet() {
     if (end->qp == nullptr) continue;
     if (const transport::Path* path = end->qp->path();
         path != nullptr && path->in_flight() != path->held()) {
-      Fail(*end,
-           absl::StrCat(path->in_flight(), " bytes in flight on an idle path"));
+      FailAt(*end, absl::StrCat(path->in_flight(),
+                                " bytes in flight on an idle path"));
     }
   }
-  for (auto& host : hosts_) {
-    transport::Endpoint& endpoint = host->node->endpoint();
-    if (endpoint.HasTransmit()) checker_.Fail("HasTransmit on an idle host");
-    if (endpoint.NextTimeout() != transport::kNever) {
-      checker_.Fail("a timer on an idle host");
-    }
-  }
+  for (auto& host : hosts_) CheckIdle(*host->node);
 }
 
 // The memory of a broken connection's targets is unknown; bytes outside of them
@@ -497,16 +487,13 @@ void SeedRun::CheckMemory() {
   }
 }
 
-void SeedRun::Collect() {
-  statistics_.events = network_.events();
-  statistics_.packets = network_.packets();
-  statistics_.bytes = network_.bytes();
-  statistics_.undetected = network_.undetected();
-  statistics_.virtual_time = network_.now();
+void SeedRun::Count(Statistics* statistics) {
+  Statistics& sum = *statistics;
+  sum["requests"] = requests_;
   for (const auto& end : ends_) {
     if (end->qp == nullptr) continue;
-    statistics_.retransmitted += end->qp->counters().retransmitted;
-    statistics_.timeouts += end->qp->counters().timeouts;
+    sum["retransmitted"] += end->qp->counters().retransmitted;
+    sum["timeouts"] += end->qp->counters().timeouts;
   }
 }
 

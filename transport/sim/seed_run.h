@@ -7,46 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "transport/sim/checker.h"
-#include "transport/sim/network.h"
 #include "transport/sim/random.h"
+#include "transport/sim/run.h"
 #include "transport/sim/scenario.h"
 #include "transport/sim/workload.h"
 
 namespace sim {
 
-struct RunOptions {
-  std::string pcap;  // file name, or empty
-  bool trace = false;
-  // Moves queue pairs to ERR or RESET or destroys them at random times.
-  bool chaos = false;
-};
-
-struct RunStatistics {
-  uint64_t events = 0;
-  uint64_t packets = 0;
-  uint64_t bytes = 0;     // of packets
-  uint64_t requests = 0;  // work requests completed
-  uint64_t retransmitted = 0;
-  uint64_t timeouts = 0;
-  uint64_t undetected = 0;  // damaged packets that passed the ICRC
-  Time virtual_time = 0;
-};
-
-class SeedRun {
+// A workload of RC connections (workload.h) and, with `chaos`, queue pairs that
+// are moved to ERR or RESET or destroyed at random times. Counts "requests"
+// that completed, "retransmitted" packets and "timeouts".
+class SeedRun : public Run {
  public:
-  SeedRun(uint64_t seed, const RunOptions& options);
-  ~SeedRun();
+  explicit SeedRun(uint64_t seed, bool chaos = false);
+  ~SeedRun() override;
 
-  // Runs the seed; call once. True: all checks passed.
-  bool Execute();
-
-  const Scenario& scenario() const { return scenario_; }
-  const Checker& checker() const { return checker_; }
-  const RunStatistics& statistics() const { return statistics_; }
-  const Network& network() const { return network_; }
+  std::string Describe() const override { return scenario_.ToString(); }
 
  private:
+  void Play() override;
+  void Count(Statistics* statistics) override;
+
   void Build();
   void CreateQueuePair(End& end, Random& random);
   void Connect(End& end);
@@ -80,21 +61,23 @@ class SeedRun {
   void CheckMemory();
   void AcceptBroken(End& end);
   void CheckQuiet();
-  void Collect();
   std::string StateOfAll() const;
 
   // Adds the time and the queue pair to `text`.
-  void Fail(const End& end, const std::string& text);
+  void FailAt(const End& end, const std::string& text);
 
-  const RunOptions options_;
+  const bool chaos_;
   const Scenario scenario_;
-  Checker checker_;
   Random random_;  // for the applications
-  Network network_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<std::unique_ptr<End>> ends_;
-  RunStatistics statistics_;
+  uint64_t requests_ = 0;
   Time last_progress_ = 0;
+};
+
+class ChaosRun final : public SeedRun {
+ public:
+  explicit ChaosRun(uint64_t seed) : SeedRun(seed, /*chaos=*/true) {}
 };
 
 }  // namespace sim

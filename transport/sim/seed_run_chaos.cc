@@ -59,7 +59,7 @@ void SeedRun::Break(End& end) {
   if (kind == 0) {
     to.state = QpState::kErr;
     if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-      Fail(end, "modify to ERR");
+      FailAt(end, "modify to ERR");
     }
     ScheduleApp(*end.host, network_.now());
   } else {
@@ -70,7 +70,7 @@ void SeedRun::Break(End& end) {
     if (kind == 1) {
       to.state = QpState::kReset;
       if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-        Fail(end, "modify to RESET");
+        FailAt(end, "modify to RESET");
       }
     } else {
       end.qp.reset();

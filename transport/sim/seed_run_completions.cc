@@ -10,34 +10,9 @@ namespace sim {
 
 using transport::Completion;
 using transport::SendOpcode;
-using transport::WcOpcode;
 using transport::WcStatus;
 
 namespace {
-
-WcOpcode SendWcOpcode(SendOpcode opcode) {
-  switch (opcode) {
-    case SendOpcode::kRdmaWrite:
-    case SendOpcode::kRdmaWriteWithImm:
-      return WcOpcode::kRdmaWrite;
-    case SendOpcode::kRdmaRead:
-      return WcOpcode::kRdmaRead;
-    case SendOpcode::kCompareSwap:
-      return WcOpcode::kCompareSwap;
-    case SendOpcode::kFetchAdd:
-      return WcOpcode::kFetchAdd;
-    case SendOpcode::kBindMw:
-      return WcOpcode::kBindMw;
-    case SendOpcode::kAtomicWrite:
-      return WcOpcode::kAtomicWrite;
-    case SendOpcode::kFlush:
-      return WcOpcode::kFlush;
-    case SendOpcode::kLocalInvalidate:
-      return WcOpcode::kLocalInvalidate;
-    default:
-      return WcOpcode::kSend;
-  }
-}
 
 bool SameBytes(Host& host, const std::vector<Piece>& pieces,
                const std::vector<uint8_t>& content) {
@@ -59,7 +34,7 @@ void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
   last_progress_ = network_.now();
   End& end = *host.by_qpn.at(wc.qpn);
   const bool receive = IsReceive(wc);
-  if (options_.trace) {
+  if (network_.trace()) {
     network_.Trace(absl::StrFormat(
         "%d  QP %06x completes %s %d: status %d byte_len %d",
         host.node->index(), end.qpn, receive ? "receive" : "send",
@@ -67,11 +42,11 @@ void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
         static_cast<int>(wc.status), wc.byte_len));
   }
   const int cq_index = receive ? end.scenario->recv_cq : end.scenario->send_cq;
-  if (host.cqs[cq_index].get() != &cq) Fail(end, "completion in another CQ");
+  if (host.cqs[cq_index].get() != &cq) FailAt(end, "completion in another CQ");
   if (wc.status != WcStatus::kSuccess && !end.broken) {
-    Fail(end, absl::StrFormat("%s completes with status %d",
-                              receive ? "receive" : "send",
-                              static_cast<int>(wc.status)));
+    FailAt(end, absl::StrFormat("%s completes with status %d",
+                                receive ? "receive" : "send",
+                                static_cast<int>(wc.status)));
     return;
   }
   if (receive) {
@@ -83,7 +58,7 @@ void SeedRun::OnCompletion(Host& host, SimCq& cq, const Completion& wc) {
 
 void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
   const bool error = wc.status != WcStatus::kSuccess;
-  if (!error && end.failed_send) Fail(end, "a success after an error");
+  if (!error && end.failed_send) FailAt(end, "a success after an error");
   // Unsignaled requests before it succeeded silently; after an error every
   // request completes.
   size_t i = end.completed;
@@ -99,9 +74,9 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
     }
   }
   if (i >= end.posted || end.ops[i].wr_id != wc.wr_id) {
-    Fail(end, absl::StrFormat("send completion with wr_id %x, expected that "
-                              "of request %d",
-                              wc.wr_id, i));
+    FailAt(end, absl::StrFormat("send completion with wr_id %x, expected that "
+                                "of request %d",
+                                wc.wr_id, i));
     return;
   }
   for (; end.completed < i; ++end.completed) {
@@ -111,16 +86,16 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
   if (error) {
     // The first error has the reason, the rest is flushed (11.6.2).
     if (end.failed_send && wc.status != WcStatus::kFlushed) {
-      Fail(end, absl::StrCat("status ", static_cast<int>(wc.status),
-                             " after the first error"));
+      FailAt(end, absl::StrCat("status ", static_cast<int>(wc.status),
+                               " after the first error"));
     }
     end.failed_send = true;
     return;
   }
-  if (wc.opcode != SendWcOpcode(op.opcode)) Fail(end, "wrong WC opcode");
+  if (wc.opcode != SendCompletion(op.opcode)) FailAt(end, "wrong WC opcode");
   if ((op.is_atomic() || op.opcode == SendOpcode::kRdmaRead) &&
       wc.byte_len != op.length) {
-    Fail(end, absl::StrCat("byte_len ", wc.byte_len, " for ", op.length));
+    FailAt(end, absl::StrCat("byte_len ", wc.byte_len, " for ", op.length));
   }
   FinishOp(end, op);
 }
@@ -128,14 +103,14 @@ void SeedRun::OnSendCompletion(End& end, const Completion& wc) {
 // Checks `op` once the sender knows that it is done.
 void SeedRun::FinishOp(End& end, Op& op) {
   op.done = true;
-  ++statistics_.requests;
+  ++requests_;
   Host& mine = *end.host;
   Host& theirs = *end.peer->host;
   const size_t index = &op - end.ops.data();
   if (op.takes_receive() && !end.broken &&
       end.peer->receives_pushed <= static_cast<uint64_t>(op.message)) {
-    Fail(end, absl::StrCat("request ", index,
-                           " done before its receive was completed"));
+    FailAt(end, absl::StrCat("request ", index,
+                             " done before its receive was completed"));
   }
   if (op.is_atomic()) {
     uint8_t word[8];
@@ -148,24 +123,24 @@ void SeedRun::FinishOp(End& end, Op& op) {
     const Region* region = mine.node->memory().FindByRkey(op.invalidate_rkey);
     // A window may have been bound again.
     if (!region->invalidated && !region->is_window) {
-      Fail(end, "R_Key was not invalidated");
+      FailAt(end, "R_Key was not invalidated");
     }
     return;
   }
   if (op.opcode == SendOpcode::kBindMw) {
     if (mine.node->memory().FindByRkey(op.rkey)->bound_qpn != end.qpn) {
-      Fail(end, "window was not bound");
+      FailAt(end, "window was not bound");
     }
     return;
   }
   if (network_.undetected() > 0) return;
   if (op.opcode == SendOpcode::kRdmaRead) {
     if (op.settled && !SameBytes(mine, op.local, op.content)) {
-      Fail(end, absl::StrCat("READ ", index, " brought other bytes"));
+      FailAt(end, absl::StrCat("READ ", index, " brought other bytes"));
     }
   } else if (!op.is_send()) {
     if (op.settled && !SameBytes(theirs, {op.remote}, op.content)) {
-      Fail(end, absl::StrCat("WRITE ", index, " is done but not there"));
+      FailAt(end, absl::StrCat("WRITE ", index, " is done but not there"));
     }
   }
   // After completion the application owns the buffers again.
@@ -179,14 +154,14 @@ void SeedRun::FinishOp(End& end, Op& op) {
 
 void SeedRun::OnReceiveCompletion(End& end, const Completion& wc) {
   const bool error = wc.status != WcStatus::kSuccess;
-  if (!error && end.failed_receive) Fail(end, "a success after an error");
+  if (!error && end.failed_receive) FailAt(end, "a success after an error");
   if (error) end.failed_receive = true;
   const Receive* receive = nullptr;
   if (end.shared != nullptr) {
     SharedReceives& shared = *end.shared;
     const uint64_t index = wc.wr_id & ~kReceiveWrId;
     if (index >= shared.posted || shared.used[index]) {
-      Fail(end, absl::StrCat("SRQ completion with wr_id ", wc.wr_id));
+      FailAt(end, absl::StrCat("SRQ completion with wr_id ", wc.wr_id));
       return;
     }
     shared.used[index] = true;
@@ -194,9 +169,9 @@ void SeedRun::OnReceiveCompletion(End& end, const Completion& wc) {
   } else {
     if (end.receives_completed >= end.receives_posted ||
         end.receives[end.receives_completed].wr_id != wc.wr_id) {
-      Fail(end, absl::StrFormat("receive completion with wr_id %x, expected "
-                                "that of receive %d",
-                                wc.wr_id, end.receives_completed));
+      FailAt(end, absl::StrFormat("receive completion with wr_id %x, expected "
+                                  "that of receive %d",
+                                  wc.wr_id, end.receives_completed));
       return;
     }
     receive = &end.receives[end.receives_completed];
@@ -211,7 +186,7 @@ void SeedRun::OnReceiveSuccess(End& end, const Completion& wc,
   const size_t message = end.receives_completed;
   if (message >= peer.messages.size() ||
       static_cast<size_t>(peer.messages[message]) >= peer.posted) {
-    Fail(end, "receive of a message that was not sent");
+    FailAt(end, "receive of a message that was not sent");
     return;
   }
   const Op& op = peer.ops[peer.messages[message]];
@@ -220,12 +195,12 @@ void SeedRun::OnReceiveSuccess(End& end, const Completion& wc,
   Host& host = *end.host;
   if (op.opcode == SendOpcode::kRdmaWriteWithImm) {
     if (op.settled && !SameBytes(host, {op.remote}, op.content)) {
-      Fail(end, absl::StrCat("message ", message, ": WRITE is not there"));
+      FailAt(end, absl::StrCat("message ", message, ": WRITE is not there"));
     }
     return;
   }
   if (!SameBytes(host, receive.pieces, op.content)) {
-    Fail(end, absl::StrCat("message ", message, " arrived with other bytes"));
+    FailAt(end, absl::StrCat("message ", message, " arrived with other bytes"));
   }
   size_t at = 0;
   for (const Piece& piece : receive.pieces) {
@@ -240,9 +215,7 @@ void SeedRun::CheckReceiveFields(const Op& op, const Completion& wc,
   const auto check = [&](bool good, const char* what) {
     if (!good) checker_.Fail(absl::StrCat(where, what));
   };
-  check(wc.opcode ==
-            (op.is_send() ? WcOpcode::kReceive : WcOpcode::kReceiveRdmaWithImm),
-        "opcode");
+  check(wc.opcode == ReceiveCompletion(op.opcode), "opcode");
   check(wc.byte_len == op.length, "byte_len");
   check(((wc.flags & transport::kWcWithImm) != 0) == op.has_imm(),
         "flag of an immediate");

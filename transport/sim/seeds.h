@@ -10,77 +10,29 @@
 #ifndef TRANSPORT_SIM_SEEDS_H_
 #define TRANSPORT_SIM_SEEDS_H_
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
-#include <cstdio>
-#include <optional>
-#include <string>
+#include <memory>
 
-#include "transport/sim/network.h"
+#include "transport/sim/run.h"
 
 namespace sim {
 
-// Command line arguments, without GoogleTest's.
-struct SeedArguments {
-  std::optional<uint64_t> seed;
-  uint64_t count = 1;
-  std::string pcap;
-  bool trace = false;
-  bool digest = false;
-
-  // Absent for an unknown argument, which is reported on stderr.
-  static std::optional<SeedArguments> Parse(int argc, char** argv);
-};
-
-// Prints the line of --digest.
-void PrintDigest(uint64_t seed, const Network& network);
-
-// Runs `count` seeds from `first` on and sums the statistics. A failed seed
-// fails the test and prints the command that replays it with `program`. Stops
-// after three failures.
-template <typename Run, typename Statistics>
-void RunSeeds(const char* program, uint64_t first, int count, Statistics* sum) {
-  int failed = 0;
-  for (int i = 0; i < count && failed < 3; ++i) {
-    const uint64_t seed = first + static_cast<uint64_t>(i);
-    Run run(seed);
-    if (!run.Execute()) {
-      ++failed;
-      ADD_FAILURE() << "seed " << seed << "\n"
-                    << run.checker().ToString() << "replay: " << program
-                    << " --trace --seed=" << seed;
-    }
-    run.AddTo(sum);
-  }
+// Makes the run of a seed.
+using MakeRun = std::unique_ptr<Run> (*)(uint64_t seed);
+template <typename Service>
+std::unique_ptr<Run> Make(uint64_t seed) {
+  return std::make_unique<Service>(seed);
 }
 
-// main() of such a test. `print` prints the statistics.
-template <typename Run, typename Statistics>
-int SeedMain(int argc, char** argv, void (*print)(const Statistics&)) {
-  ::testing::InitGoogleTest(&argc, argv);
-  const std::optional<SeedArguments> arguments =
-      SeedArguments::Parse(argc, argv);
-  if (!arguments.has_value()) return 2;
-  if (!arguments->seed.has_value()) return RUN_ALL_TESTS();
-  Statistics sum;
-  bool good = true;
-  for (uint64_t i = 0; i < arguments->count; ++i) {
-    const uint64_t seed = *arguments->seed + i;
-    Run run(seed);
-    if (!arguments->pcap.empty()) run.network().WritePcap(arguments->pcap);
-    run.network().set_trace(arguments->trace);
-    if (!run.Execute()) {
-      good = false;
-      std::printf("seed %llu FAILED\n%s", static_cast<unsigned long long>(seed),
-                  run.checker().ToString().c_str());
-    }
-    if (arguments->digest) PrintDigest(seed, run.network());
-    run.AddTo(&sum);
-  }
-  print(sum);
-  return good ? 0 : 1;
-}
+// Runs `count` seeds from `first` on, prints and returns the sums of their
+// statistics. A failed seed fails the test, runs again with a capture, and
+// prints the command that replays it, with `arguments`. Stops after three
+// failures.
+Statistics RunSeeds(MakeRun make, uint64_t first, uint64_t count,
+                    const char* arguments = "");
+
+// main() of such a test.
+int SeedMain(int argc, char** argv, MakeRun make);
 
 }  // namespace sim
 

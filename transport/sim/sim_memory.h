@@ -15,6 +15,11 @@
 
 namespace sim {
 
+inline constexpr uint32_t kAllAccess =
+    transport::kAccessLocalWrite | transport::kAccessRemoteWrite |
+    transport::kAccessRemoteRead | transport::kAccessRemoteAtomic |
+    transport::kAccessFlushGlobal | transport::kAccessFlushPersistent;
+
 struct Region {
   uint32_t lkey = 0;
   uint32_t rkey = 0;

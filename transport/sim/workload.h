@@ -15,6 +15,7 @@
 
 #include "transport/queue_pairs.h"
 #include "transport/sim/network.h"
+#include "transport/sim/operations.h"
 #include "transport/sim/queues.h"
 #include "transport/sim/random.h"
 #include "transport/sim/scenario.h"
@@ -76,24 +77,10 @@ struct Op {
   int message = -1;       // index among messages that take a receive
   bool done = false;
 
-  bool takes_receive() const {
-    using transport::SendOpcode;
-    return opcode == SendOpcode::kSend || opcode == SendOpcode::kSendWithImm ||
-           opcode == SendOpcode::kSendWithInvalidate ||
-           opcode == SendOpcode::kRdmaWriteWithImm;
-  }
-  bool is_send() const {
-    return takes_receive() &&
-           opcode != transport::SendOpcode::kRdmaWriteWithImm;
-  }
-  bool is_atomic() const {
-    return opcode == transport::SendOpcode::kCompareSwap ||
-           opcode == transport::SendOpcode::kFetchAdd;
-  }
-  bool has_imm() const {
-    return opcode == transport::SendOpcode::kSendWithImm ||
-           opcode == transport::SendOpcode::kRdmaWriteWithImm;
-  }
+  bool takes_receive() const { return TakesReceive(opcode); }
+  bool is_send() const { return IsSend(opcode); }
+  bool is_atomic() const { return IsAtomic(opcode); }
+  bool has_imm() const { return HasImm(opcode); }
 };
 
 // Set in the wr_id of receives, clear in that of sends.
