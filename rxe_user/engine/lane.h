@@ -46,6 +46,9 @@ class Lane {
   virtual void Posted(transport::Time now, const PostedWork& work) = 0;
   // Lock held. Transmits what can be sent now.
   virtual void Transmit(transport::Time now) = 0;
+  // Lock held. The same before `qp` is destroyed or drops its packets: those
+  // that wait for memory (Port::only_that_flow) go by UDP.
+  virtual void TransmitLast(transport::EndpointQp& qp, transport::Time now) = 0;
   // Lock held. Processes the packets that have arrived, up to some MiB.
   virtual void Receive(transport::Time now) = 0;
 

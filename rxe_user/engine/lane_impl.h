@@ -97,6 +97,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   Recorder& recorder() override { return recorder_; }
   void Posted(transport::Time now, const PostedWork& work) override;
   void Transmit(transport::Time now) override;
+  void TransmitLast(transport::EndpointQp& qp, transport::Time now) override;
   void Receive(transport::Time now) override;
 
   // --- The application, through its completion queues; lane not locked.

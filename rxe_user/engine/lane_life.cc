@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "rxe_user/engine/lane_impl.h"
+#include "rxe_user/memory/guarded_copy.h"
 #include "rxe_user/ports/udp_socket.h"
+#include "rxe_user/progress/round_budget.h"
 
 namespace rxe_user {
 namespace {
@@ -15,6 +17,20 @@ using transport::Time;
 // How long fork() and exit() wait for a lane's lock.
 constexpr Time kForkTimeout = 100 * transport::kMillisecond;
 constexpr Time kExitTimeout = 10 * transport::kMillisecond;
+
+// Sends by `port` what `next` fills, as much as one round may.
+template <typename Next>
+void SendLast(Port& port, Next next) {
+  const ScopedFaultGuard guard;
+  RoundBudget budget;
+  while (!budget.spent()) {
+    const transport::Burst* const burst = next(&port);
+    if (burst == nullptr) break;
+    budget.Charge(burst->bytes().size());
+    port.Queue();
+  }
+  port.Flush();
+}
 
 }  // namespace
 
@@ -95,10 +111,25 @@ void LaneImpl::Close() {
   lock_.Unlock();
 }
 
+void LaneImpl::TransmitLast(transport::EndpointQp& qp, Time now) {
+  if (port() == nullptr) return;
+  TransmitSome(now);
+  if (!qp.link().held) return;
+  SendLast(port_->ForLastPackets(), [&](Port* port) {
+    return endpoint_.PollTransmitOf(&qp, now, port);
+  });
+}
+
 void LaneImpl::TransmitAtExit() {
   if (port() == nullptr || !lock_.TryLockFor(kExitTimeout)) return;
   try {
-    Transmit(Now());
+    const Time now = Now();
+    Transmit(now);
+    if (port_->must_retry() && !port_->blocked()) {
+      endpoint_.OnRoom(now);
+      SendLast(port_->ForLastPackets(),
+               [&](Port* port) { return endpoint_.PollTransmit(now, port); });
+    }
   } catch (const std::bad_alloc&) {
     // The remaining packets are lost.
   }

@@ -421,5 +421,43 @@ TEST_F(LaneTest, DoesNothingWhenClosed) {
   closed.Posted(0, {.requests = 1, .bytes = 64, .signaled = 1});
 }
 
+// They waited for room in a ring, and were lost.
+TEST_F(LaneTest, LastPacketsOfAQueuePairDoNotWaitForRoom) {
+  FakePort other;
+  port_->last = &other;
+  port_->refuses_flows = true;
+  Post();
+  EXPECT_EQ(PacketsSent(), 0);
+  {
+    const Lane::Guard guard(lane_);
+    lane_.TransmitLast(*end_.qp, virtual_now);
+  }
+  EXPECT_EQ(other.packets, std::vector<int>{1});
+}
+
+TEST_F(LaneTest, NorDoThoseOfAProgramThatEnds) {
+  FakePort other;
+  port_->last = &other;
+  port_->refuses_flows = true;
+  Post();
+  lane_.TransmitAtExit();
+  EXPECT_EQ(other.packets, std::vector<int>{1});
+  EXPECT_EQ(PacketsSent(), 0);
+}
+
+// Without a refusal the port itself has them.
+TEST_F(LaneTest, OtherLastPacketsGoAsBefore) {
+  FakePort other;
+  port_->last = &other;
+  Post();
+  {
+    const Lane::Guard guard(lane_);
+    lane_.TransmitLast(*end_.qp, virtual_now);
+  }
+  lane_.TransmitAtExit();
+  EXPECT_EQ(PacketsSent(), 1);
+  EXPECT_TRUE(other.packets.empty());
+}
+
 }  // namespace
 }  // namespace rxe_user

@@ -197,7 +197,7 @@ QueuePair::~QueuePair() {
     Lane::Guard guard(lane_);
     groups = lane_.endpoint().GroupsOf(transport_.get());
     // Pending packets, such as the acknowledgement of the peer's last message.
-    lane_.Transmit(Lane::Now());
+    lane_.TransmitLast(*transport_, Lane::Now());
     ForgetCompletions();  // they point to the queues
     Record({.time = Lane::Now(),
             .qpn = qpn_,
@@ -289,7 +289,7 @@ int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
   if ((mask & transport::kQpState) != 0 &&
       (attributes.state == transport::QpState::kReset ||
        attributes.state == transport::QpState::kErr)) {
-    lane_.Transmit(now);
+    lane_.TransmitLast(*transport_, now);
   }
   const int error = transport_->Modify(attributes, mask, now);
   // Leaving SQD, or a probe of the new path, may have something to send.

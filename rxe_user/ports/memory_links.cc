@@ -13,12 +13,14 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
+#include "rxe_user/base/descriptor_message.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/public_addresses.h"
@@ -90,49 +92,24 @@ bool IsOfThisHost(const LocalAddress& local) {
   return probe.valid() && ::bind(probe.get(), &address.any, size) == 0;
 }
 
-template <typename T, size_t kFds>
-bool Send(int socket, const T& message, const std::array<int, kFds>& fds) {
-  iovec data = {const_cast<T*>(&message), sizeof(message)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&m);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(fds));
-  std::memcpy(CMSG_DATA(header), fds.data(), sizeof(fds));
-  return ::sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-         static_cast<ssize_t>(sizeof(message));
+template <typename T>
+bool Send(int socket, const T& message, std::initializer_list<int> fds) {
+  const iovec part = {const_cast<T*>(&message), sizeof(message)};
+  return SendMessage(socket, {&part, 1}, {fds.begin(), fds.size()});
 }
 
-// Whether there was a message with exactly that, and not EAGAIN or the end.
+// kClosed also for a message other than a T with all of `fds`.
 template <typename T, size_t kFds>
-bool Receive(int socket, T* message, std::array<UniqueFd, kFds>* fds) {
-  iovec data = {message, sizeof(*message)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFds)];
-  msghdr m{};
-  m.msg_iov = &data;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof(control);
-  const ssize_t bytes = ::recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (bytes < 0) return false;
-  size_t taken = 0;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t i = 0; CMSG_LEN(sizeof(int) * (i + 1)) <= c->cmsg_len; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      UniqueFd owned(MoveHigh(fd));
-      if (taken < kFds) (*fds)[taken++] = std::move(owned);
-    }
-  }
-  return bytes == static_cast<ssize_t>(sizeof(*message)) && taken == kFds &&
-         (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
-         message->magic == kMagic;
+Arrival Receive(int socket, T* message, std::array<UniqueFd, kFds>* fds) {
+  ReceivedMessage received;
+  const Arrival arrival = ReceiveMessage(
+      socket, {reinterpret_cast<uint8_t*>(message), sizeof(*message)}, *fds,
+      &received);
+  if (arrival != Arrival::kMessage) return arrival;
+  const bool good = received.bytes == sizeof(*message) &&
+                    received.descriptors == kFds && !received.truncated &&
+                    !received.lost_descriptors && message->magic == kMagic;
+  return good ? arrival : Arrival::kClosed;
 }
 
 UniqueFd UnixSocket() {
@@ -168,9 +145,10 @@ MemoryLinks::~MemoryLinks() {
     const std::lock_guard<std::mutex> lock(mutex_);
     // A connection that may contain descriptors of another user is left open if
     // it cannot be closed.
-    if (!CloseElsewhere(foreign_)) (void)foreign_.Release();
-    listeners_.clear();
+    for (Listener& listener : listeners_) Close(listener);
+    for (Link& link : links_) Close(link.socket);
     links_.clear();
+    if (!CloseElsewhere(foreign_)) (void)foreign_.Release();
   }
   LeaveForkGuard();
 }
@@ -195,6 +173,27 @@ bool MemoryLinks::Watch(int fd, void* what) {
   return ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+void MemoryLinks::Close(UniqueFd& socket) {
+  if (!socket.valid()) return;
+  (void)::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  ::shutdown(socket.get(), SHUT_RDWR);
+  socket.Reset();
+}
+
+// A close of the listener would close them, and might block.
+void MemoryLinks::Close(Listener& listener) {
+  const int fd = listener.socket.get();
+  ::shutdown(fd, SHUT_RDWR);  // no more come
+  for (;;) {
+    UniqueFd waiting(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!waiting.valid()) break;
+    if (!IsOfOwnUser(waiting.get()) && !CloseElsewhere(waiting)) {
+      (void)waiting.Release();
+    }
+  }
+  Close(listener.socket);
+}
+
 void MemoryLinks::Wake() {
   const uint64_t one = 1;
   (void)!::write(event_.get(), &one, sizeof(one));
@@ -212,8 +211,11 @@ void MemoryLinks::RemoveAddress(const wire::IpAddress& address) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(addresses_,
                 [&](const auto& local) { return local.address == address; });
-  listeners_.remove_if(
-      [&](const Listener& l) { return l.local.address == address; });
+  listeners_.remove_if([&](Listener& l) {
+    if (l.local.address != address) return false;
+    Close(l);
+    return true;
+  });
 }
 
 void MemoryLinks::AddSlot(uint16_t slot) {
@@ -241,24 +243,29 @@ uint32_t MemoryLinks::ScopeOf(const wire::IpAddress& address) const {
   return 0;
 }
 
+// It may contain descriptors that block the thread that closes it.
+bool MemoryLinks::KeepIfOwn(UniqueFd& socket) {
+  if (IsOfOwnUser(socket.get())) return true;
+  foreign_ = std::move(socket);
+  (void)CloseElsewhere(foreign_);
+  return false;
+}
+
 void MemoryLinks::Accept(Listener& listener) {
-  for (;;) {
+  while (!foreign_.valid()) {
     UniqueFd socket(MoveHigh(::accept4(listener.socket.get(), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket.valid()) return;
-    if (!IsOfOwnUser(socket.get())) {
-      // It may contain descriptors that block the thread that closes it.
-      foreign_ = std::move(socket);
-      if (!CloseElsewhere(foreign_)) return;
-      continue;
-    }
+    if (!KeepIfOwn(socket)) continue;
     if (links_.size() >= kMostIncoming + kMostOutgoing) continue;
     Link& link = links_.emplace_back();
-    link.state = State::kUnknown;
-    link.outgoing = false;
     link.route = {{}, listener.local.address, listener.slot};
+    if (!Watch(socket.get(), &link)) {
+      links_.pop_back();
+      continue;
+    }
     link.socket = std::move(socket);
-    if (!Watch(link.socket.get(), &link)) links_.pop_back();
+    link.state = State::kUnknown;
   }
 }
 
@@ -310,170 +317,200 @@ MemoryLinks::Clock::time_point MemoryLinks::time() const {
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
-  Calls calls;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!poll_.valid()) return;  // a child of fork
-    (void)CloseElsewhere(foreign_);
-    uint64_t ignored;
-    (void)!::read(event_.get(), &ignored, sizeof(ignored));
-    for (const MemoryRoute& route : std::exchange(wanted_, {})) {
-      Begin(route, &calls);
+  const auto news = [](const Link& link) {
+    return link.state != link.told || link.state == State::kEnded;
+  };
+  try {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!poll_.valid()) return;  // a child of fork
+      Work();
+      if (std::ranges::none_of(links_, news)) return;
     }
-    const uint64_t bits = std::exchange(broken_bits_, 0);
-    const std::vector<MemoryRoute> routes = std::exchange(broken_, {});
-    for (Link& link : links_) {
-      if (link.state == State::kEnded || !link.known) continue;
-      if (link.outgoing ? std::ranges::find(routes, link.route) != routes.end()
-                        : (bits >> link.bit & 1) != 0) {
-        End(link, &calls);
-      }
-    }
-    const Clock::time_point now = Clock::now();
-    for (Link& link : links_) {
-      if (link.state != State::kPausing || link.deadline > now) continue;
-      link.state = State::kOpen;
-      calls.push_back([this, route = link.route] { user_.OnOpen(route); });
-    }
-    epoll_event events[kEvents];
-    const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);
-    for (int i = 0; i < count; ++i) {
-      void* const what = events[i].data.ptr;
-      if (what == nullptr) continue;
-      const auto listener = std::ranges::find_if(
-          listeners_, [&](const Listener& l) { return &l == what; });
-      if (listener != listeners_.end()) {
-        if (!foreign_.valid()) Accept(*listener);
-        continue;
-      }
-      for (Link& link : links_) {
-        if (&link == what) OnReadable(link, &calls);
-      }
-    }
-    // More events than one call returns.
-    if (count == kEvents) Wake();
-  }
-  if (!calls.empty()) {
-    with_lane([&] {
-      for (const auto& call : calls) call();
+    with_lane([this] {
+      for (Link& link : links_) Tell(link);
     });
+  } catch (const std::bad_alloc&) {
+    // The user keeps what it has until it has been told.
+    Wake();
+    throw;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  links_.remove_if([](const Link& l) { return l.state == State::kEnded; });
+  links_.remove_if([this](Link& link) {
+    if (link.state != State::kEnded) return false;
+    if (!link.outgoing && link.bit >= 0) bits_ &= ~(uint64_t{1} << link.bit);
+    Close(link.socket);
+    return true;
+  });
 }
 
-void MemoryLinks::Begin(const MemoryRoute& route, Calls* calls) {
-  const auto refuse = [&] {
-    calls->push_back([this, route] { user_.OnOutgoingEnd(route); });
-  };
-  if (outgoing_ >= kMostOutgoing) return refuse();
-  Link link;
-  link.state = State::kAsked;
+void MemoryLinks::Work() {
+  (void)CloseElsewhere(foreign_);
+  uint64_t ignored;
+  (void)!::read(event_.get(), &ignored, sizeof(ignored));
+  while (!wanted_.empty() && !foreign_.valid()) Begin();
+  const uint64_t bits = std::exchange(broken_bits_, 0);
+  const std::vector<MemoryRoute> routes = std::exchange(broken_, {});
+  const Clock::time_point now = Clock::now();
+  for (Link& link : links_) {
+    if (link.told != State::kOpen && link.told != State::kPausing) continue;
+    if (link.outgoing ? std::ranges::find(routes, link.route) != routes.end()
+                      : (bits >> link.bit & 1) != 0) {
+      link.state = State::kEnded;
+    } else if (link.state == State::kPausing && link.deadline <= now) {
+      link.state = State::kOpen;
+    }
+  }
+  epoll_event events[kEvents];
+  const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);
+  for (int i = 0; i < count; ++i) {
+    void* const what = events[i].data.ptr;
+    if (what == nullptr) continue;
+    const auto listener = std::ranges::find_if(
+        listeners_, [&](const Listener& l) { return &l == what; });
+    if (listener != listeners_.end()) {
+      Accept(*listener);
+      continue;
+    }
+    for (Link& link : links_) {
+      if (&link == what) OnReadable(link);
+    }
+  }
+  // More events than one call returns.
+  if (count == kEvents) Wake();
+}
+
+void MemoryLinks::Begin() {
+  Link& link = links_.emplace_back();  // kEnded: the user is told
   link.outgoing = true;
-  link.route = route;
-  link.socket = UnixSocket();
+  link.told = State::kAsked;
+  link.route = wanted_.back();
+  wanted_.pop_back();
+  if (Ask(link)) link.state = State::kAsked;
+}
+
+bool MemoryLinks::Ask(Link& link) {
+  const auto outgoing =
+      std::ranges::count_if(links_, [](const Link& l) { return l.outgoing; });
+  if (static_cast<size_t>(outgoing) > kMostOutgoing) return false;
+  const MemoryRoute& route = link.route;
   const Name name({route.destination,
                    IsLinkLocal(route.destination) ? ScopeOf(route.source) : 0},
                   route.slot);
-  if (!link.socket.valid() ||
-      ::connect(link.socket.get(), name.get(), name.size) != 0 ||
-      !IsOfOwnUser(link.socket.get())) {
-    return refuse();
+  UniqueFd socket = UnixSocket();
+  if (!socket.valid() || ::connect(socket.get(), name.get(), name.size) != 0 ||
+      !KeepIfOwn(socket)) {
+    return false;
   }
   UniqueFd file;
   absl::StatusOr<SharedMemory> ring =
       SharedMemory::Create(sizeof(RingMemory), &file);
-  if (!ring.ok()) return refuse();
+  if (!ring.ok()) return false;
   link.ring = *std::move(ring);
   Request request;
   request.source = route.source;
-  if (!Send(link.socket.get(), request, std::array{file.get()})) {
-    return refuse();
+  if (!Send(socket.get(), request, {file.get()}) ||
+      !Watch(socket.get(), &link)) {
+    return false;
   }
-  links_.push_back(std::move(link));
-  Link& kept = links_.back();
-  if (!Watch(kept.socket.get(), &kept)) {
-    links_.pop_back();
-    return refuse();
-  }
-  ++outgoing_;
+  link.socket = std::move(socket);
+  return true;
 }
 
-// A message other than the expected one ends the link, and so does any after
-// that.
-void MemoryLinks::OnReadable(Link& link, Calls* calls) {
-  if (link.state == State::kEnded) return;
-  const bool good = link.state == State::kUnknown ? TakeRequest(link, calls)
-                    : link.state == State::kAsked ? TakeAnswer(link, calls)
-                                                  : false;
-  if (!good) End(link, calls);
+// A message other than the expected one ends the link, as does any after that.
+void MemoryLinks::OnReadable(Link& link) {
+  // An exception ends it, too: its message may have been taken.
+  const State was = std::exchange(link.state, State::kEnded);
+  if (was == State::kUnknown) {
+    link.state = TakeRequest(link);
+  } else if (was == State::kAsked) {
+    link.state = TakeAnswer(link);
+  } else {
+    uint8_t byte;
+    ReceivedMessage ignored;
+    if (ReceiveMessage(link.socket.get(), {&byte, 1}, {}, &ignored) ==
+        Arrival::kNothing) {
+      link.state = was;
+    }
+  }
 }
 
-bool MemoryLinks::TakeRequest(Link& link, Calls* calls) {
+MemoryLinks::State MemoryLinks::TakeRequest(Link& link) {
   Request request;
   std::array<UniqueFd, 1> fds;
-  if (!Receive(link.socket.get(), &request, &fds) ||
-      request.ring_bytes != sizeof(RingMemory) || bits_ == ~uint64_t{0}) {
-    return false;
+  const Arrival arrival = Receive(link.socket.get(), &request, &fds);
+  if (arrival == Arrival::kNothing) return State::kUnknown;
+  if (arrival == Arrival::kClosed || request.ring_bytes != sizeof(RingMemory) ||
+      bits_ == ~uint64_t{0}) {
+    return State::kEnded;
   }
   link.route.source = request.source;
   const uint32_t scope =
       IsLinkLocal(request.source) ? ScopeOf(link.route.destination) : 0;
-  if (!IsOfThisHost({request.source, scope})) return false;
+  if (!IsOfThisHost({request.source, scope})) return State::kEnded;
   absl::StatusOr<SharedMemory> ring =
       SharedMemory::Map(fds[0].get(), sizeof(RingMemory));
-  if (!ring.ok()) return false;
+  if (!ring.ok()) return State::kEnded;
   link.ring = *std::move(ring);
-  link.bit = std::countr_one(bits_);
+  const int bit = std::countr_one(bits_);
   Answer answer;
-  answer.bit = static_cast<uint32_t>(link.bit);
-  if (!Send(link.socket.get(), answer, std::array{doorbell_file_, wake_})) {
-    return false;
+  answer.bit = static_cast<uint32_t>(bit);
+  if (!Send(link.socket.get(), answer, {doorbell_file_, wake_})) {
+    return State::kEnded;
   }
-  bits_ |= uint64_t{1} << link.bit;
-  link.state = State::kOpen;
-  link.known = true;
-  calls->push_back([this, &link] {
-    user_.OnIncoming(link.bit, link.route.source, link.route.destination,
-                     RingMemory::In(link.ring.bytes()));
-  });
-  return true;
+  link.bit = bit;
+  bits_ |= uint64_t{1} << bit;
+  return State::kOpen;
 }
 
-bool MemoryLinks::TakeAnswer(Link& link, Calls* calls) {
+MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   Answer answer;
   std::array<UniqueFd, 2> fds;
-  if (!Receive(link.socket.get(), &answer, &fds) ||
-      answer.bit >= Doorbell::kRings || !IsEventfd(fds[1].get())) {
-    return false;
+  const Arrival arrival = Receive(link.socket.get(), &answer, &fds);
+  if (arrival == Arrival::kNothing) return State::kAsked;
+  if (arrival == Arrival::kClosed || answer.bit >= Doorbell::kRings ||
+      !IsEventfd(fds[1].get())) {
+    return State::kEnded;
   }
   absl::StatusOr<SharedMemory> doorbell =
       SharedMemory::Map(fds[0].get(), kDoorbellBytes);
-  if (!doorbell.ok()) return false;
+  if (!doorbell.ok()) return State::kEnded;
   link.doorbell = *std::move(doorbell);
   link.wake = std::move(fds[1]);
   link.bit = static_cast<int>(answer.bit);
-  link.state = State::kPausing;
-  link.known = true;
   link.deadline = Clock::now() + kPause;
-  calls->push_back([this, &link] {
-    user_.OnOutgoing(link.route, {RingMemory::In(link.ring.bytes()),
-                                  Doorbell::In(link.doorbell.bytes()),
-                                  link.wake.get(), link.bit});
-  });
-  return true;
+  return State::kPausing;
 }
 
-void MemoryLinks::End(Link& link, Calls* calls) {
-  link.state = State::kEnded;
-  if (link.outgoing) {
-    --outgoing_;
-    calls->push_back(
-        [this, route = link.route] { user_.OnOutgoingEnd(route); });
-  } else if (link.known) {
-    bits_ &= ~(uint64_t{1} << link.bit);
-    calls->push_back([this, bit = link.bit] { user_.OnIncomingEnd(bit); });
+// A call that throws is repeated.
+void MemoryLinks::Tell(Link& link) {
+  if (link.told == link.state) return;
+  switch (link.state) {
+    case State::kUnknown:
+    case State::kAsked:
+      break;
+    case State::kPausing:
+      user_.OnOutgoing(link.route, {RingMemory::In(link.ring.bytes()),
+                                    Doorbell::In(link.doorbell.bytes()),
+                                    link.wake.get(), link.bit});
+      break;
+    case State::kOpen:
+      if (link.outgoing) {
+        user_.OnOpen(link.route);
+      } else {
+        user_.OnIncoming(link.bit, link.route.source, link.route.destination,
+                         RingMemory::In(link.ring.bytes()));
+      }
+      break;
+    case State::kEnded:
+      if (link.outgoing) {
+        user_.OnOutgoingEnd(link.route);
+      } else if (link.told == State::kOpen) {
+        user_.OnIncomingEnd(link.bit);
+      }
+      break;
   }
+  link.told = link.state;
 }
 
 }  // namespace rxe_user

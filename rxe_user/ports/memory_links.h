@@ -48,7 +48,8 @@ struct MemoryRoute {
 };
 
 // The lane's side. All calls are made by MemoryLinks, with the lane's lock
-// held. What they pass is valid until the call that ends it.
+// held. What they pass is valid until the call that ends it. A call that throws
+// bad_alloc is repeated.
 class MemoryLinkUser {
  public:
   struct Outgoing {
@@ -116,11 +117,11 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     kEnded,    // to be deleted
   };
   struct Link {
-    State state;
-    bool outgoing;
-    bool known = false;  // the user has it
+    State state = State::kEnded;
+    State told = State::kUnknown;  // what the user knows
+    bool outgoing = false;
     MemoryRoute route;
-    int bit = 0;
+    int bit = -1;  // -1: none yet
     UniqueFd socket;
     UniqueFd wake;
     SharedMemory ring;
@@ -132,22 +133,34 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     uint16_t slot;
     UniqueFd socket;
   };
-  using Calls = std::vector<std::function<void()>>;
-
   MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake);
 
   // mutex_ held for the following.
   void Listen(const LocalAddress& local, uint16_t slot);
   bool Watch(int fd, void* what);
+  // Closes a descriptor of the epoll set, for the children that have a copy as
+  // well.
+  void Close(UniqueFd& socket);
+  // And the connections that were not accepted.
+  void Close(Listener& listener);
   void Wake();
-  // Ends early if another user's connection cannot be closed.
+  // Closes the connection if it is another user's. False then, or while there
+  // is another one to be closed.
+  bool KeepIfOwn(UniqueFd& socket);
+  // What there is to do. May throw bad_alloc, and may then be called again.
+  void Work();
   void Accept(Listener& listener);
-  void Begin(const MemoryRoute& route, Calls* calls);
-  void OnReadable(Link& link, Calls* calls);
-  bool TakeRequest(Link& link, Calls* calls);
-  bool TakeAnswer(Link& link, Calls* calls);
-  void End(Link& link, Calls* calls);
+  // Of the first wanted route.
+  void Begin();
+  bool Ask(Link& link);
+  void OnReadable(Link& link);
+  // The new state.
+  State TakeRequest(Link& link);
+  State TakeAnswer(Link& link);
   uint32_t ScopeOf(const wire::IpAddress& address) const;
+
+  // The lane's lock held, and not mutex_: links_ changes in Run only.
+  void Tell(Link& link);
 
   // --- ForkGuard. The child has none of it.
   void BeforeFork() override { mutex_.lock(); }
@@ -170,7 +183,6 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   std::vector<MemoryRoute> broken_;  // of Disconnect
   uint64_t broken_bits_ = 0;         // of Disconnect
   uint64_t bits_ = 0;                // in use
-  size_t outgoing_ = 0;
   UniqueFd foreign_;  // another user's connection, which could not be closed
 };
 

@@ -15,6 +15,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/ports/udp_socket.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -37,6 +38,9 @@ constexpr uint32_t kQuiet = 64;
 constexpr uint32_t kFirstRetry = 1024;
 constexpr uint32_t kLastRetry = 64 << 10;
 constexpr size_t kMostPeers = 4096;
+// Of a receive buffer, at least this much is taken by any datagram: the kernel
+// counts its own structures (SKB_TRUESIZE).
+constexpr uint64_t kLeastTrueSize = 512;
 
 Time MonotonicNow() {
   timespec t;
@@ -173,11 +177,10 @@ std::span<const GroBatch> MemoryPort::ReceiveMemory() {
         (std::countr_zero(std::rotr(left, next_)) + next_) % Doorbell::kRings;
     left &= ~(uint64_t{1} << bit);
     Reader& reader = readers_[static_cast<size_t>(bit)];
-    if (reader.fresh) {
+    if (reader.sockets_first != 0) {
       if (used != 0) break;  // with the next call
-      const std::span<const GroBatch> before = inner_->Receive(true);
+      const std::span<const GroBatch> before = ReceiveBefore(reader);
       if (!before.empty()) return before;
-      reader.fresh = false;
     }
     ReadRing(bit, &used);
     if (used >= RingWriter::kMostBytes || batches_.size() == kMostBatches) {
@@ -186,6 +189,19 @@ std::span<const GroBatch> MemoryPort::ReceiveMemory() {
     }
   }
   return batches_;
+}
+
+std::span<const GroBatch> MemoryPort::ReceiveBefore(Reader& reader) {
+  const std::span<const GroBatch> before = inner_->Receive(true);
+  uint64_t read = 0;
+  for (const GroBatch& batch : before) {
+    read += std::max<uint64_t>(batch.bytes.size(), kLeastTrueSize);
+  }
+  reader.sockets_first =
+      before.empty()
+          ? 0
+          : reader.sockets_first - std::min(reader.sockets_first, read);
+  return before;
 }
 
 void MemoryPort::ReadRing(int bit, size_t* used) {
@@ -227,11 +243,15 @@ void MemoryPort::PrepareWait() {
 void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
                             const wire::IpAddress& destination,
                             RingMemory* ring) {
+  uint64_t sockets_first = 1;
+  for (const int fd : inner_->ReceiveDescriptors()) {
+    sockets_first += ReceiveBufferOf(fd);
+  }
   Reader& reader = readers_[static_cast<size_t>(bit)];
   reader.ring.emplace(ring);
   reader.source = source;
   reader.destination = destination;
-  reader.fresh = true;
+  reader.sockets_first = sockets_first;
   ++reader_count_;
   // The lane's threads may wait already.
   PrepareWait();

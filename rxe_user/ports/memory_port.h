@@ -81,6 +81,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   void WatchRoom(std::function<void()> on_room) override {
     on_room_ = std::move(on_room);
   }
+  // UDP.
+  Port& ForLastPackets() override { return inner_->ForLastPackets(); }
   ControlTask* control_task() override { return links_.get(); }
   bool UsesMemory(const wire::IpAddress& source,
                   const wire::IpAddress& destination,
@@ -110,9 +112,10 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     std::optional<RingReader> ring;
     wire::IpAddress source;
     wire::IpAddress destination;
-    // Nothing was read yet: the sockets are read first, which may have earlier
-    // packets of the same flows.
-    bool fresh = false;
+    // The sockets are read first, which may have earlier packets of the same
+    // flows: until they are empty, or this much of them has been read. Bytes,
+    // as SO_RCVBUF counts them.
+    uint64_t sockets_first = 0;
   };
   struct Hash {
     size_t operator()(const MemoryRoute& route) const;
@@ -147,6 +150,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   std::span<const transport::GroBatch> ReceiveSockets(bool thorough);
   std::span<const transport::GroBatch> ReceiveMemory();
   void ReadRing(int bit, size_t* used);
+  // What the sockets have that `reader` waits for; empty: nothing more.
+  std::span<const transport::GroBatch> ReceiveBefore(Reader& reader);
   static void Signal(int fd);
 
   const std::unique_ptr<Port> inner_;

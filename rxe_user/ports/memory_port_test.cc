@@ -2,20 +2,37 @@
 // test, so each step of finding each other happens when the test says so.
 #include "rxe_user/ports/memory_port.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
+#include <new>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "rxe_user/base/qpn.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_port.h"
+#include "rxe_user/testing/descriptors.h"
 #include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/testing/refused_calls.h"
 #include "transport/base/flow.h"
+#include "transport/testing/scarce_memory.h"
 
 namespace rxe_user {
 namespace {
@@ -317,6 +334,233 @@ TEST_F(MemoryPortTest, AChildOfForkHasNone) {
   ASSERT_TRUE(Send(a_, *flow, 32, 7));
   EXPECT_EQ(Receive(b_, 1).size(), 1u);
   EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
+// The sockets are read first, but only for what they had when the ring came.
+TEST_F(MemoryPortTest, SocketsThatNeverRunEmptyDoNotStarveANewRing) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));
+  const auto datagrams = FlowOf(a_, b_);
+  datagrams->peer_qpn = 0;
+  bool came = false;
+  for (int i = 0; i < 100'000 && !came; ++i) {
+    ASSERT_TRUE(Send(a_, *datagrams, 32, 3));
+    for (const transport::GroBatch& batch : b_.port->Receive(true)) {
+      came = came || !batch.has_icrc;
+    }
+  }
+  EXPECT_TRUE(came);
+}
+
+// What a queue pair has to send before it is destroyed goes by UDP if its ring
+// has no room.
+TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  while (Send(a_, *flow, 4096, 1)) {
+  }
+  Port& last = a_.port->ForLastPackets();
+  transport::Burst* const burst = last.Begin(*flow);
+  ASSERT_NE(burst, nullptr);
+  std::fill_n(burst->Reserve(32), 32, 9);
+  burst->Commit();
+  last.Queue();
+  last.Flush();
+  const std::vector<Arrival> got =
+      Receive(b_, a_.port->counters().memory_tx_bursts + 1);
+  const auto by_udp = std::ranges::count_if(
+      got, [](const Arrival& arrival) { return arrival.batch.has_icrc; });
+  EXPECT_EQ(by_udp, 1);
+}
+
+// --- Lack of memory.
+
+class ScarceMemory {
+ public:
+  explicit ScarceMemory(int allocations) {
+    transport::allocations_left = allocations;
+    transport::refuse_allocation = &transport::RefuseWhenNoneIsLeft;
+  }
+  ~ScarceMemory() {
+    transport::refuse_allocation = nullptr;
+    transport::allocations_left = transport::kUnlimited;
+  }
+};
+
+// The port used to keep a ring that was no longer mapped.
+TEST_F(MemoryPortTest, AnEndWithoutMemoryIsNotForgotten) {
+  for (int n = 0; n < 8; ++n) {
+    const auto flow = FlowOf(a_, b_);
+    Join(*flow);
+    b_.port.reset();
+    try {
+      const ScarceMemory scarce(n);
+      a_.port->control_task()->Run([](const auto& run) { run(); });
+    } catch (const std::bad_alloc&) {
+    }
+    ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); })) << n;
+    EXPECT_TRUE(Send(a_, *flow, 32, 1));
+    a_.port.reset();
+    SetUp();
+  }
+}
+
+TEST_F(MemoryPortTest, NeitherIsABeginning) {
+  for (int n = 0; n < 24; ++n) {
+    const auto flow = FlowOf(a_, b_);
+    ASSERT_TRUE(Send(a_, *flow, 32, 1));
+    for (const Lane* lane : {&a_, &b_, &a_}) {
+      try {
+        const ScarceMemory scarce(n);
+        lane->port->control_task()->Run([](const auto& run) { run(); });
+      } catch (const std::bad_alloc&) {
+      }
+    }
+    // There is a ring, or the flow stays with UDP.
+    ASSERT_TRUE(Work([&] { return a_.rooms != 0; })) << n;
+    ASSERT_TRUE(Send(a_, *flow, 32, 2));
+    EXPECT_EQ(Receive(b_, 2).size(), 2u);
+    a_.port.reset();
+    b_.port.reset();
+    a_.rooms = 0;
+    SetUp();
+  }
+}
+
+// --- Descriptors.
+
+// A child that knows nothing of fork guards keeps the sockets open.
+class Keeper {
+ public:
+  Keeper() : child_(static_cast<pid_t>(::syscall(SYS_fork))) {
+    if (child_ == 0) {
+      for (;;) ::pause();
+    }
+  }
+  ~Keeper() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  const pid_t child_;
+};
+
+bool IsReadable(int fd) {
+  pollfd p = {fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
+// It used to stay in the epoll set, and the control thread never slept again.
+TEST_F(MemoryPortTest, AClosedListenerIsNotWatched) {
+  const Keeper keeper;
+  a_.port->RemoveReceiver(a_.local.address);
+  const auto flow = FlowOf(b_, a_);
+  ASSERT_TRUE(Send(b_, *flow, 32, 1));
+  ASSERT_TRUE(Work([&] { return b_.rooms != 0; }));
+  EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
+  EXPECT_FALSE(UsesMemory(b_, a_));
+}
+
+TEST_F(MemoryPortTest, AClosedConnectionIsNotWatched) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  const Keeper keeper;
+  b_.port.reset();
+  ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
+  a_.port->control_task()->Run([](const auto& run) { run(); });
+  EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
+}
+
+// A readable socket may have nothing (select(2), "BUGS").
+TEST_F(MemoryPortTest, ASocketThatHasNothingIsAskedAgain) {
+  const auto flow = FlowOf(a_, b_);
+  ASSERT_TRUE(Send(a_, *flow, 32, 1));
+  const auto run = [](const Lane& lane) {
+    lane.port->control_task()->Run([](const auto& call) { call(); });
+  };
+  run(a_);
+  run(b_);  // accepts
+  bool refused = false;
+  std::thread([&] {
+    refused = RefuseCall(SYS_recvmsg, EAGAIN);
+    if (refused) run(b_);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  ASSERT_TRUE(Work([&] { return a_.rooms != 0; }));
+  EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
+// --- Other users.
+
+sockaddr_un NameOf(const char* address, int slot, socklen_t* size) {
+  const std::string text =
+      std::string("rxe_user-memory-") + address + "-0-" + std::to_string(slot);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, text.data(), text.size());
+  *size =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return name;
+}
+
+// A process of another user that connects to a lane, and leaves a descriptor in
+// the connection whose last close takes minutes.
+class ForeignClient {
+ public:
+  ForeignClient(const char* address, int slot) {
+    int said[2];
+    EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      socklen_t size;
+      const sockaddr_un name = NameOf(address, slot, &size);
+      const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+      UniqueFd slow = SlowToClose();
+      const uint8_t byte = 0;
+      if (::setresuid(12345, 12345, 12345) == 0 &&
+          ::connect(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0 &&
+          SendWithDescriptors(fd, {&byte, 1}, {slow.get()})) {
+        slow.Reset();  // not the last close
+        (void)!::write(said[1], &byte, 1);
+      }
+      for (;;) ::pause();
+    }
+    ::close(said[1]);
+    char byte;
+    EXPECT_EQ(::read(said[0], &byte, 1), 1);
+    ::close(said[0]);
+  }
+  ~ForeignClient() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+
+ private:
+  pid_t child_;
+};
+
+// Runs `call` beside. False if it has not returned after ten seconds.
+bool Returns(std::future<void>* call) {
+  return call->wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+}
+
+TEST_F(MemoryPortTest, AnAddressIsRemovedInSpiteOfAnotherUsersConnection) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  std::future<void> removed;
+  const ForeignClient foreign("127.0.0.1", a_.slot);
+  removed = std::async(std::launch::async,
+                       [this] { a_.port->RemoveReceiver(a_.local.address); });
+  EXPECT_TRUE(Returns(&removed));
+}
+
+TEST_F(MemoryPortTest, ALaneIsClosedInSpiteOfAnotherUsersConnection) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  std::future<void> closed;
+  const ForeignClient foreign("127.0.0.1", a_.slot);
+  closed = std::async(std::launch::async, [this] { a_.port.reset(); });
+  EXPECT_TRUE(Returns(&closed));
 }
 
 }  // namespace

@@ -98,6 +98,10 @@ class Port : public transport::BurstSink {
   // `on_room` is called by Receive() when flows that were refused alone may
   // send again (Endpoint::OnRoom). Set it once, before the lane is used.
   virtual void WatchRoom(std::function<void()> /*on_room*/) {}
+  // The port for packets that cannot wait, since their queue pair is about to
+  // be destroyed or to drop them: it refuses no flow alone. They may arrive
+  // before what was sent earlier.
+  virtual Port& ForLastPackets() { return *this; }
 
   // --- Slow work, for the engine's control thread.
 

@@ -60,7 +60,7 @@ class FakePort final : public Port {
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override { return 0; }
   transport::Burst* Begin(const transport::Flow& flow) override {
-    if (is_blocked) return nullptr;
+    if (is_blocked || refuses_flows) return nullptr;
     burst_.Begin(&flow);
     return &burst_;
   }
@@ -83,7 +83,9 @@ class FakePort final : public Port {
     if (!block_next) is_blocked = false;
   }
   bool blocked() const override { return is_blocked; }
-  bool must_retry() const override { return is_blocked; }
+  bool must_retry() const override { return is_blocked || refuses_flows; }
+  bool only_that_flow() const override { return refuses_flows; }
+  Port& ForLastPackets() override { return last != nullptr ? *last : *this; }
   const PortCounters& counters() const override { return counters_; }
   void AbandonInChild() override {}
 
@@ -106,6 +108,8 @@ class FakePort final : public Port {
   bool no_memory = false;             // a receive finds no memory
   bool block_next = false;
   bool is_blocked = false;
+  bool refuses_flows = false;  // each alone
+  FakePort* last = nullptr;    // ForLastPackets; null: this one
 
  private:
   std::deque<Datagrams> TakeReceived() {

@@ -412,15 +412,34 @@ Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
       continue;
     }
     impl_->TakeTurn(next, now, burst);
-    if (!burst->empty()) {
-      ++counters_.tx_bursts;
-      counters_.tx_datagrams += burst->segments();
-      counters_.tx_bytes += burst->bytes().size();
-      if (observer_ != nullptr) ShowTransmitted(*burst, now);
-      return burst;
-    }
+    if (!burst->empty()) return Transmitted(burst, now);
   }
   return nullptr;
+}
+
+[[gnu::always_inline]] inline Burst* Endpoint::Transmitted(Burst* burst,
+                                                           Time now) {
+  ++counters_.tx_bursts;
+  counters_.tx_datagrams += burst->segments();
+  counters_.tx_bytes += burst->bytes().size();
+  if (observer_ != nullptr) ShowTransmitted(*burst, now);
+  return burst;
+}
+
+[[gnu::noinline]] Burst* Endpoint::PollTransmitOf(EndpointQp* qp, Time now,
+                                                  BurstSink* sink) {
+  EndpointLink* const link = &qp->link();
+  if (link->held) {
+    std::erase(impl_->held, link);
+    link->held = false;
+    Update(qp, now);
+  }
+  const bool acks_only = link->schedule != Schedule::kActive;
+  if (link->flow == nullptr || (acks_only && !link->acks)) return nullptr;
+  Burst* const burst = sink->Begin(*link->flow);
+  if (burst == nullptr) return nullptr;
+  impl_->TakeTurn({.link = link, .acks_only = acks_only}, now, burst);
+  return burst->empty() ? nullptr : Transmitted(burst, now);
 }
 
 void Endpoint::TransmitAnswers(EndpointQp* qp, Time now, Burst* burst) {

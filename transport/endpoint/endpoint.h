@@ -64,6 +64,9 @@ class Endpoint {
   // sent now, or the sink has no burst; then the queue pair keeps its turn, or
   // waits for OnRoom if the sink refuses its flow alone.
   Burst* PollTransmit(Time now, BurstSink* sink);
+  // The same for `qp` alone, out of turn, and although a sink has refused its
+  // flow: for what would never be sent otherwise.
+  Burst* PollTransmitOf(EndpointQp* qp, Time now, BurstSink* sink);
   // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;
   // Whether PollTransmit may have something to send.
@@ -164,6 +167,7 @@ class Endpoint {
   void ShowReceived(const Datagram& datagram, Disposition disposition,
                     Time now);
   void ShowTransmitted(const Burst& burst, Time now);
+  Burst* Transmitted(Burst* burst, Time now);  // counts and shows it
 
   struct Impl;
   EndpointCounters counters_;

@@ -697,6 +697,23 @@ TEST_F(EndpointTest, ARefusedFlowWaitsForRoom) {
   EXPECT_FALSE(peer.endpoint.HasTransmit());
 }
 
+// As before its queue pair is destroyed.
+TEST_F(EndpointTest, ARefusedFlowMayBeSentOtherwise) {
+  ChoosySink sink;
+  ChoosySink other;
+  other.refuses = false;
+  peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);
+  EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
+  const Burst* const burst =
+      peer.endpoint.PollTransmitOf(peer.qp.get(), peer.now, &other);
+  ASSERT_NE(burst, nullptr);
+  EXPECT_EQ(burst->segments(), 1);
+  EXPECT_EQ(peer.endpoint.PollTransmitOf(peer.qp.get(), peer.now, &other),
+            nullptr);
+  peer.endpoint.OnRoom(peer.now);
+  EXPECT_FALSE(peer.endpoint.HasTransmit());
+}
+
 // Without only_that_flow(), the queue pair keeps its turn.
 TEST_F(EndpointTest, ASinkWithoutABurstKeepsTheTurn) {
   ChoosySink sink;
