@@ -129,8 +129,8 @@ bool ReceiveSockets::Deliver(Socket& socket, std::span<uint8_t> bytes,
   batch.source = FromSocketAddress(from);
   if (batch.source == socket.bound) batch.source = socket.local.address;
   batch.destination = socket.local.address;
-  batch.source_port = ntohs(
-      from.any.sa_family == AF_INET ? from.v4.sin_port : from.v6.sin6_port);
+  batch.source_port = ntohs(from.any.sa_family == AF_INET ? from.v4.sin_port
+                                                          : from.v6.sin6_port);
   batch.traffic_class = control.traffic_class;
   batch.hop_limit = control.hop_limit;
   arrivals->push_back(batch);

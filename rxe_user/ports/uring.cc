@@ -44,8 +44,7 @@ absl::Status Uring::Open() {
 absl::Status Uring::Try() {
   static_assert(kBuffers * sizeof(io_uring_buf) <= kPage);
   io_uring_buf_reg registration{};
-  registration.ring_addr =
-      reinterpret_cast<uint64_t>(entries_.bytes().data());
+  registration.ring_addr = reinterpret_cast<uint64_t>(entries_.bytes().data());
   registration.ring_entries = kBuffers;
   registration.bgid = kGroup;
   int error = -::io_uring_register_buf_ring(&ring_, &registration, 0);
@@ -158,8 +157,7 @@ std::optional<Uring::Datagram> Uring::Read(uint16_t buffer, size_t bytes) {
   datagram.message.msg_control = data + kHeaderBytes - kControlBytes;
   datagram.message.msg_controllen = out->controllen;
   datagram.message.msg_flags = static_cast<int>(out->flags);
-  datagram.from =
-      reinterpret_cast<const SocketAddress*>(data + sizeof(*out));
+  datagram.from = reinterpret_cast<const SocketAddress*>(data + sizeof(*out));
   return datagram;
 }
 

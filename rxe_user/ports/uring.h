@@ -71,8 +71,8 @@ class Uring {
 
   struct Result {
     uint64_t tag;
-    int error;  // errno; 0: a datagram
-    bool last;  // of its request
+    int error;                       // errno; 0: a datagram
+    bool last;                       // of its request
     std::optional<uint16_t> buffer;  // the datagram's
     size_t bytes;                    // of the buffer that were written
   };
@@ -109,8 +109,7 @@ class Uring {
   static constexpr size_t kPage = 4096;
   static constexpr size_t kStride = kPage + kDatagramBytes;
   static_assert(sizeof(SocketAddress) <= kNameBytes);
-  static_assert(kHeaderBytes <= kPage &&
-                kHeaderBytes % alignof(cmsghdr) == 0);
+  static_assert(kHeaderBytes <= kPage && kHeaderBytes % alignof(cmsghdr) == 0);
 
   absl::Status Try();
   uint8_t* Buffer(uint16_t index) {

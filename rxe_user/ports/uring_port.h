@@ -15,7 +15,8 @@
 
 namespace rxe_user {
 
-class UringPort final : public SocketPort<UringReceiver>, private MessageSender {
+class UringPort final : public SocketPort<UringReceiver>,
+                        private MessageSender {
  public:
   // Errors: what the system refused (uring.h). Sockets work all the same.
   static absl::StatusOr<std::unique_ptr<Port>> Create();

@@ -37,8 +37,8 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
       return arrivals_;
     }
   }
-  sockets_.ReadUntilData(
-      thorough, [this](size_t index) { return ReceiveFrom(index); });
+  sockets_.ReadUntilData(thorough,
+                         [this](size_t index) { return ReceiveFrom(index); });
   return arrivals_;
 }
 
