@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/base/warn_once.h"

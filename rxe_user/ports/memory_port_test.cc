@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rxe_user/base/qpn.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "transport/base/flow.h"
 
@@ -42,7 +42,7 @@ class MemoryPortTest : public LoopbackPortTest {
   static void Open(Lane* lane, const char* address, uint16_t slot) {
     lane->local = {*wire::IpAddress::Parse(address), 0};
     lane->slot = slot;
-    lane->port = *MemoryPort::Create(*UdpPort::Create(), &TestClock);
+    lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock);
     lane->port->WatchRoom([lane] { ++lane->rooms; });
     lane->port->AddSlot(slot);
     const int fd = Bind(lane->local);
