@@ -5,11 +5,13 @@
 // A request that waits belongs to the thread that submitted it: the kernel
 // completes it in that thread, interrupts the thread's system calls for that
 // (epoll_wait(2) returns EINTR), and cancels it when the thread ends. A lane is
-// driven by threads of the program, so its ring has no such requests. The ring
-// has none of the flags that bind it to one thread (IORING_SETUP_SINGLE_ISSUER,
+// driven by threads of the program, so its ring has no such requests. Only when
+// it is closed does the kernel interrupt, once, the threads that have used it.
+//
+// Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
-// refused does not stop those behind it. IORING_SETUP_CQSIZE: no result is ever
-// left over.
+// refused does not stop those behind it. IORING_SETUP_CQSIZE: there is room for
+// all results.
 //
 // Linux 6.0 or later: multishot recvmsg, and buffers provided by a ring.
 #ifndef RXE_USER_PORTS_URING_H_

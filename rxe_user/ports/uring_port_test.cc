@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,8 +18,10 @@
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/refused_calls.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
@@ -69,6 +72,31 @@ TEST_F(UringPortTest, ASendThatFindsNothingLeavesNoResults) {
     port_->Flush();
     ASSERT_FALSE(RingIsReadable());
   }
+}
+
+// Nor does it change how many datagrams a receive takes.
+TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
+  const int foreign = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  SocketAddress to;
+  const socklen_t length =
+      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &to);
+  const auto receives = [&](size_t count) {
+    const std::vector<uint8_t> bytes(1000);
+    for (size_t i = 0; i < count; ++i) {
+      // Sizes differ: no merging.
+      ::sendto(foreign, bytes.data(), 100 + i, 0, &to.any, length);
+    }
+    return port_->Receive(true).size();
+  };
+  for (const size_t count : {1, 1, 2, 4, 8}) {
+    ASSERT_EQ(receives(count), count);
+  }
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  Queue(transport::Flow(av), {64});
+  port_->Flush();
+  EXPECT_EQ(receives(8), 8u);
+  ::close(foreign);
 }
 
 // What a send has taken in is not overtaken by what a later call takes in.

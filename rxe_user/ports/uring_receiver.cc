@@ -83,10 +83,7 @@ UringReceiver::Taken UringReceiver::TakeResults() {
     }
     if (!result.last) continue;
     taken.error = result.error;
-    if (result.error != 0 && result.error != EAGAIN &&
-        result.error != ENOBUFS) {
-      ++counters_.rx_errors;
-    }
+    CountError(result);
     if (socket == nullptr) continue;
     more_ = result.error != EAGAIN && taken.datagrams != 0;
     ReceiveSockets::ChooseAsk(*socket, taken.datagrams, bytes, more_);
@@ -119,7 +116,18 @@ void UringReceiver::DropEmptyResults() {
     const Uring::Result result = ring_.Peek(i);
     if (result.tag < kSendTags && result.error == 0) return;
   }
-  if (count != 0) TakeResults();
+  for (size_t i = 0; i < count; ++i) {
+    const Uring::Result result = ring_.Take();
+    if (result.buffer) ring_.Release(*result.buffer);
+    CountError(result);
+  }
+}
+
+void UringReceiver::CountError(const Uring::Result& result) {
+  if (result.tag < kSendTags && result.error != 0 && result.error != EAGAIN &&
+      result.error != ENOBUFS) {
+    ++counters_.rx_errors;
+  }
 }
 
 int64_t UringReceiver::KernelTimeOf(std::span<const uint8_t> bytes) const {

@@ -51,7 +51,8 @@ class UringReceiver {
   // results of an earlier one wait.
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
-  // among them, so that the ring is readable only if there is one.
+  // among them, so that the ring is readable only if there is one. That nothing
+  // had come so soon does not change how many datagrams to ask for.
   void DropEmptyResults();
 
  private:
@@ -70,6 +71,7 @@ class UringReceiver {
   void Prepare(size_t index, int fd);
   // Takes all results, and adds their datagrams to arrivals_.
   Taken TakeResults();
+  void CountError(const Uring::Result& result);
   // Returns the bytes of a datagram that was added to arrivals_.
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
 
