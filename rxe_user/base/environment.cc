@@ -12,14 +12,15 @@ namespace {
 constexpr std::string_view kPrefix = "RXE_USER_";
 constexpr std::string_view kTestPrefix = "RXE_USER_TEST_";
 constexpr std::string_view kSettings[] = {
-    "RXE_USER_BROKER",  "RXE_USER_BROKER_LINGER_MS",
-    "RXE_USER_CAPTURE", "RXE_USER_CHECK",
-    "RXE_USER_DEVICES", "RXE_USER_EXPLAIN",
-    "RXE_USER_FAULTS",  "RXE_USER_FAULTS_SEED",
-    "RXE_USER_LANES",   "RXE_USER_MLX5",
-    "RXE_USER_NAT",     "RXE_USER_SAME_HOST",
-    "RXE_USER_SPIN_US", "RXE_USER_TALLY",
-    "RXE_USER_TRACE",   "RXE_USER_TRACE_PAYLOAD"};
+    "RXE_USER_BROKER",       "RXE_USER_BROKER_LINGER_MS",
+    "RXE_USER_CAPTURE",      "RXE_USER_CHECK",
+    "RXE_USER_DEVICES",      "RXE_USER_EXPLAIN",
+    "RXE_USER_FAULTS",       "RXE_USER_FAULTS_SEED",
+    "RXE_USER_IO",           "RXE_USER_LANES",
+    "RXE_USER_MLX5",         "RXE_USER_NAT",
+    "RXE_USER_SAME_HOST",    "RXE_USER_SPIN_US",
+    "RXE_USER_TALLY",        "RXE_USER_TRACE",
+    "RXE_USER_TRACE_PAYLOAD"};
 
 }  // namespace
 

@@ -29,6 +29,18 @@ int Number(const char* variable, const char* what, int least, int most,
   return unset;
 }
 
+// Whether the value of `variable` is `other`. Unset, empty and `unset`: false.
+bool IsOther(const char* variable, const char* other, const char* unset) {
+  const char* const value = Environment(variable);
+  if (value == nullptr || *value == '\0' || std::strcmp(value, unset) == 0) {
+    return false;
+  }
+  if (std::strcmp(value, other) == 0) return true;
+  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value, "', neither ",
+                                       other, " nor ", unset, ": ignored"));
+  return false;
+}
+
 }  // namespace
 
 bool IsOn(const char* variable) {
@@ -51,16 +63,8 @@ int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 
 bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
-bool SameHostMemory() {
-  const char* const variable = "RXE_USER_SAME_HOST";
-  const char* const value = Environment(variable);
-  if (value == nullptr || *value == '\0' || std::strcmp(value, "udp") == 0) {
-    return false;
-  }
-  if (std::strcmp(value, "memory") == 0) return true;
-  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value,
-                                       "', neither memory nor udp: ignored"));
-  return false;
-}
+bool SameHostMemory() { return IsOther("RXE_USER_SAME_HOST", "memory", "udp"); }
+
+bool UseUring() { return IsOther("RXE_USER_IO", "uring", "sockets"); }
 
 }  // namespace rxe_user

@@ -24,6 +24,9 @@ bool IsOn(const char* variable);
 // host go through shared memory ("memory") or as all others ("udp", the
 // default).
 bool SameHostMemory();
+// RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring") or by
+// plain system calls ("sockets", the default).
+bool UseUring();
 
 }  // namespace rxe_user
 

@@ -125,4 +125,21 @@ TEST(SameHostMemory, FollowsTheEnvironment) {
             "ignored\n");
 }
 
+TEST(UseUring, FollowsTheEnvironment) {
+  const auto with = [](const char* value) {
+    return With("RXE_USER_IO", value, UseUring);
+  };
+  EXPECT_FALSE(UseUring());
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with(""));
+  EXPECT_FALSE(with("sockets"));
+  EXPECT_TRUE(with("uring"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(with("io_uring"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "rxe_user: RXE_USER_IO is 'io_uring', neither uring nor sockets: "
+            "ignored\n");
+}
+
 }  // namespace rxe_user

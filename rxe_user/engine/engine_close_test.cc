@@ -10,7 +10,7 @@
 
 #include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/engine/engine_registry.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/test_slots.h"
 #include "rxe_user/testing/watched_thread.h"
 
@@ -74,7 +74,7 @@ TEST(EngineClose, WaitsForAReconnectionInProgress) {
     return std::make_unique<ReconnectingSlot>(*std::move(slot), &script);
   };
   std::shared_ptr<EngineImpl> engine =
-      MakeEngine(std::move(device), {acquire, UdpPort::Create});
+      MakeEngine(std::move(device), {acquire, CreateSocketPort});
   const auto qpn = engine->AllocateQpn();
   ASSERT_TRUE(qpn.ok()) << qpn.status();
   engine->ReleaseQpn(*qpn);

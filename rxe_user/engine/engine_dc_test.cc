@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rxe_user/engine/engine_impl.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 #include "transport/testing/bring_up.h"
@@ -139,8 +139,8 @@ class EngineDcTest : public ::testing::Test {
   void SetUp() override {
     const wire::IpAddress here = *wire::IpAddress::Parse("127.0.0.1");
     const wire::IpAddress there = *wire::IpAddress::Parse("127.0.0.2");
-    a_ = std::make_unique<Node>(slots_, here, UdpPort::Create);
-    b_ = std::make_unique<Node>(slots_, there, UdpPort::Create);
+    a_ = std::make_unique<Node>(slots_, here, CreateSocketPort);
+    b_ = std::make_unique<Node>(slots_, there, CreateSocketPort);
     dci_ = std::make_unique<DcEnd>(*a_, QpType::kDci, here);
     dct_ = std::make_unique<DcEnd>(*b_, QpType::kDct, there);
     other_dct_ = std::make_unique<DcEnd>(*b_, QpType::kDct, there);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/settings.h"
 #include "rxe_user/base/warn_once.h"
@@ -14,7 +15,7 @@
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
 #include "rxe_user/ports/memory_port.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 
 namespace rxe_user {
 namespace {
@@ -36,7 +37,7 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
 // With a port in front of it for faults, if there are rules, or else for
 // shared memory.
 absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
-  absl::StatusOr<std::unique_ptr<Port>> port = UdpPort::Create();
+  absl::StatusOr<std::unique_ptr<Port>> port = CreateSocketPort();
   ProcessFaults* const faults = ProcessFaults::Find();
   if (!port.ok()) return port;
   if (faults != nullptr) return FaultPort::Create(*std::move(port), faults);
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
   if (memory.ok()) return memory;
   WarnOnce("RXE_USER_SAME_HOST=memory: packets go by UDP: " +
            std::string(memory.status().message()));
-  return UdpPort::Create();
+  return CreateSocketPort();
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/engine/engine_impl.h"
 #include "rxe_user/engine/engine_registry.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 #include "rxe_user/testing/watched_thread.h"
@@ -42,7 +42,7 @@ class EngineLanesTest : public ::testing::Test {
 
   std::shared_ptr<EngineImpl> MakeEngine() {
     return MakeLoopbackEngine(address_, {[this] { return slots_.Acquire(); },
-                                         UdpPort::Create, kLanes});
+                                         CreateSocketPort, kLanes});
   }
   void Connect(Node* a, Node* b) {
     a->Connect(*b);
@@ -305,7 +305,7 @@ TEST(EngineLanes, OneSlotGivesOneLane) {
   ::testing::internal::CaptureStderr();
   const auto engine = MakeLoopbackEngine(
       address, {[&] { return std::make_unique<SharedSlot>(slot.get()); },
-                UdpPort::Create, 4});
+                CreateSocketPort, 4});
   Node a(engine, address), b(engine, address);
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "rxe_user: there is no port broker, so there is one lane only\n");
@@ -358,7 +358,7 @@ TEST(EngineLanes, ALaneWhoseNumbersAreInUseGetsAFurtherSlot) {
          if (!slot.ok()) return slot.status();
          return std::make_unique<ExtendedSlot>(*std::move(slot));
        },
-       UdpPort::Create, 1});
+       CreateSocketPort, 1});
   std::set<uint32_t> qpns;
   std::set<uint16_t> numbers;
   // Numbers rest as long as there are further slots.
@@ -395,9 +395,9 @@ TEST(EngineLanes, AllOrNone) {
   TestSlots slots;
   std::vector<std::unique_ptr<Slot>> held;
   while (held.size() < TestSlots::kSlots - 1) held.push_back(*slots.Acquire());
-  const auto engine =
-      MakeLoopbackEngine(*wire::IpAddress::Parse("127.0.0.1"),
-                         {[&] { return slots.Acquire(); }, UdpPort::Create, 2});
+  const auto engine = MakeLoopbackEngine(
+      *wire::IpAddress::Parse("127.0.0.1"),
+      {[&] { return slots.Acquire(); }, CreateSocketPort, 2});
   EXPECT_EQ(engine->AllocateQpn().status().code(),
             absl::StatusCode::kUnavailable);
   held.pop_back();  // the slot that the engine had taken is free again

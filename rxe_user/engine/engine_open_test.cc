@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rxe_user/engine/engine_impl.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 
@@ -55,8 +55,8 @@ TEST(EngineOpen, AThreadThatWaitsDuringAFailedOpenServesNoLane) {
   ASSERT_EQ(::pipe(ends), 0);
   std::thread waiter;
   const wire::IpAddress address = *wire::IpAddress::Parse("127.0.0.1");
-  Node a(slots, address, UdpPort::Create);
-  Node b(slots, address, UdpPort::Create, [&](EngineImpl& engine) {
+  Node a(slots, address, CreateSocketPort);
+  Node b(slots, address, CreateSocketPort, [&](EngineImpl& engine) {
     std::function<int()> fail = [&] {
       std::atomic<pid_t> id = 0;
       waiter = std::thread([&] {

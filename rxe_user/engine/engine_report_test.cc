@@ -12,7 +12,7 @@
 
 #include "rxe_user/observe/report_text.h"
 #include "rxe_user/observe/stat_socket.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 
@@ -75,7 +75,7 @@ class EngineReportTest : public ::testing::Test {
  protected:
   std::unique_ptr<Node> MakeNode() {
     return std::make_unique<Node>(slots_, *wire::IpAddress::Parse("127.0.0.1"),
-                                  UdpPort::Create);
+                                  CreateSocketPort);
   }
   TestSlots slots_;
 };

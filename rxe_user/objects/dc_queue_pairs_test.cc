@@ -15,7 +15,7 @@
 #include "rxe_user/objects/memory_region.h"
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 #include "transport/testing/bring_up.h"
@@ -55,7 +55,7 @@ class DcQueuePairsTest : public ::testing::Test {
     engine_of_test = &engine_;
     engine_ = MakeLoopbackEngine(
         *wire::IpAddress::Parse("127.0.0.1"),
-        {[this] { return slots_.Acquire(); }, UdpPort::Create});
+        {[this] { return slots_.Acquire(); }, CreateSocketPort});
     context_ = std::make_shared<Context>(LoopbackDevice());
     pd_ = std::make_unique<ProtectionDomain>(*context_);
     send_cq_ = std::make_unique<CompletionQueue>(*engine_, CqConfig());

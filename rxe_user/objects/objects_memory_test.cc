@@ -20,7 +20,7 @@
 #include "rxe_user/objects/queue_pair.h"
 #include "rxe_user/objects/shared_receive_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/node.h"
 #include "rxe_user/testing/test_slots.h"
 #include "transport/testing/scarce_memory.h"
@@ -71,7 +71,7 @@ class ObjectsMemoryTest : public testing::Test {
     engine_of_test = &engine_;
     engine_ = MakeLoopbackEngine(
         *wire::IpAddress::Parse("127.0.0.1"),
-        {[this] { return slots_.Acquire(); }, UdpPort::Create});
+        {[this] { return slots_.Acquire(); }, CreateSocketPort});
   }
 
   static std::shared_ptr<Context> Open() {

@@ -27,7 +27,7 @@
 
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/unique_fd.h"
-#include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/descriptors.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/refused_calls.h"
@@ -59,7 +59,7 @@ class MemoryPortTest : public LoopbackPortTest {
   static void Open(Lane* lane, const char* address, uint16_t slot) {
     lane->local = {*wire::IpAddress::Parse(address), 0};
     lane->slot = slot;
-    lane->port = *MemoryPort::Create(*UdpPort::Create(), &TestClock);
+    lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock);
     lane->port->WatchRoom([lane] { ++lane->rooms; });
     lane->port->AddSlot(slot);
     const int fd = Bind(lane->local);

@@ -244,6 +244,7 @@ void UdpTransmitter::Flush() {
   const auto begin = queued_.begin();
   const auto end = queued_.end();
   auto kept = begin;  // those before it must wait
+  if (sender_ != nullptr) SendAll(queued_);
   for (auto next = begin; next != end;) {
     Outgoing& outgoing = outgoing_[*next];
     // There may be space by now, but bursts behind a waiting one of the same
@@ -284,6 +285,7 @@ void UdpTransmitter::Flush() {
 }
 
 size_t UdpTransmitter::Send(std::span<const uint8_t> indices) {
+  if (sender_ != nullptr) return TakeResults(indices);
   mmsghdr messages[kBuffers];
   for (size_t i = 0; i < indices.size(); ++i) {
     messages[i] = {outgoing_[indices[i]].message, 0};
@@ -291,8 +293,54 @@ size_t UdpTransmitter::Send(std::span<const uint8_t> indices) {
   return Call(outgoing_[indices[0]].fd, {messages, indices.size()});
 }
 
+// Grouped by socket, each group in order. Bursts behind one that must go in
+// parts wait for that.
+void UdpTransmitter::SendAll(std::span<const uint8_t> indices) {
+  MessageSender::Message messages[kBuffers];
+  uint8_t sources[kBuffers];
+  size_t count = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const int fd = outgoing_[indices[i]].fd;
+    const bool seen =
+        std::any_of(indices.begin(), indices.begin() + i,
+                    [&](uint8_t index) { return outgoing_[index].fd == fd; });
+    if (seen) continue;
+    bool waits = false;
+    for (const uint8_t index : indices.subspan(i)) {
+      Outgoing& outgoing = outgoing_[index];
+      if (outgoing.fd != fd) continue;
+      outgoing.result = MessageSender::Message::kNotTried;
+      waits = waits || MustGoInParts(outgoing);
+      if (waits) continue;
+      messages[count] = {fd, &outgoing.message,
+                         MessageSender::Message::kNotTried};
+      sources[count++] = index;
+    }
+  }
+  if (count == 0) return;
+  sender_->Send({messages, count});
+  for (size_t i = 0; i < count; ++i) {
+    outgoing_[sources[i]].result = messages[i].error;
+  }
+}
+
+size_t UdpTransmitter::TakeResults(std::span<const uint8_t> indices) {
+  constexpr int kNotTried = MessageSender::Message::kNotTried;
+  int& first = outgoing_[indices[0]].result;
+  if (first == kNotTried) SendAll(indices);
+  size_t sent = 0;
+  while (sent < indices.size() && outgoing_[indices[sent]].result == 0) {
+    outgoing_[indices[sent++]].result = kNotTried;
+  }
+  if (sent == 0) errno = first == kNotTried ? ENOMEM : first;
+  if (sent == 0) first = kNotTried;
+  return sent;
+}
+
 bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
-  return outgoing.burst.segments() > SegmentLimit(outgoing.destination);
+  // Not what sender_ has sent before the limit was lowered.
+  return outgoing.result != 0 &&
+         outgoing.burst.segments() > SegmentLimit(outgoing.destination);
 }
 
 // The kernel may allow fewer segments, or the path none, or nothing at all.

@@ -25,6 +25,25 @@
 
 namespace rxe_user {
 
+// Sends several messages at once.
+class MessageSender {
+ public:
+  struct Message {
+    static constexpr int kNotTried = -1;
+
+    int fd;
+    const msghdr* message;
+    int error;  // the result: 0, sent; errno; kNotTried
+  };
+
+  // Those with the same `fd` follow each other. They are sent in order, and
+  // none behind one that fails.
+  virtual void Send(std::span<Message> messages) = 0;
+
+ protected:
+  ~MessageSender() = default;
+};
+
 class UdpTransmitter {
  public:
   explicit UdpTransmitter(PortCounters* counters) : counters_(*counters) {}
@@ -42,6 +61,9 @@ class UdpTransmitter {
   void Queue();
   void Flush();
   bool blocked() const { return blocked_; }
+  // From now on, bursts are sent by `sender`, which outlives the transmitter;
+  // by sendmmsg(2) only those in parts.
+  void SendThrough(MessageSender* sender) { sender_ = sender; }
   // From now on, bursts in succession have different hop marks (Burst).
   void MarkBursts() { marks_bursts_ = true; }
   void AbandonInChild();
@@ -71,6 +93,8 @@ class UdpTransmitter {
     transport::Burst burst{{}, 1};
     int fd = -1;
     size_t sent = 0;  // bytes sent, of a burst sent in parts
+    // What sender_ has made of it; kNotTried: nothing, or it is dealt with.
+    int result = MessageSender::Message::kNotTried;
     msghdr message{};
     iovec vector{};
     SocketAddress to{};
@@ -94,6 +118,10 @@ class UdpTransmitter {
   // number that the system accepted; if 0, see errno.
   size_t Send(std::span<const uint8_t> indices);
   size_t Call(int fd, std::span<mmsghdr> messages);
+  // Sends, by sender_ and by one call, those of `indices` that may be sent now.
+  void SendAll(std::span<const uint8_t> indices);
+  // As Send: the result of SendAll, which is made for these if it was not.
+  size_t TakeResults(std::span<const uint8_t> indices);
   bool MustGoInParts(const Outgoing& outgoing) const;
   // Sends the rest of such a burst. False if it must wait for buffer space.
   bool SendInParts(Outgoing& outgoing);
@@ -121,6 +149,7 @@ class UdpTransmitter {
   std::vector<uint8_t> queued_;  // indices, in order
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
+  MessageSender* sender_ = nullptr;  // null: sendmmsg(2)
   bool marks_bursts_ = false;
   uint8_t last_mark_ = 0;
   int max_segments_ = 1;

@@ -5,18 +5,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "rxe_user/ports/udp_port.h"
 #include "rxe_user/ports/udp_socket.h"
+#include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
 
-void LoopbackPortTest::Open(const char* address) {
+void LoopbackPortTest::Open(const char* address, CreatePort create) {
   local_.address = *wire::IpAddress::Parse(address);
   if (!local_.address.is_v4() && !HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
-  port_ = *UdpPort::Create();
+  absl::StatusOr<std::unique_ptr<Port>> port = create();
+  if (create == UringPort::Create && !port.ok()) {
+    GTEST_SKIP() << port.status();
+  }
+  ASSERT_TRUE(port.ok()) << port.status();
+  port_ = *std::move(port);
   const int fd = Bind();
   ASSERT_GE(fd, 0);
   ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
@@ -58,8 +64,11 @@ void LoopbackPortTest::Queue(const transport::Flow& flow,
 std::vector<LoopbackPortTest::Packet> LoopbackPortTest::Receive(size_t count) {
   std::vector<Packet> packets;
   while (packets.size() < count) {
-    pollfd fd = {port_->ReceiveDescriptors().at(0), POLLIN, 0};
-    if (::poll(&fd, 1, 10'000) != 1) break;
+    std::vector<pollfd> fds;
+    for (const int fd : port_->ReceiveDescriptors()) {
+      fds.push_back({fd, POLLIN, 0});
+    }
+    if (::poll(fds.data(), fds.size(), 10'000) < 1) break;
     for (const transport::GroBatch& arrival : port_->Receive(true)) {
       uint16_t index = 0;
       for (size_t at = 0; at < arrival.bytes.size();

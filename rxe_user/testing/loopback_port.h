@@ -9,7 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "rxe_user/ports/port.h"
+#include "rxe_user/ports/udp_port.h"
 
 namespace rxe_user {
 
@@ -21,8 +23,11 @@ class LoopbackPortTest : public ::testing::Test {
     transport::GroBatch arrival;
   };
 
-  // Opens `port_` at `address`, or fails the test. Skips the test without IPv6.
-  void Open(const char* address);
+  using CreatePort = absl::StatusOr<std::unique_ptr<Port>> (*)();
+
+  // Opens `port_` at `address`, or fails the test. Skips the test without IPv6,
+  // and where the system has no io_uring for UringPort::Create.
+  void Open(const char* address, CreatePort create = UdpPort::Create);
   // A socket bound as a receiver; -1 if not possible.
   int Bind() const { return Bind(local_); }
   static int Bind(const LocalAddress& local);

@@ -20,6 +20,7 @@ COMMON = "/usr/share/common-licenses"
 COMPONENTS = (
     ("ISA-L", "libisal2", "BSD-3-Clause", True),
     ("libnl", "libnl-route-3-dev", "LGPL-2.1-only", True),
+    ("liburing", "liburing-dev", "MIT", True),
     ("zlib", "zlib1g-dev", "Zlib", True),
     ("Abseil", "libabsl-dev", "Apache-2.0", True),
     ("Boost", "libboost-dev", "BSL-1.0", False),

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rxe_user/broker/slot.h"
+#include "rxe_user/ports/socket_io.h"
 #include "tools/rxe_user_cli/guid.h"
 #include "tools/rxe_user_cli/table.h"
 
@@ -55,7 +56,7 @@ std::string Speed(uint64_t mbps) {
 }
 
 std::string AsTables(const Devices& devices, const PortTrouble& trouble,
-                     const std::string& alone) {
+                     const std::string& alone, const rxe_user::SocketIo& io) {
   std::vector<Row> rows = {
       {"DEVICE", "NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "GUID"}};
   for (const auto& d : devices) {
@@ -81,9 +82,9 @@ std::string AsTables(const Devices& devices, const PortTrouble& trouble,
                       why.empty() ? available : why});
     }
   }
-  text += "\n" + Aligned(rows);
-  return alone.empty() ? text
-                       : text + "\nOne process at a time: " + alone + "\n";
+  text += "\n" + Aligned(rows) + "\n";
+  if (!alone.empty()) text += "One process at a time: " + alone + "\n";
+  return text + "I/O: " + io.uses + " (" + io.why + ")\n";
 }
 
 // Asks for all addresses at once, because each query examines all sockets of
@@ -112,9 +113,10 @@ PortTrouble FindTrouble(const Devices& devices) {
 }  // namespace
 
 std::string DevicesAsText(const Devices& devices, const Others& others,
-                          const PortTrouble& trouble,
-                          const std::string& alone) {
-  std::string text = devices.empty() ? "" : AsTables(devices, trouble, alone);
+                          const PortTrouble& trouble, const std::string& alone,
+                          const rxe_user::SocketIo& io) {
+  std::string text =
+      devices.empty() ? "" : AsTables(devices, trouble, alone, io);
   if (others.empty()) return text;
   std::vector<Row> rows = {{"NETDEV", "NO DEVICE, BECAUSE"}};
   for (const rxe_user::UnusedInterface& other : others) {
@@ -124,8 +126,8 @@ std::string DevicesAsText(const Devices& devices, const Others& others,
 }
 
 std::string DevicesAsJson(const Devices& devices, const Others& others,
-                          const PortTrouble& trouble,
-                          const std::string& alone) {
+                          const PortTrouble& trouble, const std::string& alone,
+                          const rxe_user::SocketIo& io) {
   Json list = Json::array();
   for (const auto& d : devices) {
     Json device = {{"name", d->name},
@@ -161,6 +163,7 @@ std::string DevicesAsJson(const Devices& devices, const Others& others,
   }
   Json all = {{"devices", std::move(list)}, {"no_devices", std::move(none)}};
   if (!alone.empty()) all["port_not_shared"] = alone;
+  all["io"] = {{"uses", io.uses}, {"why", io.why}};
   return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -187,9 +190,10 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const std::string alone(absl::IsUnimplemented(sharing) ? sharing.message()
                                                          : "");
   const PortTrouble trouble = FindTrouble(devices);
+  const rxe_user::SocketIo io = rxe_user::FindSocketIo();
   const std::string text =
-      json ? DevicesAsJson(devices, *others, trouble, alone)
-           : DevicesAsText(devices, *others, trouble, alone);
+      json ? DevicesAsJson(devices, *others, trouble, alone, io)
+           : DevicesAsText(devices, *others, trouble, alone, io);
   // A closed reader (EPIPE) is not an error.
   if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
       std::fflush(out) != 0) {

@@ -1,10 +1,12 @@
 #include "tools/rxe_user_cli/devices.h"
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -42,13 +44,15 @@ Devices TwoDevices() {
   return {eth, lo};
 }
 
+const rxe_user::SocketIo kDefault = {"sockets", "default"};
+
 std::string Trouble(const LocalAddress& gid) {
   return gid.address.is_v4() && gid.address.bytes[12] == 127 ? "it is taken"
                                                              : "";
 }
 
 TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
-  EXPECT_EQ(DevicesAsText(TwoDevices(), {}, Trouble, ""),
+  EXPECT_EQ(DevicesAsText(TwoDevices(), {}, Trouble, "", kDefault),
             "DEVICE  NETDEV  STATE  MTU    ROCE MTU  SPEED    GUID\n"
             "rxeu0   eth0    up     1500   1024      25 Gb/s  "
             "0000:00ff:fe00:00ab\n"
@@ -58,7 +62,9 @@ TEST(DevicesTest, TextShowsEveryDeviceAndGid) {
             "DEVICE  GID  ADDRESS           UDP PORT 4791\n"
             "rxeu0   0    192.0.2.1         available\n"
             "rxeu0   1    fe80::ab%4000000  available\n"
-            "rxeu1   0    127.0.0.1         it is taken\n");
+            "rxeu1   0    127.0.0.1         it is taken\n"
+            "\n"
+            "I/O: sockets (default)\n");
 }
 
 TEST(DevicesTest, ShowsWhichDevicesLookLikeMlx5) {
@@ -66,30 +72,30 @@ TEST(DevicesTest, ShowsWhichDevicesLookLikeMlx5) {
   auto mlx5 = std::make_shared<Device>(*devices[0]);
   mlx5->mlx5 = true;
   devices[0] = mlx5;
-  const std::string text = DevicesAsText(devices, {}, Trouble, "");
+  const std::string text = DevicesAsText(devices, {}, Trouble, "", kDefault);
   EXPECT_NE(text.find("GUID                 LOOKS LIKE\n"), std::string::npos)
       << text;
   EXPECT_NE(text.find("0000:00ff:fe00:00ab  mlx5\n"), std::string::npos);
   EXPECT_NE(text.find("8123:4567:89ab:cdef  -\n"), std::string::npos);
   const auto json =
-      nlohmann::json::parse(DevicesAsJson(devices, {}, Trouble, ""));
+      nlohmann::json::parse(DevicesAsJson(devices, {}, Trouble, "", kDefault));
   EXPECT_EQ(json["devices"][0]["looks_like"], "mlx5");
   EXPECT_FALSE(json["devices"][1].contains("looks_like"));
 }
 
 TEST(DevicesTest, TellsWhyAnInterfaceIsNoDevice) {
   const Others others = {{"eth9", "it is down"}};
-  EXPECT_EQ(DevicesAsText({}, others, Trouble, ""),
+  EXPECT_EQ(DevicesAsText({}, others, Trouble, "", kDefault),
             "NETDEV  NO DEVICE, BECAUSE\neth9    it is down\n");
-  const auto json =
-      nlohmann::json::parse(DevicesAsJson(TwoDevices(), others, Trouble, ""));
+  const auto json = nlohmann::json::parse(
+      DevicesAsJson(TwoDevices(), others, Trouble, "", kDefault));
   EXPECT_EQ(json["no_devices"][0]["netdev"], "eth9");
   EXPECT_EQ(json["no_devices"][0]["reason"], "it is down");
 }
 
 TEST(DevicesTest, JsonTellsTheSame) {
-  const auto json =
-      nlohmann::json::parse(DevicesAsJson(TwoDevices(), {}, Trouble, ""));
+  const auto json = nlohmann::json::parse(
+      DevicesAsJson(TwoDevices(), {}, Trouble, "", kDefault));
   ASSERT_EQ(json["devices"].size(), 2u);
   const auto& eth = json["devices"][0];
   EXPECT_EQ(eth["name"], "rxeu0");
@@ -106,21 +112,24 @@ TEST(DevicesTest, JsonTellsTheSame) {
   EXPECT_FALSE(lo.contains("speed_mbps"));
   EXPECT_EQ(lo["gids"][0]["port_available"], false);
   EXPECT_EQ(lo["gids"][0]["port_trouble"], "it is taken");
-  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, {}, Trouble, "")),
-            nlohmann::json::parse(R"({"devices": [], "no_devices": []})"));
+  EXPECT_EQ(nlohmann::json::parse(DevicesAsJson({}, {}, Trouble, "", kDefault)),
+            nlohmann::json::parse(
+                R"({"devices": [], "no_devices": [],
+                    "io": {"uses": "sockets", "why": "default"}})"));
 }
 
 TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
   const std::string text =
-      DevicesAsText(TwoDevices(), {}, Trouble, "it is refused");
+      DevicesAsText(TwoDevices(), {}, Trouble, "it is refused", kDefault);
   EXPECT_TRUE(text.ends_with(
       "rxeu0   1    fe80::ab%4000000  available to one process at a time\n"
       "rxeu1   0    127.0.0.1         it is taken\n"
       "\n"
-      "One process at a time: it is refused\n"))
+      "One process at a time: it is refused\n"
+      "I/O: sockets (default)\n"))
       << text;
   const auto json = nlohmann::json::parse(
-      DevicesAsJson(TwoDevices(), {}, Trouble, "it is refused"));
+      DevicesAsJson(TwoDevices(), {}, Trouble, "it is refused", kDefault));
   EXPECT_EQ(json["port_not_shared"], "it is refused");
   EXPECT_EQ(json["devices"][0]["gids"][0]["port_available"], true);
 }
@@ -151,6 +160,33 @@ TEST(DevicesTest, RunDevicesTriesTheSteering) {
   EXPECT_NE(refused.find("(SO_ATTACH_REUSEPORT_CBPF: Operation not permitted)"),
             std::string::npos)
       << refused;
+}
+
+// In the same way as a lane.
+TEST(DevicesTest, RunDevicesTriesIoUring) {
+  const auto run = [](bool refuse) {
+    std::FILE* const out = std::tmpfile();
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("RXE_USER_IO", "uring", 1);
+      _exit((refuse && !rxe_user::RefuseCall(__NR_io_uring_setup, EPERM)) ||
+            RunDevices(true, out, stderr) != 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    std::rewind(out);
+    const auto json = nlohmann::json::parse(out, nullptr, false);
+    std::fclose(out);
+    return json["io"];
+  };
+  const auto refused = run(true);
+  EXPECT_EQ(refused["uses"], "sockets");
+  EXPECT_EQ(refused["why"], "io_uring_setup: Operation not permitted");
+  const auto allowed = run(false);
+  if (allowed["uses"] == "sockets") GTEST_SKIP() << allowed["why"];
+  EXPECT_EQ(allowed["uses"], "io_uring");
+  EXPECT_EQ(allowed["why"], "RXE_USER_IO=uring");
 }
 
 }  // namespace

@@ -1,0 +1,172 @@
+#include "rxe_user/ports/uring.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/unique_fd.h"
+
+namespace rxe_user {
+namespace {
+
+constexpr unsigned kRequests = 16;
+constexpr unsigned kResults = 64;
+constexpr int kGroup = 0;  // of provided buffers
+
+}  // namespace
+
+absl::Status Uring::Open() {
+  io_uring_params params{};
+  params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
+  params.cq_entries = kResults;
+  const int error = -::io_uring_queue_init_params(kRequests, &ring_, &params);
+  if (error != 0) return ErrnoStatus(error, "io_uring_setup");
+  open_ = true;
+  ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
+  // Where that is not possible, a child has a mapping that it does not use.
+  (void)::io_uring_ring_dontfork(&ring_);
+  entries_ = PrefaultedBuffer(kPage);
+  memory_ = PrefaultedBuffer(kBuffers * kStride);
+  if (entries_.bytes().empty() || memory_.bytes().empty()) {
+    return absl::ResourceExhaustedError("no memory for packet buffers");
+  }
+  sizes_.msg_namelen = kNameBytes;
+  sizes_.msg_controllen = kControlBytes;
+  for (uint16_t i = 0; i < kBuffers; ++i) free_[i] = kBuffers - 1 - i;
+  free_count_ = kBuffers;
+  return Try();
+}
+
+absl::Status Uring::Try() {
+  static_assert(kBuffers * sizeof(io_uring_buf) <= kPage);
+  io_uring_buf_reg registration{};
+  registration.ring_addr = reinterpret_cast<uint64_t>(entries_.bytes().data());
+  registration.ring_entries = kBuffers;
+  registration.bgid = kGroup;
+  int error = -::io_uring_register_buf_ring(&ring_, &registration, 0);
+  if (error != 0) return ErrnoStatus(error, "io_uring: buffer ring");
+  const UniqueFd probe(
+      ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!probe.valid()) return ErrnoStatus(errno, "UDP socket");
+  Provide(1);
+  PrepareReceive(probe.get(), 0);
+  if (Submit() == 0 || results() != 1) {
+    return absl::UnavailableError("io_uring: a receive was not made");
+  }
+  const Result result = Take();
+  if (result.buffer) Release(*result.buffer);
+  if (result.error != EAGAIN) {
+    return ErrnoStatus(result.error, "io_uring: multishot recvmsg");
+  }
+  return absl::OkStatus();
+}
+
+Uring::~Uring() {
+  if (open_) ::io_uring_queue_exit(&ring_);
+}
+
+// The mappings were not inherited.
+void Uring::AbandonInChild() {
+  if (!open_) return;
+  open_ = false;
+  ::close(ring_.ring_fd);
+  entries_.Release();
+  memory_.Release();
+}
+
+void Uring::PrepareReceive(int fd, uint64_t tag) {
+  io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
+  ::io_uring_prep_recvmsg_multishot(request, fd, &sizes_, MSG_DONTWAIT);
+  request->flags |= IOSQE_BUFFER_SELECT;
+  request->buf_group = kGroup;
+  request->user_data = tag;
+}
+
+void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
+                        uint64_t tag) {
+  io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
+  ::io_uring_prep_sendmsg(request, fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  request->flags |= IOSQE_CQE_SKIP_SUCCESS | (linked ? IOSQE_IO_LINK : 0);
+  request->user_data = tag;
+}
+
+size_t Uring::Submit() {
+  const unsigned prepared = ::io_uring_sq_ready(&ring_);
+  const int taken = ::io_uring_submit(&ring_);
+  if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;
+  // The system had no memory for the others, say. They must not be taken with
+  // the next ones.
+  const unsigned head = io_uring_smp_load_acquire(ring_.sq.khead);
+  ring_.sq.sqe_head = ring_.sq.sqe_tail = head;
+  io_uring_smp_store_release(ring_.sq.ktail, head);
+  return static_cast<size_t>(std::max(taken, 0));
+}
+
+Uring::Result Uring::Peek(size_t index) const {
+  const unsigned at = *ring_.cq.khead + static_cast<unsigned>(index);
+  const io_uring_cqe& cqe = ring_.cq.cqes[at & ring_.cq.ring_mask];
+  Result result = {.tag = cqe.user_data,
+                   .error = std::max(-cqe.res, 0),
+                   .last = (cqe.flags & IORING_CQE_F_MORE) == 0,
+                   .buffer = std::nullopt,
+                   .bytes = static_cast<size_t>(std::max(cqe.res, 0))};
+  // Some kernels also use up a buffer for an error.
+  if (cqe.flags & IORING_CQE_F_BUFFER) {
+    result.buffer = static_cast<uint16_t>(cqe.flags >> IORING_CQE_BUFFER_SHIFT);
+  }
+  return result;
+}
+
+Uring::Result Uring::Take() {
+  const Result result = Peek(0);
+  if (result.buffer) --provided_;
+  ::io_uring_cq_advance(&ring_, 1);
+  return result;
+}
+
+size_t Uring::Provide(size_t count) {
+  auto* const entries =
+      reinterpret_cast<io_uring_buf_ring*>(entries_.bytes().data());
+  int added = 0;
+  while (provided_ < count && free_count_ != 0) {
+    const uint16_t index = free_[--free_count_];
+    ::io_uring_buf_ring_add(entries, Buffer(index),
+                            kHeaderBytes + kDatagramBytes, index,
+                            io_uring_buf_ring_mask(kBuffers), added++);
+    ++provided_;
+  }
+  if (added != 0) ::io_uring_buf_ring_advance(entries, added);
+  return provided_;
+}
+
+void Uring::Release(uint16_t buffer) { free_[free_count_++] = buffer; }
+
+std::optional<Uring::Datagram> Uring::Read(uint16_t buffer, size_t bytes) {
+  uint8_t* const data = Buffer(buffer);
+  const auto* const out = reinterpret_cast<const io_uring_recvmsg_out*>(data);
+  if (bytes < kHeaderBytes || bytes > kHeaderBytes + kDatagramBytes ||
+      out->controllen > kControlBytes) {
+    return std::nullopt;
+  }
+  Datagram datagram{};
+  datagram.bytes = {data + kHeaderBytes, bytes - kHeaderBytes};
+  datagram.message.msg_control = data + kHeaderBytes - kControlBytes;
+  datagram.message.msg_controllen = out->controllen;
+  datagram.message.msg_flags = static_cast<int>(out->flags);
+  datagram.from = reinterpret_cast<const SocketAddress*>(data + sizeof(*out));
+  return datagram;
+}
+
+const uint8_t* Uring::ControlOf(std::span<const uint8_t> bytes) const {
+  const auto at = reinterpret_cast<uintptr_t>(bytes.data());
+  const auto first = reinterpret_cast<uintptr_t>(memory_.bytes().data());
+  const size_t index = (at - first) / kStride;
+  if (at < first || index >= kBuffers) return nullptr;
+  return memory_.bytes().data() + index * kStride + kPage - kControlBytes;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,32 @@
+// The port of UDP sockets and io_uring(7): one call of io_uring_enter(2) makes
+// all sends of a round and takes in what has arrived. A lane has one ring,
+// driven by the thread that holds the lane's lock (uring.h). Lanes have this
+// port with RXE_USER_IO=uring only (docs/design/progress.md, "I/O").
+#ifndef RXE_USER_PORTS_URING_PORT_H_
+#define RXE_USER_PORTS_URING_PORT_H_
+
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rxe_user/ports/socket_port.h"
+#include "rxe_user/ports/uring_receiver.h"
+
+namespace rxe_user {
+
+class UringPort final : public SocketPort<UringReceiver>,
+                        private MessageSender {
+ public:
+  // Errors: what the system refused (uring.h). Sockets work all the same.
+  static absl::StatusOr<std::unique_ptr<Port>> Create();
+  // Whether Create finds what it needs. Thread: any.
+  static absl::Status Available();
+
+ private:
+  void Send(std::span<Message> messages) override;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_URING_PORT_H_

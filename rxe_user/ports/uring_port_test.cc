@@ -1,0 +1,238 @@
+// What the io_uring port has beyond the UDP port (port_test.cc).
+#include "rxe_user/ports/uring_port.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/high_fd.h"
+#include "rxe_user/ports/udp_socket.h"
+#include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/testing/refused_calls.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+class UringPortTest : public LoopbackPortTest {
+ protected:
+  void SetUp() override { Open("127.0.0.1", UringPort::Create); }
+
+  int ring() const { return port_->ReceiveDescriptors().back(); }
+  bool RingIsReadable() const {
+    pollfd fd = {ring(), POLLIN, 0};
+    return ::poll(&fd, 1, 0) == 1;
+  }
+  // The first bytes of the batches of one Receive.
+  std::vector<int> ReceiveOnce() {
+    std::vector<int> numbers;
+    for (const transport::GroBatch& batch : port_->Receive(true)) {
+      numbers.push_back(batch.bytes[0]);
+    }
+    return numbers;
+  }
+};
+
+// One call sends, and takes in what has come: to the next Receive it is there
+// without a call, and until then the ring wakes whoever waits.
+TEST_F(UringPortTest, ASendTakesInWhatHasCome) {
+  const transport::Flow flow(av_);
+  Queue(flow, {64}, 1);
+  port_->Flush();
+  ASSERT_TRUE(RingIsReadable());
+  EXPECT_EQ(port_->counters().tx_calls, 1u);
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{1});
+  EXPECT_TRUE(port_->more());  // the socket has not been asked
+  EXPECT_EQ(port_->counters().rx_calls, 0u);
+  EXPECT_FALSE(RingIsReadable());
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>());
+  EXPECT_FALSE(port_->more());
+  EXPECT_EQ(port_->counters().rx_calls, 1u);
+}
+
+// A ring that was readable without a datagram would wake threads for nothing.
+TEST_F(UringPortTest, ASendThatFindsNothingLeavesNoResults) {
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  const transport::Flow elsewhere(av);
+  for (int i = 0; i < 100; ++i) {
+    Queue(elsewhere, {64});
+    port_->Flush();
+    ASSERT_FALSE(RingIsReadable());
+  }
+}
+
+// Nor does it change how many datagrams a receive takes.
+TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
+  const int foreign = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  SocketAddress to;
+  const socklen_t length =
+      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &to);
+  const auto receives = [&](size_t count) {
+    const std::vector<uint8_t> bytes(1000);
+    for (size_t i = 0; i < count; ++i) {
+      // Sizes differ: no merging.
+      ::sendto(foreign, bytes.data(), 100 + i, 0, &to.any, length);
+    }
+    return port_->Receive(true).size();
+  };
+  for (const size_t count : {1, 1, 2, 4, 8}) {
+    ASSERT_EQ(receives(count), count);
+  }
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  Queue(transport::Flow(av), {64});
+  port_->Flush();
+  EXPECT_EQ(receives(8), 8u);
+  ::close(foreign);
+}
+
+// What a send has taken in is not overtaken by what a later call takes in.
+TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
+  const transport::Flow flow(av_);
+  std::vector<int> sent;
+  std::vector<int> received;
+  for (uint8_t i = 1; i < 200; ++i) {
+    // Sizes differ: no merging.
+    Queue(flow, {100u + i}, i);
+    port_->Flush();
+    sent.push_back(i);
+    if (i % 5 != 0) continue;
+    while (received.size() < sent.size()) {
+      const std::vector<int> numbers = ReceiveOnce();
+      ASSERT_FALSE(numbers.empty());
+      received.insert(received.end(), numbers.begin(), numbers.end());
+    }
+  }
+  EXPECT_EQ(received.size() + 4, 199u);
+  sent.resize(received.size());
+  EXPECT_EQ(received, sent);
+}
+
+// Bytes of a batch stay until the next Receive, however much is sent.
+TEST_F(UringPortTest, SendsDoNotOverwriteBatches) {
+  const transport::Flow flow(av_);
+  Queue(flow, {1000}, 1);
+  port_->Flush();
+  const auto batches = port_->Receive(true);
+  ASSERT_EQ(batches.size(), 1u);
+  for (uint8_t i = 2; i < 30; ++i) {
+    Queue(flow, {1000u + i}, i);
+    port_->Flush();
+  }
+  EXPECT_EQ(batches[0].bytes[0], 1);
+  EXPECT_EQ(batches[0].bytes[500], 1);
+}
+
+// Datagrams of a socket that is removed while they wait in the ring are not
+// taken for those of the next one.
+TEST_F(UringPortTest, ARemovedSocketsDatagramsAreDropped) {
+  Queue(transport::Flow(av_), {64});
+  port_->Flush();
+  ASSERT_TRUE(RingIsReadable());
+  port_->RemoveReceiver(local_.address);
+  LocalAddress other;
+  other.address = *wire::IpAddress::Parse("127.0.0.2");
+  ASSERT_TRUE(port_->AddReceiver(other, Bind(other)).ok());
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>());
+  transport::AddressVector av = av_;
+  av.destination = other.address;
+  // Its buffer is free again.
+  for (uint8_t i = 0; i < 3 * Uring::kBuffers; ++i) {
+    Queue(transport::Flow(av), {64}, i);
+    port_->Flush();
+    const auto batches = port_->Receive(true);
+    ASSERT_EQ(batches.size(), 1u);
+    EXPECT_EQ(batches[0].destination, other.address);
+    EXPECT_EQ(batches[0].bytes[0], i);
+  }
+}
+
+// Any thread may drive it, also after the one that opened it has ended.
+TEST_F(UringPortTest, ThreadsTakeTurns) {
+  const transport::Flow flow(av_);
+  for (uint8_t i = 1; i < 20; ++i) {
+    std::thread([&] {
+      Queue(flow, {64}, i);
+      port_->Flush();
+    }).join();
+    std::vector<int> numbers;
+    std::thread([&] { numbers = ReceiveOnce(); }).join();
+    EXPECT_EQ(numbers, std::vector<int>{i});
+  }
+}
+
+TEST_F(UringPortTest, ItsDescriptorIsHighAndClosedByExec) {
+  EXPECT_GE(ring(), kFirstHighFd);
+  EXPECT_EQ(::fcntl(ring(), F_GETFD), FD_CLOEXEC);
+}
+
+// The child's copy goes; the parent's works on.
+TEST_F(UringPortTest, AChildOfForkAbandonsIt) {
+  const transport::Flow flow(av_);
+  Queue(flow, {64}, 1);
+  port_->Flush();
+  const std::vector<int> descriptors = port_->ReceiveDescriptors();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    port_->AbandonInChild();
+    int open = 0;
+    for (const int fd : descriptors) open += ::fcntl(fd, F_GETFD) >= 0;
+    port_.reset();
+    ::_exit(open);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{1});
+  Queue(flow, {64}, 2);
+  port_->Flush();
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
+}
+
+// A program that closes the ring's descriptor loses the device, and nothing
+// else happens.
+TEST_F(UringPortTest, WithoutItsDescriptorNothingIsSentOrReceived) {
+  ::close(ring());
+  Queue(transport::Flow(av_), {64});
+  port_->Flush();
+  EXPECT_TRUE(port_->blocked());
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>());
+  // So that the port closes no descriptor of another owner.
+  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int ring_fd = ring();
+  ASSERT_EQ(::dup3(other, ring_fd, O_CLOEXEC), ring_fd);
+  ::close(other);
+}
+
+// As with Docker's seccomp profile, and on systems without it.
+TEST(UringPortRefusalTest, TheReasonIsSaid) {
+  for (const int error : {EPERM, ENOSYS}) {
+    std::thread([error] {
+      if (!RefuseCall(__NR_io_uring_setup, error)) {
+        GTEST_SKIP() << "no seccomp filter here";
+      }
+      const auto port = UringPort::Create();
+      ASSERT_FALSE(port.ok());
+      EXPECT_EQ(ErrnoOf(port.status()), error);
+      EXPECT_EQ(port.status().message().find("io_uring_setup: "), 0u)
+          << port.status();
+      EXPECT_EQ(UringPort::Available(), port.status());
+    }).join();
+  }
+}
+
+}  // namespace
+}  // namespace rxe_user

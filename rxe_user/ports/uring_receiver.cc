@@ -1,0 +1,138 @@
+#include "rxe_user/ports/uring_receiver.h"
+
+#include <cerrno>
+
+namespace rxe_user {
+
+absl::Status UringReceiver::Open() {
+  arrivals_.reserve(Uring::kBuffers);
+  used_.reserve(Uring::kBuffers);
+  return ring_.Open();
+}
+
+void UringReceiver::AbandonInChild() {
+  sockets_.AbandonInChild();
+  ring_.AbandonInChild();
+}
+
+std::vector<int> UringReceiver::Descriptors() const {
+  std::vector<int> descriptors = sockets_.Descriptors();
+  descriptors.push_back(ring_.fd());
+  return descriptors;
+}
+
+std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
+  arrivals_.clear();
+  // The first one is the next to be used: it is in the cache.
+  while (!used_.empty()) {
+    ring_.Release(used_.back());
+    used_.pop_back();
+  }
+  more_ = false;
+  if (ring_.results() != 0) {
+    TakeResults();
+    if (!arrivals_.empty()) {
+      // The sockets have not been asked since.
+      more_ = true;
+      return arrivals_;
+    }
+  }
+  sockets_.ReadUntilData(thorough,
+                         [this](size_t index) { return ReceiveFrom(index); });
+  return arrivals_;
+}
+
+bool UringReceiver::ReceiveFrom(size_t index) {
+  const int fd = sockets_[index].fd.load(std::memory_order_acquire);
+  if (fd < 0) return false;
+  Taken taken;
+  // Most errors are reported once, and datagrams may be queued behind them.
+  for (int i = 0; i < 2; ++i) {
+    Prepare(index, fd);
+    ++counters_.rx_calls;
+    if (ring_.Submit() == 0) break;
+    taken = TakeResults();
+    if (taken.datagrams != 0 || taken.error == EAGAIN) break;
+  }
+  return taken.datagrams != 0;
+}
+
+void UringReceiver::Prepare(size_t index, int fd) {
+  ring_.Provide(sockets_[index].ask);
+  ring_.PrepareReceive(fd, TagOf(index, sockets_[index]));
+}
+
+ReceiveSockets::Socket* UringReceiver::SocketOf(uint64_t tag) {
+  const size_t index = tag & 0xffff;
+  ReceiveSockets::Socket& socket = sockets_[index];
+  return TagOf(index, socket) == tag ? &socket : nullptr;
+}
+
+UringReceiver::Taken UringReceiver::TakeResults() {
+  Taken taken;
+  size_t bytes = 0;
+  for (size_t left = ring_.results(); left != 0; --left) {
+    const Uring::Result result = ring_.Take();
+    if (result.tag >= kSendTags) continue;
+    ReceiveSockets::Socket* const socket = SocketOf(result.tag);
+    if (socket == nullptr || result.error != 0 || !result.buffer) {
+      if (result.buffer) ring_.Release(*result.buffer);
+    } else {
+      ++taken.datagrams;
+      bytes += Deliver(*socket, *result.buffer, result.bytes);
+    }
+    if (!result.last) continue;
+    taken.error = result.error;
+    CountError(result);
+    if (socket == nullptr) continue;
+    more_ = result.error != EAGAIN && taken.datagrams != 0;
+    ReceiveSockets::ChooseAsk(*socket, taken.datagrams, bytes, more_);
+  }
+  return taken;
+}
+
+size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
+                              size_t bytes) {
+  const std::optional<Uring::Datagram> datagram = ring_.Read(buffer, bytes);
+  if (datagram.has_value() &&
+      sockets_.Deliver(socket, datagram->bytes, datagram->message,
+                       *datagram->from, &arrivals_)) {
+    used_.push_back(buffer);
+    return datagram->bytes.size();
+  }
+  ring_.Release(buffer);
+  return 0;
+}
+
+void UringReceiver::PrepareReceive() {
+  const size_t index = sockets_.hot();
+  const int fd = sockets_[index].fd.load(std::memory_order_acquire);
+  if (fd >= 0 && ring_.results() == 0) Prepare(index, fd);
+}
+
+void UringReceiver::DropEmptyResults() {
+  const size_t count = ring_.results();
+  for (size_t i = 0; i < count; ++i) {
+    const Uring::Result result = ring_.Peek(i);
+    if (result.tag < kSendTags && result.error == 0) return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const Uring::Result result = ring_.Take();
+    if (result.buffer) ring_.Release(*result.buffer);
+    CountError(result);
+  }
+}
+
+void UringReceiver::CountError(const Uring::Result& result) {
+  if (result.tag < kSendTags && result.error != 0 && result.error != EAGAIN &&
+      result.error != ENOBUFS) {
+    ++counters_.rx_errors;
+  }
+}
+
+int64_t UringReceiver::KernelTimeOf(std::span<const uint8_t> bytes) const {
+  const uint8_t* const control = ring_.ControlOf(bytes);
+  return control != nullptr ? KernelTimeIn(control) : 0;
+}
+
+}  // namespace rxe_user

@@ -1,0 +1,88 @@
+// The receiving half of the io_uring port: one request takes all that has
+// arrived at a socket, into buffers of the ring.
+//
+// A receive is also made with each Submit of sends; the results then wait in
+// the ring, in memory, until the next Receive. So what a lane receives always
+// comes by its ring, in order. The ring is among the descriptors, since it is
+// readable while such results wait.
+#ifndef RXE_USER_PORTS_URING_RECEIVER_H_
+#define RXE_USER_PORTS_URING_RECEIVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rxe_user/ports/port.h"
+#include "rxe_user/ports/receive_sockets.h"
+#include "rxe_user/ports/uring.h"
+
+namespace rxe_user {
+
+// Thread: lane locked, except sockets() and Descriptors().
+class UringReceiver {
+ public:
+  explicit UringReceiver(PortCounters* counters)
+      : counters_(*counters), sockets_(counters) {}
+  // Call once, before anything else. Errors: as Uring's.
+  absl::Status Open();
+
+  ReceiveSockets& sockets() { return sockets_; }
+  const ReceiveSockets& sockets() const { return sockets_; }
+
+  // As Port's.
+  std::vector<int> Descriptors() const;
+  std::span<const transport::GroBatch> Receive(bool thorough);
+  bool more() const { return more_; }
+  void AbandonInChild();
+
+  // As UdpReceiver's.
+  int64_t KernelTimeOf(std::span<const uint8_t> bytes) const;
+
+  // --- For sends.
+
+  // Results of receives have tags below this.
+  static constexpr uint64_t kSendTags = uint64_t{1} << 63;
+
+  Uring& ring() { return ring_; }
+  // Adds a receive from the socket that last had data to the requests, unless
+  // results of an earlier one wait.
+  void PrepareReceive();
+  // After Submit: takes the results of that receive if there is no datagram
+  // among them, so that the ring is readable only if there is one. That nothing
+  // had come so soon does not change how many datagrams to ask for.
+  void DropEmptyResults();
+
+ private:
+  // The last result of a receive, with the datagrams before it.
+  struct Taken {
+    size_t datagrams = 0;
+    int error = 0;  // 0: the receive was not made, or ended with a datagram
+  };
+
+  static uint64_t TagOf(size_t index, const ReceiveSockets::Socket& socket) {
+    return uint64_t{socket.removals} << 16 | index;
+  }
+  // The socket of a result; null: it has been removed.
+  ReceiveSockets::Socket* SocketOf(uint64_t tag);
+  bool ReceiveFrom(size_t index);
+  void Prepare(size_t index, int fd);
+  // Takes all results, and adds their datagrams to arrivals_.
+  Taken TakeResults();
+  void CountError(const Uring::Result& result);
+  // Returns the bytes of a datagram that was added to arrivals_.
+  size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
+
+  PortCounters& counters_;
+  ReceiveSockets sockets_;
+  Uring ring_;
+  std::vector<transport::GroBatch> arrivals_;
+  std::vector<uint16_t> used_;  // buffers of arrivals_
+  bool more_ = false;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_URING_RECEIVER_H_
