@@ -324,6 +324,45 @@ TEST_F(TraceTest, AWaitForReceivesIsNamed) {
   EXPECT_NE(text.find("655.36 ms"), std::string::npos) << text;
 }
 
+// The mended twin of the programs here: the queue pair exists and is ready,
+// receives are posted before messages arrive, keys and ranges are right, the
+// queue is full and not more, and completions are polled.
+TEST_F(TraceTest, ExplainSaysNothingOfAProgramWithoutFaults) {
+  DestroySide(&a_);
+  DestroySide(&b_);
+  MakeSide(&a_);
+  MakeSide(&b_);
+  ConnectOptions options;
+  options.min_rnr_timer = 0;
+  options.timeout = 20;  // 4.3 s: also of a busy machine
+  Connect(&a_, &b_, options);
+  ASSERT_EQ(Receive(b_, 2, 0, 100), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 100), 0);
+  ExpectSuccess(b_.cq, 2);
+  ExpectSuccess(a_.cq, 1);
+  size_t polled = 2;
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    ASSERT_EQ(Send(a_, opcode, 3, 0, 100, IBV_SEND_SIGNALED,
+                   b_.address(b_.memory.size() - 100), b_.mr->rkey),
+              0);
+    ExpectSuccess(a_.cq, 3);
+    ++polled;
+  }
+  const uint32_t most = QpOptions().cap.max_send_wr;
+  for (uint32_t i = 0; i < most; ++i) {
+    ASSERT_EQ(
+        Send(a_, IBV_WR_RDMA_WRITE, 10 + i, 0, 100,
+             i + 1 == most ? IBV_SEND_SIGNALED : 0, b_.address(), b_.mr->rkey),
+        0);
+  }
+  ExpectSuccess(a_.cq, 10 + most - 1);
+  ++polled;
+  Await([&](const std::vector<Json>& all) {
+    return Of(all, "event", "polled").size() == polled;
+  });
+  EXPECT_EQ(Run("explain " + recording()), "");
+}
+
 // The recorder forgets queues that are destroyed, and the receives in them.
 TEST_F(TraceTest, DestroyedQueuesTakeNoMemory) {
   constexpr int kReceives = 4096;
