@@ -91,11 +91,9 @@ absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
     std::unique_ptr<Port> inner, ProcessFaults* faults, Clock clock) {
   auto port = std::unique_ptr<FaultPort>(
       new FaultPort(std::move(inner), faults, clock));
-  if (faults->holds_packets()) {
-    port->timer_ = UniqueFd(MoveHigh(
-        ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
-    if (!port->timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
-  }
+  port->timer_ = UniqueFd(MoveHigh(
+      ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
+  if (!port->timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
   return port;
 }
 
@@ -104,10 +102,7 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults,
     : inner_(std::move(inner)),
       faults_(*faults),
       clock_(clock),
-      receives_(faults->concerns_received()),
-      transmits_(faults->concerns_transmitted()) {
-  if (transmits_) buffer_.resize(kBurstBytes);
-}
+      buffer_(kBurstBytes) {}
 
 FaultPort::~FaultPort() {
   const auto send = [this](const Alone& packet) {
@@ -205,7 +200,8 @@ std::span<const GroBatch> FaultPort::Receive(bool thorough) {
   copies_.clear();
   delivered_.clear();
   const bool held = holds_some();
-  if (!receives_ && !held) return inner_->Receive(thorough);
+  const bool receives = faults_.concerns_received();
+  if (!receives && !held) return inner_->Receive(thorough);
   const Time now = clock_();
   CheckStall(now);
   if (held) {
@@ -213,14 +209,14 @@ std::span<const GroBatch> FaultPort::Receive(bool thorough) {
     ReleaseDue(now);
   }
   for (const GroBatch& batch : inner_->Receive(thorough)) {
-    if (receives_) {
+    if (receives || is_stalled_ || !behind_.empty()) {
       Filter(batch, now);
     } else {
       out_.push_back(batch);
     }
   }
   SetTimer();
-  if (held && transmits_) inner_->Flush();
+  if (held) inner_->Flush();
   return out_;
 }
 
@@ -393,6 +389,8 @@ ObservedPacket FaultPort::Arrived(const GroBatch& batch,
 // --- Transmit.
 
 Burst* FaultPort::Begin(const Flow& flow) {
+  transmits_ = faults_.concerns_transmitted() || holds_some() ||
+               !pending_.empty();
   if (!transmits_) return inner_->Begin(flow);
   if (!pending_.empty()) return nullptr;
   const Burst* const inner = inner_->Begin(flow);
@@ -513,6 +511,8 @@ void FaultPort::SendPending() {
 void FaultPort::Flush() {
   inner_->Flush();
   if (pending_.empty()) return;
+  CheckStall(clock_());
+  SetTimer();
   SendPending();
   inner_->Flush();
 }
@@ -564,6 +564,13 @@ void FaultPort::Leave(Alone packet) {
 void FaultPort::CheckStall(Time now) {
   stall_ = faults_.stall();
   is_stalled_ = now < stall_.until || !stalled_.empty();
+  if (!is_stalled_ || now >= stall_.until) return;
+  for (; !pending_.empty(); pending_.pop_back()) {
+    Alone& packet = pending_.back();
+    if (!HasRoom(packet.bytes.size(), *stall_.rule)) continue;
+    held_bytes_ += packet.bytes.size();
+    stalled_.push_front(std::move(packet));
+  }
 }
 
 void FaultPort::HoldForStall(Alone packet) {

@@ -1,5 +1,6 @@
 // A port that follows fault rules (docs/faults-on-command.md), in front of the
-// real one. Lanes without rules do not have it.
+// real one. Processes with faults off do not have it. Rules may come and go: each
+// batch that is received and each burst looks whether there are some for it.
 //
 // A packet that is hit travels alone, so that the others keep their order and
 // their ICRCs: those of a burst or GRO batch are made anew where a packet's
@@ -158,7 +159,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   // --- Held packets.
   bool holds_some() const {
-    return !delayed_.empty() || !behind_.empty() || !stalled_.empty();
+    return is_stalled_ || !delayed_.empty() || !behind_.empty() || !stalled_.empty();
   }
   // Whether one more packet may be held. If not, it is dropped, and counted for
   // `rule`.
@@ -167,7 +168,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Hold(Alone packet, const transport::faults::Fate& fate,
             transport::Time now);
   void Leave(Alone packet);
-  // Learns of stalls, those of other lanes too.
+  // Learns of stalls, those of other lanes too. What waits for the socket waits
+  // for the end of the stall then.
   void CheckStall(transport::Time now);
   void HoldForStall(Alone packet);
   // Lets go what a stall held, if it is over.
@@ -181,8 +183,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   const std::unique_ptr<Port> inner_;
   ProcessFaults& faults_;
   const Clock clock_;
-  const bool receives_;   // rules concern received packets
-  const bool transmits_;  // and transmitted ones
+  // Rules concern the packets of the burst that was begun last, or some are
+  // still held.
+  bool transmits_ = false;
   transport::PacketObserver* observer_ = nullptr;
   Recorder* recorder_ = nullptr;
 

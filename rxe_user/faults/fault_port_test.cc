@@ -162,6 +162,17 @@ class FaultPortTest : public testing::Test {
     endpoint_observer_ = port_->Watch(&observer_, &recorder_);
   }
 
+  // As `run --faults none`.
+  void OpenWithoutRules() {
+    Open("drop maybe");
+    std::vector<FaultRuleStatus> removed;
+    ASSERT_EQ(faults_->Remove({}, &removed), std::nullopt);
+  }
+  void AddRules(const std::string& rules) {
+    std::vector<FaultRuleStatus> added;
+    ASSERT_EQ(faults_->Add(rules, now, &added), std::nullopt);
+  }
+
   static std::vector<uint8_t> Packet(uint32_t psn, size_t payload = kPayload) {
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kWriteMiddle);
@@ -737,6 +748,73 @@ TEST_F(FaultPortTest, RefusedRequestsReachTheResponder) {
   EXPECT_EQ(refuse(13), wire::MakeRnrSyndrome(20));
   EXPECT_EQ(refuse(14), std::nullopt);
   EXPECT_TRUE(faults_->refuses());
+}
+
+// The socket was full when a stall began: what waited for it left when it had
+// room again.
+TEST_F(FaultPortTest, WhatWaitsForTheSocketIsStalledToo) {
+  Open("stall 5ms rx nth=1");
+  Burst* const burst = port_->Begin(flow_);
+  ASSERT_NE(burst, nullptr);
+  inner_->is_blocked = true;
+  const std::vector<uint8_t> packet = Packet(11);
+  std::copy(packet.begin(), packet.end(), burst->Reserve(packet.size()));
+  burst->Commit();
+  port_->Queue();
+  EXPECT_TRUE(port_->blocked());
+  Arrive(50, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  inner_->is_blocked = false;
+  port_->Flush();
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  EXPECT_FALSE(port_->blocked());
+  Send(12, 1);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  now += 5 * kMillisecond;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{50});
+  const std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{11, 12}));
+  ExpectGood(sent);
+}
+
+TEST_F(FaultPortTest, RulesComeAndGo) {
+  OpenWithoutRules();
+  Send(10, 2);
+  EXPECT_EQ(PsnsOf(TakeSent()), (Psns{10, 11}));
+  AddRules("drop tx nth=2; drop rx nth=1; delay 1ms rx nth=1");
+  Send(12, 2);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
+  Arrive(50, 3);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{52});
+  std::vector<FaultRuleStatus> removed;
+  EXPECT_EQ(faults_->Remove({2, 4}, &removed), std::nullopt);
+  EXPECT_EQ(removed.size(), 2u);
+  EXPECT_NE(faults_->Remove({2}, &removed), std::nullopt);
+  EXPECT_EQ(faults_->Remove({}, &removed), std::nullopt);
+  // What is held comes in its time.
+  Arrive(53, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{53});
+  now += kMillisecond;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{51});
+  Send(14, 3);
+  const std::vector<Sent> sent = TakeSent();
+  EXPECT_EQ(PsnsOf(sent), (Psns{14, 15, 16}));
+  ExpectGood(sent);
+  EXPECT_EQ(inner_->bursts, 3);  // as it was: one for each of Send
+}
+
+TEST_F(FaultPortTest, ARemovedStallEnds) {
+  OpenWithoutRules();
+  AddRules("stall 1s rx nth=1");
+  Arrive(50, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  Send(10, 1);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  std::vector<FaultRuleStatus> removed;
+  EXPECT_EQ(faults_->Remove({}, &removed), std::nullopt);
+  Arrive(52, 1);
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{50, 51, 52}));
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{10});
 }
 
 // The acknowledgement of the peer's last message may be among them.

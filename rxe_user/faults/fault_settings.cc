@@ -101,9 +101,12 @@ std::optional<std::string> ReadFaultSettings(FaultSettings* out) {
       return "RXE_USER_FAULTS_SEED: " + *wrong;
     }
   }
-  if (auto wrong = LoadFaultRules(value, &out->rules)) {
-    return "RXE_USER_FAULTS: " + *wrong;
+  if (value != kNoFaultRules) {
+    if (auto wrong = LoadFaultRules(value, &out->rules)) {
+      return "RXE_USER_FAULTS: " + *wrong;
+    }
   }
+  out->on = true;
   return std::nullopt;
 }
 

@@ -13,7 +13,11 @@
 
 namespace rxe_user {
 
+// In place of rules: none yet, but `rxe-user faults PID add` may add some.
+inline constexpr std::string_view kNoFaultRules = "none";
+
 struct FaultSettings {
+  bool on = false;  // there are rules, or some may be added
   std::vector<transport::faults::Rule> rules;
   uint64_t seed = kDefaultSeed;
 
@@ -31,7 +35,7 @@ std::optional<std::string> ParseFaultSeed(std::string_view text,
                                           uint64_t* seed);
 
 // The settings of RXE_USER_FAULTS and RXE_USER_FAULTS_SEED; without the first
-// there are no rules. Returns what is wrong: then no device may be used. Reads
+// faults are off. Returns what is wrong: then no device may be used. Reads
 // a file. Thread: any, while no thread changes the environment.
 std::optional<std::string> ReadFaultSettings(FaultSettings* out);
 

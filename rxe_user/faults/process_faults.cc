@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/timed_lock.h"
 #include "rxe_user/base/warn_once.h"
+#include "transport/faults/rule_parser.h"
 #include "transport/qp/qp_type.h"
 #include "wire/aeth.h"
 
@@ -20,14 +22,10 @@ using transport::Time;
 using transport::faults::Action;
 using transport::faults::Rule;
 
-std::atomic<ProcessFaults*> current_faults = nullptr;
+// How long the end of a program waits for a lock.
+constexpr std::chrono::milliseconds kExitPatience{1000};
 
-// As Lane::Now().
-Time Now() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
+std::atomic<ProcessFaults*> current_faults = nullptr;
 
 class Holder final : private ForkGuard {
  public:
@@ -42,8 +40,8 @@ class Holder final : private ForkGuard {
     const std::lock_guard lock(mutex_);
     if (!started_) {
       FaultSettings settings;
-      if (!ReadFaultSettings(&settings) && !settings.rules.empty()) {
-        current_faults = new ProcessFaults(std::move(settings), Now());
+      if (!ReadFaultSettings(&settings) && settings.on) {
+        current_faults = new ProcessFaults(std::move(settings), ProcessFaults::Now());
       }
       started_.store(true, std::memory_order_release);
     }
@@ -85,14 +83,73 @@ ProcessFaults* ProcessFaults::Current() {
   return current_faults.load(std::memory_order_acquire);
 }
 
+Time ProcessFaults::Now() {
+  timespec t;
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * transport::kSecond + t.tv_nsec;
+}
+
 ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
     : injector_(std::move(settings.rules), settings.seed, start),
       no_room_(injector_.rules().size()) {
-  for (const Rule& rule : injector_.rules()) {
-    holds_packets_ |= rule.action == Action::kDelay ||
-                      rule.action == Action::kReorder ||
-                      rule.action == Action::kStall;
+  Survey();
+}
+
+void ProcessFaults::Survey() {
+  uint32_t concerns = 0;
+  if (injector_.concerns_received()) concerns |= kReceived;
+  if (injector_.concerns_transmitted()) concerns |= kTransmitted;
+  if (injector_.refuses()) concerns |= kRefuses;
+  if (injector_.changes_completions()) concerns |= kChangesCompletions;
+  if (injector_.fails_calls()) concerns |= kFailsCalls;
+  concerns_.store(concerns, std::memory_order_relaxed);
+}
+
+std::optional<std::string> ProcessFaults::Add(
+    std::string_view text, Time now, std::vector<FaultRuleStatus>* added) {
+  std::vector<Rule> rules;
+  if (const auto wrong = transport::faults::ParseRules(text, &rules)) {
+    return wrong->ToString();
   }
+  const size_t count = rules.size();
+  const std::lock_guard lock(mutex_);
+  no_room_.reserve(injector_.rules().size() + count);
+  if (!injector_.Add(std::move(rules), now)) {
+    return "the process would have had more than " +
+           std::to_string(transport::faults::Injector::kMostRules) +
+           " rules since it began";
+  }
+  no_room_.resize(injector_.rules().size());
+  Survey();
+  std::vector<FaultRuleStatus> all = StatusLocked();
+  added->assign(all.end() - static_cast<ptrdiff_t>(count), all.end());
+  return std::nullopt;
+}
+
+std::optional<std::string> ProcessFaults::Remove(
+    const std::vector<uint32_t>& numbers,
+    std::vector<FaultRuleStatus>* removed) {
+  const std::lock_guard lock(mutex_);
+  for (const uint32_t number : numbers) {
+    if (number == 0 || number > injector_.rules().size() ||
+        injector_.counts()[number - 1].removed) {
+      return "there is no rule " + std::to_string(number);
+    }
+  }
+  const std::vector<FaultRuleStatus> all = StatusLocked();
+  const auto remove = [&](uint32_t number) {
+    if (!injector_.Remove(number)) return;
+    removed->push_back(all[number - 1]);
+    if (stall_.rule != nullptr && stall_.rule->number == number) {
+      stall_.until = 0;
+    }
+  };
+  if (numbers.empty()) {
+    for (const Rule& rule : injector_.rules()) remove(rule.number);
+  }
+  for (const uint32_t number : numbers) remove(number);
+  Survey();
+  return std::nullopt;
 }
 
 transport::faults::Fate ProcessFaults::Decide(
@@ -113,6 +170,7 @@ FaultStall ProcessFaults::stall() const {
 
 std::optional<uint8_t> ProcessFaults::Refuse(uint32_t qpn, uint32_t psn,
                                              uint8_t min_rnr_timer) {
+  if (!refuses()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const Rule* const rule = injector_.TakeRefusal(qpn, psn);
   if (rule == nullptr) return std::nullopt;
@@ -169,14 +227,27 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
 
 std::vector<FaultRuleStatus> ProcessFaults::Status() const {
   const std::lock_guard lock(mutex_);
+  return StatusLocked();
+}
+
+std::vector<FaultRuleStatus> ProcessFaults::StatusAtExit(
+    std::chrono::milliseconds patience) const {
+  const auto lock = LockWithin(mutex_, patience);
+  if (!lock.owns_lock()) return {};
+  return StatusLocked();
+}
+
+std::vector<FaultRuleStatus> ProcessFaults::StatusLocked() const {
   std::vector<FaultRuleStatus> status;
   for (size_t i = 0; i < injector_.rules().size(); ++i) {
     const Rule& rule = injector_.rules()[i];
+    const bool removed = injector_.counts()[i].removed;
     status.push_back({.number = rule.number,
                       .text = rule.text,
                       .matched = injector_.counts()[i].matched,
                       .fired = injector_.counts()[i].fired,
-                      .maybe = rule.maybe,
+                      .maybe = rule.maybe || removed,
+                      .removed = removed,
                       .target = transport::faults::TargetOf(rule.action)});
   }
   return status;
@@ -184,11 +255,14 @@ std::vector<FaultRuleStatus> ProcessFaults::Status() const {
 
 void ProcessFaults::WarnAtExit() const {
   std::vector<uint64_t> no_room;
+  std::vector<FaultRuleStatus> rules;
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = LockWithin(mutex_, kExitPatience);
+    if (!lock.owns_lock()) return;
     no_room = no_room_;
+    rules = StatusLocked();
   }
-  for (const FaultRuleStatus& rule : Status()) {
+  for (const FaultRuleStatus& rule : rules) {
     const std::string name =
         "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
     if (rule.fired == 0 && !rule.maybe) {

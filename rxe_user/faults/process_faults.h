@@ -1,8 +1,10 @@
-// The faults of this process: its rules, and what they have hit, over all lanes
+// The faults of this process: its rules, which may change while it runs, and what they have hit, over all lanes
 // and devices.
 #ifndef RXE_USER_FAULTS_PROCESS_FAULTS_H_
 #define RXE_USER_FAULTS_PROCESS_FAULTS_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -24,7 +26,8 @@ struct FaultRuleStatus {
   std::string text;
   uint64_t matched = 0;  // packets, calls or completions
   uint64_t fired = 0;
-  bool maybe = false;
+  bool maybe = false;    // also of a rule that was removed
+  bool removed = false;  // while the program ran
   const char* target = "packet";  // transport::faults::TargetOf
 };
 
@@ -38,8 +41,7 @@ struct FaultStall {
 class ProcessFaults {
  public:
   // The faults of RXE_USER_FAULTS, started by the first call, without a lock
-  // later on. Null without the
-  // variable, in a secure program, and if the rules are wrong. Stays the same;
+  // later on. Null without the variable, in a secure program, and if the rules are wrong. Stays the same;
   // a child of fork counts anew.
   static ProcessFaults* Find();
   // The same, if Find has been called; else null. Takes no lock.
@@ -47,12 +49,29 @@ class ProcessFaults {
 
   explicit ProcessFaults(FaultSettings settings, transport::Time start);
 
-  bool concerns_received() const { return injector_.concerns_received(); }
-  bool concerns_transmitted() const { return injector_.concerns_transmitted(); }
+  // ns of CLOCK_MONOTONIC, as lanes have it.
+  static transport::Time Now();
+
+  // --- What the rules concern. Takes no lock.
+  bool concerns_received() const { return Has(kReceived); }
+  bool concerns_transmitted() const { return Has(kTransmitted); }
   // Whether a rule refuses requests.
-  bool refuses() const { return injector_.refuses(); }
-  // Whether a rule holds packets back.
-  bool holds_packets() const { return holds_packets_; }
+  bool refuses() const { return Has(kRefuses); }
+  bool changes_completions() const { return Has(kChangesCompletions); }
+  // Whether rules let calls fail.
+  bool fails_calls() const { return Has(kFailsCalls); }
+
+  // --- Rules that come and go (docs/faults-on-command.md). Takes memory.
+
+  // Adds the rules in `text`, or none; their times count from `now`. Returns
+  // what is wrong with them; `*added`: the rules.
+  std::optional<std::string> Add(std::string_view text, transport::Time now,
+                                 std::vector<FaultRuleStatus>* added);
+  // Removes the rules with these numbers, or none; without numbers, all that
+  // there are. A stall that one of them began ends. Returns what is wrong;
+  // `*removed`: the rules.
+  std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
+                                    std::vector<FaultRuleStatus>* removed);
 
   transport::faults::Fate Decide(const transport::faults::PacketFacts& facts,
                                  transport::Time now);
@@ -61,11 +80,8 @@ class ProcessFaults {
   // As transport::EventSink::Refuse, of queue pair `qpn`.
   std::optional<uint8_t> Refuse(uint32_t qpn, uint32_t psn,
                                 uint8_t min_rnr_timer);
-  bool changes_completions() const { return injector_.changes_completions(); }
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
-  // Whether rules let calls fail. Does not change.
-  bool fails_calls() const { return injector_.fails_calls(); }
   // The rule by which a call of the program is to fail; null: none. Lives as
   // long as this.
   const transport::faults::Rule* DecideCall(std::string_view call);
@@ -77,7 +93,13 @@ class ProcessFaults {
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
                    const transport::QpAttributes& attributes);
 
+  // In the order of the rules, with those that were removed.
   std::vector<FaultRuleStatus> Status() const;
+  // The same at the end of the program; empty if the lock is not free within
+  // `patience`: the end may have begun in a signal handler that interrupted its
+  // holder.
+  std::vector<FaultRuleStatus> StatusAtExit(
+      std::chrono::milliseconds patience) const;
   // A line on stderr for each rule that has never fired and does not say
   // `maybe`, and for each that lacked room.
   void WarnAtExit() const;
@@ -87,7 +109,19 @@ class ProcessFaults {
   void UnlockAfterFork() { mutex_.unlock(); }
 
  private:
-  bool holds_packets_ = false;
+  // What the rules concern: bits of concerns_.
+  static constexpr uint32_t kReceived = 1;
+  static constexpr uint32_t kTransmitted = 2;
+  static constexpr uint32_t kRefuses = 4;
+  static constexpr uint32_t kChangesCompletions = 8;
+  static constexpr uint32_t kFailsCalls = 16;
+  bool Has(uint32_t bit) const {
+    return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
+  }
+  void Survey();  // with the lock
+  std::vector<FaultRuleStatus> StatusLocked() const;
+
+  std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows
   transport::faults::Injector injector_;
   FaultStall stall_;

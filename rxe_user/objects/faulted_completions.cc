@@ -18,7 +18,7 @@ bool FaultedCompletions::Push(const Completion& completion) {
     changed.reason = Reason::kFaultOnCommand;
   }
   const Rule* rule = nullptr;
-  if (changed.status == WcStatus::kSuccess) {
+  if (changed.status == WcStatus::kSuccess && faults_.changes_completions()) {
     const transport::CqReport report = sink_.Report();
     rule = faults_.DecideCompletion(
         {.sent = sends_,

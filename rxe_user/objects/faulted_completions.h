@@ -1,6 +1,6 @@
 // In front of a completion queue, for one queue of a queue pair: completions
 // that fail, are lost or come late on command (docs/faults-on-command.md).
-// Queue pairs of a process without such rules do not have it.
+// Queue pairs of a process with faults off do not have it.
 #ifndef RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 #define RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 

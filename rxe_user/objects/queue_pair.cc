@@ -134,7 +134,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     inner.recv_cq = &traced_->receives;
   }
   if (ProcessFaults* const faults = ProcessFaults::Current();
-      faults != nullptr && faults->changes_completions() && has_cqs()) {
+      faults != nullptr && has_cqs()) {
     faulted_ = std::make_unique<Faulted>(
         *faults, inner, *send_cq_, *recv_cq_,
         [this](const transport::faults::Rule& rule,
@@ -161,7 +161,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
         .access_key = config.dct_access_key};
     if (ProcessFaults* const faults = ProcessFaults::Current()) {
       faults->OnCreated(qpn);
-      inner.may_refuse = faults->refuses();
+      inner.may_refuse = true;
     }
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
                                           config.max_tso_header, raw, dc);

@@ -164,7 +164,7 @@ __attribute__((destructor)) void FlushFiles() {
   Tracer* const tracer = current_tracer;
   if (tracer == nullptr || tracer->IsInterrupted(kExitPatience)) return;
   if (const ProcessFaults* const faults = ProcessFaults::Current()) {
-    for (const FaultRuleStatus& rule : faults->Status()) {
+    for (const FaultRuleStatus& rule : faults->StatusAtExit(kExitPatience)) {
       tracer->OnFaultRule(rule);
     }
   }

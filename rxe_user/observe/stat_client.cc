@@ -33,6 +33,9 @@ constexpr size_t kAtOnce = 256;  // each takes a descriptor
 // them takes no longer than this in total, beside kLeastPatience for each
 // kAtOnce of them, in which a process that can run answers.
 constexpr int kMostPatiences = 4;
+// How long one engine may take for a command, and how often it is sent.
+constexpr std::chrono::milliseconds kCommandPatience = std::chrono::seconds(5);
+constexpr int kMostSends = 100;
 constexpr std::chrono::milliseconds kLeastPatience(5);
 // Nothing reports when connect(2) would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
@@ -148,8 +151,11 @@ bool IsStopped(pid_t pid) {
 // A request to one engine. Does not block.
 class Question {
  public:
-  Question(const std::string& name, ForeignQuota* quota)
+  // `command` may be null; it outlives this.
+  Question(const std::string& name, ForeignQuota* quota,
+           const std::string* command)
       : name_(name),
+        command_(command),
         quota_(quota),
         address_(name),
         socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
@@ -179,6 +185,11 @@ class Question {
       return;
     }
     connected_ = true;
+    // At once, so that the engine finds it. If it does not, its answer says so.
+    if (command_ != nullptr) {
+      (void)::send(fd(), command_->data(), command_->size(),
+                   MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     ucred peer{};
     socklen_t size = sizeof(peer);
     if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
@@ -200,6 +211,9 @@ class Question {
     const UniqueFd file = PeekDescriptor(fd());
     if (file.valid()) {
       reply_ = ReadReply(file.get());
+    } else if (errno == ECONNRESET && command_ != nullptr) {
+      // It was closed with the command unread.
+      reply_ = StatReply{.pid = pid_, .text = ""};
     } else if (errno != EAGAIN) {
       reply_ = absl::PermissionDeniedError("it refuses to answer");
     }
@@ -226,6 +240,7 @@ class Question {
   }
 
   std::string name_;
+  const std::string* command_;
   ForeignQuota* quota_;
   AbstractAddress address_;
   UniqueFd socket_;
@@ -238,10 +253,12 @@ class Question {
 
 std::vector<absl::StatusOr<StatReply>> AskTogether(
     std::span<const std::string> names, std::chrono::milliseconds patience,
-    ForeignQuota* quota) {
+    ForeignQuota* quota, const std::string* command = nullptr) {
   std::vector<Question> questions;
   questions.reserve(names.size());
-  for (const std::string& name : names) questions.emplace_back(name, quota);
+  for (const std::string& name : names) {
+    questions.emplace_back(name, quota, command);
+  }
   const auto end = std::chrono::steady_clock::now() + patience;
   while (true) {
     std::vector<pollfd> polled;
@@ -326,6 +343,25 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
 
 absl::StatusOr<StatReply> AskForReport(const std::string& name) {
   return std::move(AskForReports({name}).front());
+}
+
+absl::StatusOr<StatReply> SendCommand(const std::string& name,
+                                      const std::string& command) {
+  if (command.empty() || command.size() > kMaxCommand) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a command has 1 to ", kMaxCommand, " bytes"));
+  }
+  for (int i = 0; i < kMostSends; ++i) {
+    ForeignQuota quota;
+    absl::StatusOr<StatReply> reply = std::move(
+        AskTogether({&name, 1}, kCommandPatience, &quota, &command).front());
+    if (!reply.ok()) return reply;
+    if (reply->text.starts_with(kCommandAnswer)) {
+      reply->text.erase(0, kCommandAnswer.size());
+      return reply;
+    }
+  }
+  return absl::UnimplementedError("it takes no commands");
 }
 
 }  // namespace rxe_user

@@ -68,7 +68,8 @@ void SendDescriptor(int client, int file) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
+absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report,
+                                                             Command command) {
   UniqueFd listener(MoveHigh(
       ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!listener.valid()) return ErrnoStatus(errno, "stat socket");
@@ -85,12 +86,14 @@ absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report) {
   if (error == 0 && ::listen(listener.get(), kBacklog) != 0) error = errno;
   if (error != 0) return ErrnoStatus(error, "stat socket");
   return std::unique_ptr<StatServer>(
-      new StatServer(std::move(listener), std::move(report)));
+      new StatServer(std::move(listener), std::move(report),
+                     std::move(command)));
 }
 
-StatServer::StatServer(UniqueFd listener, Report report)
+StatServer::StatServer(UniqueFd listener, Report report, Command command)
     : ForkGuard(ForkLevel::kDescriptors),
       report_(std::move(report)),
+      command_(std::move(command)),
       listener_(std::move(listener)) {
   EnterForkGuard();
 }
@@ -150,14 +153,31 @@ void StatServer::OnReadable() {
   }
 }
 
+std::optional<std::string> StatServer::TakeCommand() {
+  if (!command_) return std::nullopt;
+  // Its size first: most clients send nothing.
+  const ssize_t size = ::recv(client_.get(), nullptr, 0,
+                              MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  if (size <= 0 || static_cast<size_t>(size) > kMaxCommand) return std::nullopt;
+  std::string text(static_cast<size_t>(size), '\0');
+  const ssize_t got =
+      ::recv(client_.get(), text.data(), text.size(), MSG_DONTWAIT);
+  if (got != size) return std::nullopt;
+  return text;
+}
+
 void StatServer::Answer() {
-  const std::string text = report_();
   {
     const std::lock_guard<std::mutex> lock(descriptors_);
     file_.Reset(
         ::memfd_create("rxe_user-stat", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   }
-  if (file_.valid() && Fill(file_.get(), text)) {
+  // Before a command: it is not carried out if it cannot be answered.
+  if (!file_.valid()) return;
+  const std::optional<std::string> command = TakeCommand();
+  const std::string text =
+      command ? std::string(kCommandAnswer) + command_(*command) : report_();
+  if (Fill(file_.get(), text)) {
     SendDescriptor(client_.get(), file_.get());
   }
 }

@@ -8,6 +8,11 @@
 // A client that is root or of the same user gets one message: a descriptor
 // (SCM_RIGHTS) of a memory file with the report (report_text.h). So the engine
 // never waits for a client and keeps no state for it.
+//
+// A client that has sent a message by then, a command, gets the answer to it in
+// place of the report. Commands are sent right after connect(2); one that comes
+// too late is not carried out, and the client, which sees that it has a report
+// or that the command was not read (ECONNRESET), sends it again.
 #ifndef RXE_USER_OBSERVE_STAT_SOCKET_H_
 #define RXE_USER_OBSERVE_STAT_SOCKET_H_
 
@@ -17,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,9 +39,13 @@ class StatServer final : private ForkGuard {
  public:
   using Clock = std::chrono::steady_clock;
   using Report = std::function<std::string()>;
+  using Command = std::function<std::string(const std::string&)>;
 
-  // `report` returns the text. It is called by OnReadable.
-  static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report);
+  // `report` returns the text, and `command` carries out a command and returns
+  // its answer. They are called by OnReadable. Without `command`, all clients
+  // get the report.
+  static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report,
+                                                          Command command = {});
   ~StatServer();
 
   // -1 in a child of fork, and while closing other users' connections takes too
@@ -49,7 +59,9 @@ class StatServer final : private ForkGuard {
   void OnReadable();
 
  private:
-  StatServer(UniqueFd listener, Report report);
+  StatServer(UniqueFd listener, Report report, Command command);
+  // The command that the client has sent; absent if there is none.
+  std::optional<std::string> TakeCommand();
   void Answer();
   bool CloseForeignClient();
 
@@ -59,6 +71,7 @@ class StatServer final : private ForkGuard {
   void AfterForkInChild() override;
 
   const Report report_;
+  const Command command_;
   // Held briefly, while one of these is opened or closed.
   std::mutex descriptors_;
   UniqueFd listener_;
@@ -99,6 +112,16 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
     std::chrono::milliseconds patience = std::chrono::seconds(1));
 absl::StatusOr<StatReply> AskForReport(const std::string& name);
+
+// The longest command, in bytes.
+inline constexpr size_t kMaxCommand = 128 * 1024;
+// Each answer to a command begins with this; no report does.
+inline constexpr std::string_view kCommandAnswer = "answer\n";
+// Sends a command to the engine behind `name` and returns its answer, without
+// kCommandAnswer. Errors: as AskForReports; kUnimplemented: it takes no
+// commands. After kDeadlineExceeded it may still carry it out.
+absl::StatusOr<StatReply> SendCommand(const std::string& name,
+                                      const std::string& command);
 
 }  // namespace rxe_user
 

@@ -67,8 +67,9 @@ size_t OpenFiles() {
 // A server with a control thread.
 class Serving {
  public:
-  explicit Serving(StatServer::Report report, bool begins = true) {
-    auto server = StatServer::Open(std::move(report));
+  explicit Serving(StatServer::Report report, bool begins = true,
+                   StatServer::Command command = {}) {
+    auto server = StatServer::Open(std::move(report), std::move(command));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     if (begins) Begin();
@@ -101,6 +102,51 @@ TEST(StatSocket, AnswersOfAnyLength) {
     EXPECT_EQ(reply->pid, ::getpid());
     EXPECT_EQ(reply->text, text);
   }
+}
+
+TEST(StatSocket, CarriesOutEachCommandOnce) {
+  std::vector<std::string> commands;
+  Serving serving([] { return "report"; }, true,
+                  [&](const std::string& command) {
+                    commands.push_back(command);
+                    return "did " + command;
+                  });
+  const std::string name = Prefix(::getpid()) + "0";
+  const std::string longest(kMaxCommand, 'x');
+  const std::vector<std::string> sent = {"one", "two", longest};
+  for (const std::string& command : sent) {
+    const auto reply = SendCommand(name, command);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->text, "did " + command);
+    EXPECT_EQ(reply->pid, ::getpid());
+    EXPECT_EQ(AskForReport(name)->text, "report");
+  }
+  EXPECT_EQ(commands, sent);
+  EXPECT_FALSE(SendCommand(name, "").ok());
+  EXPECT_FALSE(SendCommand(name, longest + "x").ok());
+}
+
+// A command that comes after the answer is not carried out, and the client
+// knows it.
+TEST(StatSocket, ACommandThatComesLateIsNotCarriedOut) {
+  int commands = 0;
+  Serving serving([] { return "report"; }, true, [&](const std::string&) {
+    ++commands;
+    return "did it";
+  });
+  const std::string name = Prefix(::getpid()) + "0";
+  const int client = Connect(name);
+  ASSERT_TRUE(Readable(client, 10'000));
+  (void)!::send(client, "late", 4, MSG_NOSIGNAL);
+  ::close(client);
+  EXPECT_EQ(AskForReport(name)->text, "report");
+  EXPECT_EQ(commands, 0);
+}
+
+TEST(StatSocket, AServerWithoutCommands) {
+  Serving serving([] { return "report"; });
+  const auto reply = SendCommand(Prefix(::getpid()) + "0", "list");
+  EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnimplemented);
 }
 
 TEST(StatSocket, EachEngineHasItsName) {

@@ -144,6 +144,35 @@ void Print(const std::string& line) {
   (void)!write(STDOUT_FILENO, line.data(), line.size());
 }
 
+// A round for each line of standard input: registers memory, sends, and prints
+// how that went.
+void Rounds(Pair* pair) {
+  Print("ready " + std::to_string(getpid()) + "\n");
+  char byte;
+  for (int round = 1; read(STDIN_FILENO, &byte, 1) == 1; ++round) {
+    ibv_mr* const mr = ibv_reg_mr(pair->pd, pair->buffer, 1, 0);
+    const std::string registered =
+        mr != nullptr ? "registered" : std::strerror(errno);
+    if (mr != nullptr) Need(ibv_dereg_mr(mr), "ibv_dereg_mr");
+    pair->Receive(1);
+    pair->Send(2, IBV_WR_SEND, 0);
+    pair->Await(2);
+    Print("round " + std::to_string(round) + ": " + registered + "\n");
+  }
+}
+
+// Registers memory 50 times; one was registered before. Its bug: it does not
+// survive failures of both the 13th and the 31st call.
+void Calls(Pair* pair) {
+  int failures = 0;
+  for (int call = 2; call <= 51; ++call) {
+    ibv_mr* const mr = ibv_reg_mr(pair->pd, pair->buffer, 1, 0);
+    if (mr == nullptr && (call == 13 || call == 31)) ++failures;
+    if (mr != nullptr) Need(ibv_dereg_mr(mr), "ibv_dereg_mr");
+  }
+  if (failures == 2) std::_Exit(11);
+}
+
 void Do(const std::string& what) {
   static Pair pair;
   if (what == "none") return;
@@ -154,6 +183,10 @@ void Do(const std::string& what) {
       pair.Send(static_cast<uint64_t>(i), IBV_WR_SEND, 0);
       pair.Await(2);
     }
+  } else if (what == "rounds") {
+    Rounds(&pair);
+  } else if (what == "calls") {
+    Calls(&pair);
   } else if (what == "bad_rkey") {
     pair.Send(77, IBV_WR_RDMA_WRITE, pair.mr->rkey + 1);
     pair.Await(1);

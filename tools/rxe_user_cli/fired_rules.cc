@@ -104,6 +104,7 @@ class Reader {
         OnFault(*fault);
       }
     }
+    rules_.text = calls_text_ + rules_.text;
     return std::move(rules_);
   }
 
@@ -139,9 +140,12 @@ class Reader {
       if (absl::StartsWith(function, "ibv_post_")) {
         return LeaveOut(rule, "a recording does not count posts");
       }
-      // A call that one rule lets fail is not counted by the rules after it.
-      Add(absl::StrCat(ActionWords(rule),
-                       " nth=", number - failed_on_command_[function]++));
+      // A call that one rule lets fail is not counted by the rules after it:
+      // the last call comes first, so that each rule counts right without the
+      // others.
+      calls_text_ =
+          absl::StrCat(ActionWords(rule), " nth=", number, "\n", calls_text_);
+      ++rules_.rules;
     }
   }
 
@@ -218,7 +222,7 @@ class Reader {
   std::unordered_map<uint64_t, Seen> packets_;
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::map<std::string, size_t> calls_;
-  std::map<std::string, size_t> failed_on_command_;  // of these
+  std::string calls_text_;  // the rules of those that failed
   // Rules whose completion is still to come, by queue pair.
   std::map<uint32_t, std::string> completions_;
   uint32_t created_ = 0;

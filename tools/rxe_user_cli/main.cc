@@ -15,10 +15,12 @@
 #include "tools/rxe_user_cli/expectation_report.h"
 #include "tools/rxe_user_cli/expecting_run.h"
 #include "tools/rxe_user_cli/explain.h"
+#include "tools/rxe_user_cli/faults.h"
 #include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/lesson.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
+#include "tools/rxe_user_cli/shrink.h"
 #include "tools/rxe_user_cli/stat.h"
 #include "tools/rxe_user_cli/trace.h"
 #include "tools/rxe_user_cli/view.h"
@@ -107,7 +109,8 @@ constexpr char kRunHelp[] =
     "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
     "  stall 20ms tx op=data nth=4            rnr 10ms rx nth=2\n"
     "  fail ibv_reg_mr ENOMEM nth=2           complete RETRY_EXC_ERR tx nth=5\n"
-    "Profiles: lossy, wifi, incast, slow-peer, flaky-link.\n"
+    "Profiles: lossy, wifi, incast, slow-peer, flaky-link. none: no rules yet;\n"
+    "rxe-user faults PID add adds some while COMMAND runs.\n"
     "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
     "p=\n"
     "and ~ (default: 1). A rule that never fired is reported at the end of "
@@ -173,7 +176,10 @@ std::string CommandLine(char** argv) {
 int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
   std::vector<transport::faults::Rule> rules;
   uint64_t seed = 0;
-  auto wrong = rxe_user::LoadFaultRules(value, &rules);
+  std::optional<std::string> wrong;
+  if (value != rxe_user::kNoFaultRules) {
+    wrong = rxe_user::LoadFaultRules(value, &rules);
+  }
   if (!wrong && !options->faults_seed.empty()) {
     wrong = rxe_user::ParseFaultSeed(options->faults_seed, &seed);
   }
@@ -181,6 +187,7 @@ int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
     std::fprintf(stderr, "rxe-user run: --faults: %s\n", wrong->c_str());
     return kExitWrongUse;
   }
+  if (rules.empty()) options->faults = rxe_user::kNoFaultRules;
   for (const transport::faults::Rule& rule : rules) {
     if (!options->faults.empty()) options->faults += "\n";
     options->faults += rule.text;
@@ -301,6 +308,78 @@ int RunCommand(char** argv) {
   return rxe_user_cli::Run(argv, options);
 }
 
+constexpr char kShrinkHelp[] =
+    "usage: rxe-user faults shrink --faults FILE|RULES|PROFILE\n"
+    "                              [--faults-seed N] [--runs N] [--seconds N]\n"
+    "                              [--] COMMAND [ARGS...]\n"
+    "\n"
+    "Runs COMMAND again and again with fewer of the rules (delta debugging) "
+    "and\n"
+    "prints a smallest set with which it still fails: it ends with the same\n"
+    "status or signal as with all of them, and needs each of those that are\n"
+    "left. What chance has decided, and a rule that hits several packets, is\n"
+    "replaced by what was hit, by PSN and iteration, if it fails so as well.\n"
+    "\n"
+    "The failure has to come each time: what is a matter of time cannot be\n"
+    "found so. COMMAND has no input and its output is not shown; each run is\n"
+    "reported on stderr. For a failure that COMMAND does not notice:\n"
+    "... -- rxe-user run --expect CONDITION -- COMMAND.\n"
+    "\n"
+    "--runs N: at most so many runs (default: 200). --seconds N: a run that "
+    "takes\n"
+    "longer is killed, and fails (default: 60).\n"
+    "Exit status 0: rules are printed; 1: it does not fail, or also without\n"
+    "rules; 2: wrong use.\n";
+
+// Parsed by hand: the options of the command are not ours.
+int ShrinkCommand(char** argv) {
+  rxe_user_cli::ShrinkOptions options;
+  std::string faults;
+  std::string number;
+  const auto is_number = [&](const char* name, char*** at, int* value) {
+    if (!IsFileOption(name, at, &number)) return false;
+    char* end = nullptr;
+    const long parsed = std::strtol(number.c_str(), &end, 10);
+    *value = *end == '\0' && parsed > 0 && parsed <= 1'000'000
+                 ? static_cast<int>(parsed)
+                 : 0;
+    return true;
+  };
+  for (; argv[0] != nullptr; ++argv) {
+    if (IsFileOption("--faults-seed", &argv, &options.seed)) continue;
+    if (IsFileOption("--faults", &argv, &faults)) continue;
+    if (is_number("--runs", &argv, &options.runs)) continue;
+    if (is_number("--seconds", &argv, &options.seconds)) continue;
+    break;
+  }
+  if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
+    ++argv;
+  } else if (argv[0] != nullptr && argv[0][0] == '-') {
+    const std::string option = argv[0];
+    if (option == "-h" || option == "--help") return PrintOut(kShrinkHelp);
+    return WrongUse("faults shrink: unknown option " + option, "faults shrink");
+  }
+  for (; argv[0] != nullptr; ++argv) options.command.emplace_back(*argv);
+  if (options.runs == 0 || options.seconds == 0) {
+    return WrongUse("faults shrink: --runs and --seconds need a number from 1 on",
+                    "faults shrink");
+  }
+  if (faults.empty() || options.command.empty()) {
+    return WrongUse("faults shrink: give --faults RULES and a command",
+                    "faults shrink");
+  }
+  uint64_t seed = 0;
+  auto wrong = rxe_user::LoadFaultRules(faults, &options.rules);
+  if (!wrong && !options.seed.empty()) {
+    wrong = rxe_user::ParseFaultSeed(options.seed, &seed);
+  }
+  if (wrong) {
+    std::fprintf(stderr, "rxe-user faults: --faults: %s\n", wrong->c_str());
+    return kExitWrongUse;
+  }
+  return rxe_user_cli::RunShrink(options, stdout, stderr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -313,6 +392,10 @@ int main(int argc, char** argv) {
     argv[argc] = nullptr;
   }
   if (argc > 1 && std::strcmp(argv[1], "run") == 0) return RunCommand(argv + 2);
+  if (argc > 2 && std::strcmp(argv[1], "faults") == 0 &&
+      std::strcmp(argv[2], "shrink") == 0) {
+    return ShrinkCommand(argv + 3);
+  }
   // Its arguments are those of rdma(8), in the same order.
   if (argc > 1 && std::strcmp(argv[1], "rdma") == 0) {
     return rxe_user_cli::RunRdma({argv + 2, argv + argc}, stdout, stderr);
@@ -469,14 +552,28 @@ int main(int argc, char** argv) {
 
   std::string faults_file;
   CLI::App* faults = app.add_subcommand(
-      "faults", "Print the faults of a recording as rules for run --faults");
+      "faults",
+      "Change the rules of run --faults while the program runs, or print the "
+      "faults of a recording");
   CLI::App* faults_of = faults->add_subcommand(
       "of", "What the rules of a run have hit, as rules that hit it again");
   faults_of
       ->add_option("FILE", faults_file,
                    "Recording (run --faults RULES --trace FILE)")
       ->required();
-  faults->require_subcommand(1);
+  faults->add_subcommand(
+      "shrink", "A smallest set of rules with which a program still fails");
+  std::vector<std::string> faults_words;
+  faults->add_option("WORDS", faults_words,
+                     "PID, then list, add RULES, remove NUMBER... or clear");
+  bool faults_json = false;
+  faults->add_flag("--json", faults_json, "Print JSON");
+  faults->footer(
+      "PID list: the rules of the process, and what they have hit so far.\n"
+      "PID add FILE|RULES|PROFILE: adds rules, behind those that there are.\n"
+      "PID remove NUMBER...: removes rules; PID clear: all of them.\n"
+      "The process is one of this user, and was started with run --faults;\n"
+      "--faults none starts it without rules.");
 
   rxe_user_cli::LessonOptions lesson_options;
   CLI::App* lesson = app.add_subcommand(
@@ -558,7 +655,16 @@ int main(int argc, char** argv) {
     return rxe_user_cli::RunExplain(explain_options, stdout, stderr);
   }
   if (faults->parsed()) {
-    return rxe_user_cli::RunFaultsOf(faults_file, stdout, stderr);
+    if (faults_of->parsed()) {
+      return rxe_user_cli::RunFaultsOf(faults_file, stdout, stderr);
+    }
+    rxe_user_cli::FaultsOptions faults_options;
+    faults_options.json = faults_json;
+    std::string why;
+    if (!rxe_user_cli::ParseFaults(faults_words, &faults_options, &why)) {
+      return WrongUse("faults: " + why, "faults");
+    }
+    return rxe_user_cli::RunFaults(faults_options, stdout, stderr);
   }
   if (lesson->parsed()) {
     return rxe_user_cli::RunLesson(lesson_options, stdout, stderr);

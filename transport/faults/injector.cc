@@ -1,6 +1,7 @@
 #include "transport/faults/injector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -48,11 +49,58 @@ bool Refuses(Action action) {
 }  // namespace
 
 Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
-    : rules_(std::move(rules)),
+    : rules_(std::make_move_iterator(rules.begin()),
+             std::make_move_iterator(rules.end())),
+      since_(rules_.size(), start),
       seed_(seed),
-      start_(start),
       counts_(rules_.size()) {
+  Survey();
+}
+
+bool Injector::Add(std::vector<Rule> rules, Time now) {
+  if (rules.size() > kMostRules - std::min(kMostRules, rules_.size())) {
+    return false;
+  }
+  // Memory first: all of them are added, or none.
+  since_.reserve(rules_.size() + rules.size());
+  counts_.reserve(rules_.size() + rules.size());
+  const size_t before = rules_.size();
+  try {
+    for (Rule& rule : rules) {
+      rule.number = static_cast<uint32_t>(rules_.size() + 1);
+      rules_.push_back(std::move(rule));
+    }
+  } catch (...) {
+    while (rules_.size() > before) rules_.pop_back();
+    throw;
+  }
+  since_.resize(rules_.size(), now);
+  counts_.resize(rules_.size());
+  Survey();
+  return true;
+}
+
+bool Injector::Remove(uint32_t number) {
+  if (number == 0 || number > rules_.size() || counts_[number - 1].removed) {
+    return false;
+  }
+  counts_[number - 1].removed = true;
+  const Rule* const rule = &rules_[number - 1];
+  for (auto& [qpn, qp] : queue_pairs_) {
+    if (qp.unacknowledged_by == rule) qp.unacknowledged_by = nullptr;
+    std::erase_if(qp.refusals, [rule](const QueuePair::Refusal& refusal) {
+      return refusal.rule == rule;
+    });
+  }
+  Survey();
+  return true;
+}
+
+void Injector::Survey() {
+  received_ = transmitted_ = refuses_ = fails_calls_ = false;
+  changes_completions_ = counts_iterations_ = false;
   for (const Rule& rule : rules_) {
+    if (counts_[rule.number - 1].removed) continue;
     if (IsOfCompletions(rule.action)) {
       changes_completions_ = true;
       continue;
@@ -190,8 +238,10 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
   }
   for (const Rule& rule : rules_) {
     Fate fate;
-    if (!Matches(rule, facts, qp, relative, iteration, &fate)) continue;
-    if (!IsItsTime(rule, now)) continue;
+    if (!IsItsTime(rule, now) ||
+        !Matches(rule, facts, qp, relative, iteration, &fate)) {
+      continue;
+    }
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     uint64_t random = Mix(seed_ ^ Mix(rule.number));

@@ -8,7 +8,9 @@
 #ifndef TRANSPORT_FAULTS_INJECTOR_H_
 #define TRANSPORT_FAULTS_INJECTOR_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,12 +55,27 @@ struct Fate {
 struct RuleCount {
   uint64_t matched = 0;  // packets that it is for, within its time
   uint64_t fired = 0;
+  bool removed = false;  // matches nothing any more
 };
 
 class Injector {
  public:
+  // As many rules as one may ever have. Those that were removed count.
+  static constexpr size_t kMostRules = 4096;
+
   // `start`: the time from which `after=` counts.
   Injector(std::vector<Rule> rules, uint64_t seed, Time start);
+
+  // --- Rules that come and go while packets pass. A rule keeps its number,
+  // which no other rule gets, and stays where it is: what Decide and the others
+  // return is valid as long as this.
+
+  // Numbers the rules, which come after all others; `after=` counts from `now`.
+  // False, without a change, if there would be more than kMostRules.
+  bool Add(std::vector<Rule> rules, Time now);
+  // False if there is no such rule. What the rule was to do with later packets
+  // is not done.
+  bool Remove(uint32_t number);
 
   // --- Queue pairs. Those that were never created have the ordinal 0, and PSNs
   // that count from 0.
@@ -83,7 +100,7 @@ class Injector {
   // null: none. Forgets it, and those that are for earlier requests.
   const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
 
-  std::span<const Rule> rules() const { return rules_; }
+  const std::deque<Rule>& rules() const { return rules_; }
   // In the order of the rules.
   std::span<const RuleCount> counts() const { return counts_; }
   bool concerns_received() const { return received_; }
@@ -136,17 +153,21 @@ class Injector {
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
   bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
                uint32_t relative, uint32_t iteration, Fate* fate) const;
+  // Whether it is there, and its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
-    const Time age = now - start_;
+    if (counts_[rule.number - 1].removed) return false;
+    const Time age = now - since_[rule.number - 1];
     return age >= rule.after && age - rule.after < rule.during;
   }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
+  // What the rules that there are concern.
+  void Survey();
   // Keeps what a rule of this queue pair needs later.
   static void Remember(const Rule& rule, uint32_t psn, QueuePair* qp);
 
-  const std::vector<Rule> rules_;
+  std::deque<Rule> rules_;   // by number; never erased
+  std::vector<Time> since_;  // when each was added
   const uint64_t seed_;
-  const Time start_;
   bool received_ = false;
   bool transmitted_ = false;
   bool refuses_ = false;

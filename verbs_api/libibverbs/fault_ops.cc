@@ -9,7 +9,7 @@
 namespace verbs_api {
 namespace {
 
-// The functions without rules. Written once, before a context is usable.
+// The functions without faults. Written once, before a context is usable.
 ibv_context_ops before;
 
 // Whether the call fails on command; *error is its errno then.
@@ -53,17 +53,14 @@ int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
 }  // namespace
 
 void FaultOps(ibv_context_ops* ops) {
-  const rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
-  if (faults == nullptr) return;
+  if (rxe_user::ProcessFaults::Find() == nullptr) return;
   // The same for each context, and other threads may use it.
   static std::once_flag once;
   std::call_once(once, [ops] { before = *ops; });
-  if (faults->fails_calls()) {
-    ops->post_send = FaultedPostSend;
-    ops->post_recv = FaultedPostRecv;
-    ops->post_srq_recv = FaultedPostSrqRecv;
-  }
-  if (faults->changes_completions()) ops->req_notify_cq = FaultedReqNotifyCq;
+  ops->post_send = FaultedPostSend;
+  ops->post_recv = FaultedPostRecv;
+  ops->post_srq_recv = FaultedPostSrqRecv;
+  ops->req_notify_cq = FaultedReqNotifyCq;
 }
 
 }  // namespace verbs_api

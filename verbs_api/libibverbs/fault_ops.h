@@ -7,7 +7,7 @@
 
 namespace verbs_api {
 
-// Puts functions before those of `ops`, if a rule asks for it. The tables of
+// Puts functions before those of `ops`, if faults are on. The tables of
 // all contexts of a process have the same functions before.
 void FaultOps(ibv_context_ops* ops);
 

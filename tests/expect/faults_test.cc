@@ -1,0 +1,263 @@
+// rxe-user faults PID, and rxe-user faults shrink.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/expect/cli_fixture.h"
+
+namespace {
+
+using cli_test::ReadAll;
+using cli_test::Result;
+
+class FaultsTest : public cli_test::CliTest {
+ protected:
+  // Starts expect_program, which makes a round for each byte of its input.
+  void StartRounds(const std::vector<std::string>& options) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    std::vector<std::string> argv = {"run"};
+    argv.insert(argv.end(), options.begin(), options.end());
+    argv.insert(argv.end(), {"--", "expect_program", "rounds", "exit0"});
+    program_ = Start(argv, [&] { dup2(ends[0], 0); });
+    close(ends[0]);
+    input_ = ends[1];
+    Await("\n");
+  }
+  // The line that it prints.
+  std::string Round() {
+    const std::string name = "round " + std::to_string(++rounds_) + ": ";
+    EXPECT_EQ(write(input_, "x", 1), 1);
+    Await(name);
+    const std::string out = ReadAll(Output());
+    const size_t at = out.find(name) + name.size();
+    return out.substr(at, out.find('\n', at) - at);
+  }
+  Result End() {
+    close(input_);
+    return Finish(program_);
+  }
+  // rxe-user faults PID ..., with files of its own.
+  Result Faults(std::vector<std::string> words) {
+    words.insert(words.begin(), {"faults", std::to_string(program_)});
+    suffix_ = "2";
+    const Result result = Execute(words);
+    suffix_ = "";
+    return result;
+  }
+
+  pid_t program_ = -1;
+  int input_ = -1;
+  int rounds_ = 0;
+};
+
+TEST_F(FaultsTest, RulesOfARunningProgram) {
+  StartRounds({"--faults", "none"});
+  EXPECT_EQ(Faults({"list"}).out, "no rules\n");
+  EXPECT_EQ(Round(), "registered");
+  Result r = Faults({"add", "fail ibv_reg_mr ENOMEM nth=1; drop tx op=data"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out,
+            "added rule 1: fail ibv_reg_mr ENOMEM nth=1\n"
+            "added rule 2: drop tx op=data\n");
+  r = Faults({"remove", "2"});
+  EXPECT_EQ(r.out, "removed rule 2: drop tx op=data; it hit 0 of 0 packets\n");
+  EXPECT_EQ(Round(), "Cannot allocate memory");
+  EXPECT_EQ(Round(), "registered");
+  EXPECT_EQ(Faults({"add", "drop tx op=RC_SEND_FIRST nth=1"}).out,
+            "added rule 3: drop tx op=RC_SEND_FIRST nth=1\n");
+  EXPECT_EQ(Round(), "registered");
+  EXPECT_EQ(Faults({"list"}).out,
+            "rule 1: fail ibv_reg_mr ENOMEM nth=1; it has hit 1 of 2 calls\n"
+            "rule 3: drop tx op=RC_SEND_FIRST nth=1; it has hit 1 of 2 "
+            "packets\n");
+  EXPECT_EQ(Faults({"list", "--json"}).out,
+            "[\n"
+            "  {\n"
+            "    \"rule\": 1,\n"
+            "    \"text\": \"fail ibv_reg_mr ENOMEM nth=1\",\n"
+            "    \"target\": \"call\",\n"
+            "    \"matched\": 2,\n"
+            "    \"fired\": 1\n"
+            "  },\n"
+            "  {\n"
+            "    \"rule\": 3,\n"
+            "    \"text\": \"drop tx op=RC_SEND_FIRST nth=1\",\n"
+            "    \"target\": \"packet\",\n"
+            "    \"matched\": 2,\n"
+            "    \"fired\": 1\n"
+            "  }\n"
+            "]\n");
+  EXPECT_EQ(Faults({"clear"}).status, 0);
+  EXPECT_EQ(Faults({"list"}).out, "no rules\n");
+  EXPECT_EQ(Round(), "registered");
+  r = End();
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.err, "");  // a rule that was removed need not have fired
+}
+
+TEST_F(FaultsTest, NothingIsDoneByHalf) {
+  StartRounds({"--faults", "drop tx op=RC_FETCH_ADD maybe"});
+  for (const auto& [words, err] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"add", "ce tx; drop rx nth=x"},
+            "rxe-user: faults: line 1, column 20: 'x': nth= needs "},
+           {{"add", "ce", "tx"}, "rxe-user: faults: add takes one word"},
+           {{"add"}, "rxe-user: faults: give PID and one of: "},
+           {{"remove", "x"}, "rxe-user: faults: 'x' is no number of a rule"},
+           {{"explode"}, "rxe-user: faults: give PID and one of: "}}) {
+    const Result r = Faults(words);
+    EXPECT_EQ(r.status, 2);
+    EXPECT_TRUE(r.err.starts_with(err)) << r.err;
+  }
+  const Result r = Faults({"remove", "1", "2"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.err, "rxe-user faults: process " + std::to_string(program_) +
+                       ": there is no rule 2\n");
+  EXPECT_EQ(Faults({"list"}).out,
+            "rule 1: drop tx op=RC_FETCH_ADD maybe; it has hit 0 of 0 "
+            "packets\n");
+  EXPECT_EQ(End().status, 0);
+}
+
+TEST_F(FaultsTest, AProgramWithoutFaults) {
+  StartRounds({});
+  const Result r = Faults({"add", "drop tx"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.err, "rxe-user faults: process " + std::to_string(program_) +
+                       ": its faults are off; start it with rxe-user run "
+                       "--faults none, to add rules later\n");
+  EXPECT_EQ(Round(), "registered");
+  EXPECT_EQ(End().status, 0);
+  EXPECT_EQ(Faults({"list"}).err, "rxe-user faults: there is no process " +
+                                      std::to_string(program_) + "\n");
+}
+
+// The fate of a packet does not depend on time, threads or lanes. Whether a
+// packet is sent a second time does.
+TEST_F(FaultsTest, OneSeedIsOneFate) {
+  const std::string input = root_ / "in";
+  std::ofstream(input) << std::string(60, 'x');  // 180 packets
+  std::vector<std::string> first;
+  for (const char* const lanes : {"1", "4"}) {
+    for (int run = 0; run < 10; ++run) {
+      const std::string recording = root_ / "a.pcapng";
+      cli_test::fs::remove(recording);
+      const Result r = Execute(
+          {"run", "--faults", "drop tx op=data p=10%", "--faults-seed", "7",
+           "--trace", recording, "--", "expect_program", "rounds", "exit0"},
+          [&] {
+            setenv("RXE_USER_LANES", lanes, 1);
+            dup2(open(input.c_str(), O_RDONLY), 0);
+          });
+      ASSERT_EQ(r.status, 0) << r.err;
+      std::istringstream lines(Execute({"faults", "of", recording}).out);
+      std::vector<std::string> hit;
+      for (std::string line; std::getline(lines, line);) {
+        if (line.ends_with(" iter=1")) hit.push_back(line);
+      }
+      if (first.empty()) first = hit;
+      EXPECT_GT(hit.size(), 5u);
+      EXPECT_EQ(hit, first) << lanes << " lanes, run " << run;
+    }
+  }
+}
+
+// --- shrink
+
+// Rules that let the calls `first` to 51 of ibv_reg_mr fail. One that was hit
+// by a rule is not counted by the rules behind: in this order each counts
+// right, whichever others there are.
+std::string FailingCalls(int first) {
+  std::string rules;
+  for (int call = 51; call >= first; --call) {
+    rules += "fail ibv_reg_mr ENOMEM nth=" + std::to_string(call) + "\n";
+  }
+  return rules;
+}
+
+TEST_F(FaultsTest, ShrinkFindsAPlantedPairAmongFiftyRules) {
+  const std::string file = root_ / "f.rules";
+  std::ofstream(file) << FailingCalls(2);
+  const Result r = Execute({"faults", "shrink", "--faults", file, "--",
+                            "expect_program", "calls", "exit0"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  const size_t comment = r.out.find('\n');
+  EXPECT_TRUE(r.out.starts_with(
+      "# the program ends with status 11 with these rules, and not without "
+      "any one of them; "))
+      << r.out;
+  EXPECT_EQ(r.out.substr(comment + 1),
+            "fail ibv_reg_mr ENOMEM nth=31\nfail ibv_reg_mr ENOMEM nth=13\n");
+  EXPECT_NE(r.err.find("rxe-user faults: run 2, with all rules: ends with "
+                       "status 11\n"),
+            std::string::npos)
+      << r.err;
+  // The rules that it prints are right.
+  std::ofstream(file) << r.out;
+  EXPECT_EQ(Execute({"run", "--faults", file, "--", "expect_program", "calls",
+                     "exit0"})
+                .status,
+            11);
+}
+
+// What chance has hit is found by its number.
+TEST_F(FaultsTest, ShrinkReplaysWhatChanceHasHit) {
+  const Result r = Execute(
+      {"faults", "shrink", "--faults", "fail ibv_reg_mr ENOMEM p=50% after=0s",
+       "--faults-seed", "3", "--", "expect_program", "calls", "exit0"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out.substr(r.out.find('\n') + 1),
+            "fail ibv_reg_mr ENOMEM nth=31\nfail ibv_reg_mr ENOMEM nth=13\n");
+}
+
+TEST_F(FaultsTest, ShrinkEndsWithItsRuns) {
+  const Result r =
+      Execute({"faults", "shrink", "--runs", "5", "--faults", FailingCalls(2),
+               "--", "expect_program", "calls", "exit0"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.out.find("with these rules; the search was ended; 5 runs\n"),
+            std::string::npos)
+      << r.out;
+  EXPECT_NE(r.out.find("nth=31\n"), std::string::npos);
+  EXPECT_NE(r.out.find("nth=13\n"), std::string::npos);
+}
+
+TEST_F(FaultsTest, ShrinkWithNothingToFind) {
+  Result r = Execute({"faults", "shrink", "--faults", FailingCalls(32), "--",
+                      "expect_program", "calls", "exit0"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_NE(r.err.find("the program ends with status 0 with all rules: there "
+                       "is nothing to find\n"),
+            std::string::npos)
+      << r.err;
+  r = Execute({"faults", "shrink", "--faults", FailingCalls(32), "false"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_NE(r.err.find("and without rules as well"), std::string::npos);
+  EXPECT_EQ(Execute({"faults", "shrink", "false"}).status, 2);
+  r = Execute({"faults", "shrink", "--faults", "dorp", "false"});
+  EXPECT_EQ(r.status, 2);
+}
+
+TEST_F(FaultsTest, ShrinkEndsRunsThatHang) {
+  const Result r = Execute(
+      {"faults", "shrink", "--seconds", "3", "--faults", "ce tx; drop rx", "--",
+       "sh", "-c", "case $RXE_USER_FAULTS in *ce*) sleep 1000 & wait;; esac"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_TRUE(
+      r.out.starts_with("# the program takes over 3 s with these "
+                        "rules, and not without any one of them; "))
+      << r.out;
+  EXPECT_EQ(r.out.substr(r.out.find('\n') + 1), "ce tx\n");
+}
+
+}  // namespace
