@@ -95,6 +95,8 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   av.destination = *wire::IpAddress::Parse("127.0.0.9");
   Queue(transport::Flow(av), {64});
   port_->Flush();
+  // Twice: the first receive may have the buffers that the send has not used.
+  EXPECT_EQ(receives(8), 8u);
   EXPECT_EQ(receives(8), 8u);
   ::close(foreign);
 }
