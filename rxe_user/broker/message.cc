@@ -1,14 +1,12 @@
 #include "rxe_user/broker/message.h"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <algorithm>
-#include <cerrno>
 
-#include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/descriptor_message.h"
 
 namespace rxe_user::broker {
+
+static_assert(kMaxMessageFds <= kMostDescriptors);
 
 std::optional<Header> Message::header() const {
   Header h;
@@ -34,40 +32,16 @@ std::optional<Message::StrayView> Message::AsStray() const {
 Message::Outcome Message::Receive(int socket, Fds fds) {
   for (UniqueFd& fd : fds_) fd.Reset();
   size_ = 0;
-  iovec iov{bytes_.data(), bytes_.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)];
-  msghdr m{};
-  m.msg_iov = &iov;
-  m.msg_iovlen = 1;
-  if (fds == Fds::kTake) {
-    m.msg_control = control;
-    m.msg_controllen = sizeof(control);
+  std::span<UniqueFd> taken = fds_;
+  if (fds == Fds::kRefuse) taken = {};
+  ReceivedMessage received;
+  const Arrival arrival = ReceiveMessage(socket, bytes_, taken, &received);
+  if (arrival == Arrival::kNothing) return Outcome::kNothing;
+  if (arrival == Arrival::kClosed || received.truncated) {
+    return Outcome::kClosed;
   }
-  ssize_t n;
-  do {
-    n = recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    return Outcome::kNothing;
-  }
-  if (n < 0) return Outcome::kClosed;
-  // Also for an empty record, which looks like the end of the connection.
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      if (i < fds_.size()) {
-        fds_[i].Reset(MoveHigh(fd));
-      } else {
-        close(fd);
-      }
-    }
-  }
-  if (n == 0 || (m.msg_flags & MSG_TRUNC)) return Outcome::kClosed;
-  lost_fds_ = (m.msg_flags & MSG_CTRUNC) != 0;
-  size_ = static_cast<size_t>(n);
+  lost_fds_ = received.lost_descriptors;
+  size_ = received.bytes;
   return Outcome::kMessage;
 }
 
@@ -83,24 +57,8 @@ bool SendRecord(int socket, std::span<const std::span<const uint8_t>> parts,
   for (int fd : fds) {
     if (fd >= 0 && count < sent.size()) sent[count++] = fd;
   }
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
-  msghdr m{};
-  m.msg_iov = iov.data();
-  m.msg_iovlen = parts.size();
-  if (count > 0) {
-    m.msg_control = control;
-    m.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-    cmsghdr* c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int) * count);
-    std::memcpy(CMSG_DATA(c), sent.data(), sizeof(int) * count);
-  }
-  ssize_t n;
-  do {
-    n = sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (n < 0 && errno == EINTR);
-  return n >= 0;
+  return SendMessage(socket, std::span(iov).first(parts.size()),
+                     std::span(sent).first(count));
 }
 
 Text MakeText(std::string_view s) {

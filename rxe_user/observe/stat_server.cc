@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
+#include "rxe_user/base/descriptor_message.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/random.h"
@@ -50,20 +50,8 @@ bool Fill(int file, const std::string& text) {
 // Sends one byte and `file`. The client reads it at its own pace.
 void SendDescriptor(int client, int file) {
   char byte = 0;
-  iovec data = {&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::copy_n(reinterpret_cast<const char*>(&file), sizeof(int),
-              CMSG_DATA(header));
-  (void)!::sendmsg(client, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const iovec data = {&byte, 1};
+  (void)SendMessage(client, {&data, 1}, {&file, 1});
 }
 
 }  // namespace
