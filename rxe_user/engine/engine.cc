@@ -152,11 +152,11 @@ absl::Status EngineImpl::OpenParts() {
         absl::StrCat("interface ", device_->netdev, " has no address"));
   }
   // Optional: where it is refused, rxe-user stat does not see this engine.
-  auto stat_server = StatServer::Open(
-      [this] { return ReportText(Report()); },
-      [](const std::string& command) {
-        return AnswerFaultCommand(command, ProcessFaults::Current());
-      });
+  auto stat_server = StatServer::Open([this] { return ReportText(Report()); },
+                                      [](const std::string& command) {
+                                        return AnswerFaultCommand(
+                                            command, ProcessFaults::Current());
+                                      });
   if (IsOutOfFiles(stat_server.status())) return stat_server.status();
   if (stat_server.ok()) stat_server_ = *std::move(stat_server);
   for (EngineLane& lane : lanes_) {

@@ -67,9 +67,8 @@ std::string AnswerFaultCommand(const std::string& text, ProcessFaults* faults) {
   }
   if (text.starts_with(kAdd)) {
     std::vector<FaultRuleStatus> added;
-    const auto wrong =
-        faults->Add(std::string_view(text).substr(kAdd.size()),
-                    ProcessFaults::Now(), &added);
+    const auto wrong = faults->Add(std::string_view(text).substr(kAdd.size()),
+                                   ProcessFaults::Now(), &added);
     return wrong ? Wrong(*wrong) : Answer(added);
   }
   if (text.starts_with(kRemove)) {

@@ -47,8 +47,8 @@ TEST(FaultCommands, AddListRemoveClear) {
             (Texts{"2 drop rx nth=1", "3 ce tx"}));
   EXPECT_TRUE(faults->concerns_received());
   const auto list = Ask(faults.get(), {});
-  EXPECT_EQ(Rules(list), (Texts{"1 fail ibv_reg_mr ENOMEM", "2 drop rx nth=1",
-                                "3 ce tx"}));
+  EXPECT_EQ(Rules(list),
+            (Texts{"1 fail ibv_reg_mr ENOMEM", "2 drop rx nth=1", "3 ce tx"}));
   EXPECT_EQ((*list)[0].fired, 1u);
   EXPECT_EQ((*list)[0].matched, 1u);
   EXPECT_STREQ((*list)[0].target, "call");

@@ -91,8 +91,8 @@ absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
     std::unique_ptr<Port> inner, ProcessFaults* faults, Clock clock) {
   auto port = std::unique_ptr<FaultPort>(
       new FaultPort(std::move(inner), faults, clock));
-  port->timer_ = UniqueFd(MoveHigh(
-      ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
+  port->timer_ = UniqueFd(
+      MoveHigh(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
   if (!port->timer_.valid()) return ErrnoStatus(errno, "timerfd_create");
   return port;
 }
@@ -389,8 +389,8 @@ ObservedPacket FaultPort::Arrived(const GroBatch& batch,
 // --- Transmit.
 
 Burst* FaultPort::Begin(const Flow& flow) {
-  transmits_ = faults_.concerns_transmitted() || holds_some() ||
-               !pending_.empty();
+  transmits_ =
+      faults_.concerns_transmitted() || holds_some() || !pending_.empty();
   if (!transmits_) return inner_->Begin(flow);
   if (!pending_.empty()) return nullptr;
   const Burst* const inner = inner_->Begin(flow);

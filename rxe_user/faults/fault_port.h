@@ -1,6 +1,7 @@
 // A port that follows fault rules (docs/faults-on-command.md), in front of the
-// real one. Processes with faults off do not have it. Rules may come and go: each
-// batch that is received and each burst looks whether there are some for it.
+// real one. Processes with faults off do not have it. Rules may come and go:
+// each batch that is received and each burst looks whether there are some for
+// it.
 //
 // A packet that is hit travels alone, so that the others keep their order and
 // their ICRCs: those of a burst or GRO batch are made anew where a packet's
@@ -159,7 +160,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   // --- Held packets.
   bool holds_some() const {
-    return is_stalled_ || !delayed_.empty() || !behind_.empty() || !stalled_.empty();
+    return is_stalled_ || !delayed_.empty() || !behind_.empty() ||
+           !stalled_.empty();
   }
   // Whether one more packet may be held. If not, it is dropped, and counted for
   // `rule`.

@@ -41,7 +41,8 @@ class Holder final : private ForkGuard {
     if (!started_) {
       FaultSettings settings;
       if (!ReadFaultSettings(&settings) && settings.on) {
-        current_faults = new ProcessFaults(std::move(settings), ProcessFaults::Now());
+        current_faults =
+            new ProcessFaults(std::move(settings), ProcessFaults::Now());
       }
       started_.store(true, std::memory_order_release);
     }

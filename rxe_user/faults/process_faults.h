@@ -1,5 +1,5 @@
-// The faults of this process: its rules, which may change while it runs, and what they have hit, over all lanes
-// and devices.
+// The faults of this process: its rules, which may change while it runs, and
+// what they have hit, over all lanes and devices.
 #ifndef RXE_USER_FAULTS_PROCESS_FAULTS_H_
 #define RXE_USER_FAULTS_PROCESS_FAULTS_H_
 
@@ -26,8 +26,8 @@ struct FaultRuleStatus {
   std::string text;
   uint64_t matched = 0;  // packets, calls or completions
   uint64_t fired = 0;
-  bool maybe = false;    // also of a rule that was removed
-  bool removed = false;  // while the program ran
+  bool maybe = false;             // also of a rule that was removed
+  bool removed = false;           // while the program ran
   const char* target = "packet";  // transport::faults::TargetOf
 };
 
@@ -41,8 +41,8 @@ struct FaultStall {
 class ProcessFaults {
  public:
   // The faults of RXE_USER_FAULTS, started by the first call, without a lock
-  // later on. Null without the variable, in a secure program, and if the rules are wrong. Stays the same;
-  // a child of fork counts anew.
+  // later on. Null without the variable, in a secure program, and if the rules
+  // are wrong. Stays the same; a child of fork counts anew.
   static ProcessFaults* Find();
   // The same, if Find has been called; else null. Takes no lock.
   static ProcessFaults* Current();

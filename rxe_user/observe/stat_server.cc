@@ -73,9 +73,8 @@ absl::StatusOr<std::unique_ptr<StatServer>> StatServer::Open(Report report,
   }
   if (error == 0 && ::listen(listener.get(), kBacklog) != 0) error = errno;
   if (error != 0) return ErrnoStatus(error, "stat socket");
-  return std::unique_ptr<StatServer>(
-      new StatServer(std::move(listener), std::move(report),
-                     std::move(command)));
+  return std::unique_ptr<StatServer>(new StatServer(
+      std::move(listener), std::move(report), std::move(command)));
 }
 
 StatServer::StatServer(UniqueFd listener, Report report, Command command)
@@ -144,8 +143,8 @@ void StatServer::OnReadable() {
 std::optional<std::string> StatServer::TakeCommand() {
   if (!command_) return std::nullopt;
   // Its size first: most clients send nothing.
-  const ssize_t size = ::recv(client_.get(), nullptr, 0,
-                              MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  const ssize_t size =
+      ::recv(client_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
   if (size <= 0 || static_cast<size_t>(size) > kMaxCommand) return std::nullopt;
   std::string text(static_cast<size_t>(size), '\0');
   const ssize_t got =

@@ -130,10 +130,11 @@ TEST(StatSocket, CarriesOutEachCommandOnce) {
 // knows it.
 TEST(StatSocket, ACommandThatComesLateIsNotCarriedOut) {
   int commands = 0;
-  Serving serving([] { return "report"; }, true, [&](const std::string&) {
-    ++commands;
-    return "did it";
-  });
+  Serving serving([] { return "report"; }, true,
+                  [&](const std::string&) {
+                    ++commands;
+                    return "did it";
+                  });
   const std::string name = Prefix(::getpid()) + "0";
   const int client = Connect(name);
   ASSERT_TRUE(Readable(client, 10'000));

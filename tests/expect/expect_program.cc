@@ -170,7 +170,7 @@ void Calls(Pair* pair) {
     if (mr == nullptr && (call == 13 || call == 31)) ++failures;
     if (mr != nullptr) Need(ibv_dereg_mr(mr), "ibv_dereg_mr");
   }
-  if (failures == 2) std::_Exit(11);
+  if (failures == 2) std::exit(11);
 }
 
 void Do(const std::string& what) {

@@ -76,7 +76,7 @@ TEST_F(FaultsTest, RulesOfARunningProgram) {
             "added rule 3: drop tx op=RC_SEND_FIRST nth=1\n");
   EXPECT_EQ(Round(), "registered");
   EXPECT_EQ(Faults({"list"}).out,
-            "rule 1: fail ibv_reg_mr ENOMEM nth=1; it has hit 1 of 2 calls\n"
+            "rule 1: fail ibv_reg_mr ENOMEM nth=1; it has hit 1 of 3 calls\n"
             "rule 3: drop tx op=RC_SEND_FIRST nth=1; it has hit 1 of 2 "
             "packets\n");
   EXPECT_EQ(Faults({"list", "--json"}).out,
@@ -85,7 +85,7 @@ TEST_F(FaultsTest, RulesOfARunningProgram) {
             "    \"rule\": 1,\n"
             "    \"text\": \"fail ibv_reg_mr ENOMEM nth=1\",\n"
             "    \"target\": \"call\",\n"
-            "    \"matched\": 2,\n"
+            "    \"matched\": 3,\n"
             "    \"fired\": 1\n"
             "  },\n"
             "  {\n"
@@ -212,8 +212,8 @@ TEST_F(FaultsTest, ShrinkFindsAPlantedPairAmongFiftyRules) {
 // What chance has hit is found by its number.
 TEST_F(FaultsTest, ShrinkReplaysWhatChanceHasHit) {
   const Result r = Execute(
-      {"faults", "shrink", "--faults", "fail ibv_reg_mr ENOMEM p=50% after=0s",
-       "--faults-seed", "3", "--", "expect_program", "calls", "exit0"});
+      {"faults", "shrink", "--faults", "fail ibv_reg_mr ENOMEM nth=2- p=50%",
+       "--faults-seed", "8", "--", "expect_program", "calls", "exit0"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.out.substr(r.out.find('\n') + 1),
             "fail ibv_reg_mr ENOMEM nth=31\nfail ibv_reg_mr ENOMEM nth=13\n");

@@ -109,7 +109,8 @@ constexpr char kRunHelp[] =
     "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
     "  stall 20ms tx op=data nth=4            rnr 10ms rx nth=2\n"
     "  fail ibv_reg_mr ENOMEM nth=2           complete RETRY_EXC_ERR tx nth=5\n"
-    "Profiles: lossy, wifi, incast, slow-peer, flaky-link. none: no rules yet;\n"
+    "Profiles: lossy, wifi, incast, slow-peer, flaky-link. none: no rules "
+    "yet;\n"
     "rxe-user faults PID add adds some while COMMAND runs.\n"
     "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
     "p=\n"
@@ -361,8 +362,9 @@ int ShrinkCommand(char** argv) {
   }
   for (; argv[0] != nullptr; ++argv) options.command.emplace_back(*argv);
   if (options.runs == 0 || options.seconds == 0) {
-    return WrongUse("faults shrink: --runs and --seconds need a number from 1 on",
-                    "faults shrink");
+    return WrongUse(
+        "faults shrink: --runs and --seconds need a number from 1 on",
+        "faults shrink");
   }
   if (faults.empty() || options.command.empty()) {
     return WrongUse("faults shrink: give --faults RULES and a command",

@@ -413,7 +413,8 @@ TEST_F(InjectorTest, RulesComeAndGo) {
   EXPECT_EQ(Hits(&injector, 3), Numbers{2});
   ASSERT_TRUE(injector.Add(Parsed("ce nth=1; drop nth=1|2"), 10));
   EXPECT_TRUE(injector.concerns_received());
-  const Fate marked = Decide(&injector, true, Operation::kSendOnly, kSendPsn, 10);
+  const Fate marked =
+      Decide(&injector, true, Operation::kSendOnly, kSendPsn, 10);
   ASSERT_NE(marked.rule, nullptr);
   EXPECT_EQ(marked.rule->number, 2u);
   EXPECT_TRUE(injector.Remove(2));
@@ -448,9 +449,8 @@ TEST_F(InjectorTest, TimesOfARuleCountFromItsAddition) {
 // The requester would repeat the request until its timeouts end.
 TEST_F(InjectorTest, ARemovedRuleDoesNothingMore) {
   Injector injector = Make("no-ack nth=1; rnr nth=1");
-  ASSERT_NE(
-      Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
-      nullptr);
+  ASSERT_NE(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
   EXPECT_TRUE(AckIsDropped(&injector, kReceivePsn));
   ASSERT_NE(
       Decide(&injector, false, Operation::kSendOnly, kReceivePsn + 1).rule,
