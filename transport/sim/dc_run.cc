@@ -1,5 +1,6 @@
 #include "transport/sim/dc_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,7 @@ DcRun::DcRun(uint64_t seed) : ServiceRun(seed, false) {
     host.pool.Register(
         *host.node,
         0x700000000000 + (static_cast<uint64_t>(host.node->index()) << 36));
+    std::fill_n(host.pool.buffer.get(), host.pool.bytes, 0);
   }
   MakeQueuePairs();
 }

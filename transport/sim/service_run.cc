@@ -25,7 +25,7 @@ uint64_t Pool::Reserve(uint64_t length) {
 
 void Pool::Register(Node& node, uint64_t va, uint32_t access) {
   bytes = std::max<uint64_t>(bytes, kGap);
-  buffer.reset(new uint8_t[bytes]());
+  buffer.reset(new uint8_t[bytes]);
   region = node.memory().Register(pd, buffer.get(), va, bytes, access);
 }
 

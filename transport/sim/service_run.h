@@ -34,7 +34,8 @@ struct Pool {
 
   // Returns an offset.
   uint64_t Reserve(uint64_t length);
-  // Allocates `bytes`, all zero, and registers them as [va, va + bytes).
+  // Allocates `bytes`, not initialized, and registers them as
+  // [va, va + bytes).
   void Register(Node& node, uint64_t va, uint32_t access = kAllAccess);
 };
 

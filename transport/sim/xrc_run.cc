@@ -1,5 +1,6 @@
 #include "transport/sim/xrc_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,7 @@ XrcRun::XrcRun(uint64_t seed) : ServiceRun(seed, false) {
     uint64_t va = 0x700000000000 + (uint64_t(host.node->index()) << 36);
     for (Pool& pd : host.pds) {
       pd.Register(*host.node, va);
+      std::fill_n(pd.buffer.get(), pd.bytes, 0);
       va += uint64_t{1} << 34;
     }
   }
