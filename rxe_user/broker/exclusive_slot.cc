@@ -72,7 +72,8 @@ class Port final : private ForkGuard {
     const std::lock_guard lock(mutex_);
     auto it = sockets_.find(local);
     if (it == sockets_.end()) {
-      UniqueFd fd = BindUdp(local, wire::kRoceUdpPort, Sharing::kExclusive);
+      UniqueFd fd(MoveHigh(
+          BindUdp(local, wire::kRoceUdpPort, Sharing::kExclusive).Release()));
       if (!fd.valid() && errno == EADDRINUSE) {
         return absl::UnavailableError(PortTakenText(local) + " (" + reason +
                                       ")");

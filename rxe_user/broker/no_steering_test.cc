@@ -1,10 +1,13 @@
 // Systems that refuse the steering program, or accept and ignore it.
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <set>
 #include <string>
 
+#include "rxe_user/base/high_fd.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/testing/refused_calls.h"
@@ -98,6 +101,15 @@ constexpr char kAlone[] =
     "; so this process owns UDP port 4791 exclusively, and no other can use it "
     "meanwhile\n";
 
+// The open descriptors below kFirstHighFd.
+std::set<int> LowDescriptors() {
+  std::set<int> open;
+  for (int fd = 0; fd < kFirstHighFd; ++fd) {
+    if (fcntl(fd, F_GETFD) >= 0) open.insert(fd);
+  }
+  return open;
+}
+
 using NoSteeringLineTest = BrokerTest;
 
 TEST_F(NoSteeringLineTest, OneLineSaysWhy) {
@@ -112,6 +124,23 @@ TEST_F(NoSteeringLineTest, OneLineSaysWhy) {
                         "its datagrams (SO_ATTACH_REUSEPORT_CBPF)") +
                 kAlone);
   EXPECT_EQ(SaidBy([] {}), "");
+}
+
+// Those of an address that the process has alone, too.
+TEST_F(NoSteeringLineTest, DescriptorsHaveHighNumbers) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Refusing(EPERM)();
+    const std::set<int> before = LowDescriptors();
+    const auto slot = Slot::Acquire();
+    if (!slot.ok() || !(*slot)->OpenAddress({Ip("127.0.0.1"), 0}).ok()) {
+      _exit(1);
+    }
+    _exit(LowDescriptors() == before ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // As under qemu-user.

@@ -89,7 +89,11 @@ std::string Hex(uint64_t number) {
 void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
                 std::span<const lint::Piece> pieces, bool writes) {
   // An XRC target has no protection domain, and refuses every request.
-  if (!checker->IsOn(lint::Lint::kLocalKey) || qp.pair->pd() == nullptr) return;
+  if (!checker->IsOn(lint::Lint::kLocalKey) &&
+      !checker->IsOn(lint::Lint::kMixedKeys)) {
+    return;
+  }
+  if (qp.pair->pd() == nullptr) return;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const lint::Piece& piece = pieces[i];
     // A memory key may be configured by a request before this one.

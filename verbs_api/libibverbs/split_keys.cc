@@ -85,11 +85,15 @@ class Splitter final : public transport::Memory {
   // lkey.
   bool MapKey(transport::MemoryAccess* access) {
     if (!access->remote) return true;
+    rxe_user::Region found;
+    const bool known = regions_.Find(access->key, &found);
+    const bool is_window = known && found.binding != 0;
+    if (is_window || regions_.IsMkey(access->key)) return true;
     if (IsRegion(regions_, access->key ^ kDifference)) {
       access->key ^= kDifference;
       return true;
     }
-    if (!IsRegion(regions_, access->key)) return true;
+    if (!known) return true;
     try {
       char what[96];
       std::snprintf(what, sizeof(what),
