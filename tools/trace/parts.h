@@ -21,8 +21,9 @@
 
 namespace trace {
 
-// Packets and events of a file that a part has at most: some 200 MB.
-inline constexpr size_t kPartRecords = 250'000;
+// Packets and events of a file that a part has at most: some 2.5 GB. Files that
+// begin at different times meet in the first part, by which clocks are compared.
+inline constexpr size_t kPartRecords = 4'000'000;
 
 // Thread: one.
 class Parts {

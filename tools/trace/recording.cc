@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 
 #include "tools/trace/source_port.h"
 #include "wire/bytes.h"
@@ -315,6 +316,14 @@ size_t MostRecords(size_t files) {
   rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) == 0) {
     memory = std::min<size_t>(memory, limit.rlim_cur);
+  }
+  // Of a container, by cgroup 2 or 1. "max": no limit.
+  for (const char* const name :
+       {"/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    std::ifstream file(name);
+    size_t bytes = 0;
+    if (file >> bytes) memory = std::min(memory, bytes);
   }
   return memory / 2 / kBytes / std::max<size_t>(files, 1);
 }
