@@ -14,7 +14,6 @@ namespace rxe_user {
 namespace {
 
 constexpr unsigned kRequests = 16;
-constexpr unsigned kResults = 64;
 constexpr int kGroup = 0;  // of provided buffers
 
 }  // namespace

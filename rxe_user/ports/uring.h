@@ -11,7 +11,7 @@
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
 // refused does not stop those behind it. IORING_SETUP_CQSIZE: there is room for
-// all results.
+// the results of several calls (HasRoomFor).
 //
 // Linux 6.0 or later: multishot recvmsg, and buffers provided by a ring.
 #ifndef RXE_USER_PORTS_URING_H_
@@ -39,6 +39,7 @@ class Uring {
   static constexpr uint16_t kBuffers = 16;
   // The most sends of one Submit.
   static constexpr size_t kMostSends = 8;
+  static constexpr unsigned kResults = 64;
 
   Uring() = default;
   ~Uring();
@@ -79,6 +80,11 @@ class Uring {
     size_t bytes;                    // of the buffer that were written
   };
   size_t results() const { return io_uring_cq_ready(&ring_); }
+  // Whether there is room for the results of `sends` sends and a receive. What
+  // has no room is lost.
+  bool HasRoomFor(size_t sends) const {
+    return results() + sends + kBuffers + 1 <= kResults;
+  }
   // The result behind `index` others, which remains.
   Result Peek(size_t index) const;
   // Takes the first one.

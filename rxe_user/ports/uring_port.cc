@@ -17,6 +17,8 @@ absl::Status UringPort::Available() { return Uring().Open(); }
 void UringPort::Send(std::span<Message> messages) {
   Uring& ring = receiver_.ring();
   const size_t count = messages.size();
+  // Results of failed sends stay behind a datagram until the next Receive.
+  if (!ring.HasRoomFor(count)) return;
   for (size_t i = 0; i < count; ++i) {
     const bool linked = i + 1 < count && messages[i + 1].fd == messages[i].fd;
     ring.PrepareSend(messages[i].fd, messages[i].message, linked,

@@ -102,6 +102,28 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
 }
 
 // What a send has taken in is not overtaken by what a later call takes in.
+// A send that fails has a result, which stays behind a datagram. When there is
+// no more room, sends wait for a Receive.
+TEST_F(UringPortTest, EachFailedSendIsSeen) {
+  constexpr uint64_t kSends = 200;
+  Queue(transport::Flow(av_), {64}, 1);
+  port_->Flush();
+  ASSERT_TRUE(RingIsReadable());
+  transport::AddressVector everybody = av_;  // SO_BROADCAST is not set: EACCES
+  everybody.destination = *wire::IpAddress::Parse("255.255.255.255");
+  std::vector<int> received;
+  for (uint64_t i = 0; i < kSends; ++i) {
+    Queue(transport::Flow(everybody), {64});
+    port_->Flush();
+    if (!port_->blocked()) continue;
+    for (const int number : ReceiveOnce()) received.push_back(number);
+    port_->Flush();
+    ASSERT_FALSE(port_->blocked());
+  }
+  EXPECT_EQ(port_->counters().tx_errors, kSends);
+  EXPECT_EQ(received, std::vector<int>{1});
+}
+
 TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
   const transport::Flow flow(av_);
   std::vector<int> sent;
