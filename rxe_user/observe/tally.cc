@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "rxe_user/base/high_fd.h"
-#include "transport/faults/rule_parser.h"
+#include "transport/faults/injector.h"
 
 namespace rxe_user {
 namespace {
@@ -154,7 +154,7 @@ void Tally::OnRepeated(const TallyItem& item) {
 }
 
 void Tally::OnFault(uint32_t rule) {
-  static_assert(kTallyRules >= transport::faults::kMaxRules);
+  static_assert(kTallyRules >= transport::faults::Injector::kMostRules);
   Add(&page_->faults[rule - 1], 1);
 }
 

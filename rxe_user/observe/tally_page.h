@@ -34,12 +34,13 @@ inline constexpr size_t kTallyQueues = 2;
 inline constexpr size_t kTallyStatuses = 32;
 inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
 inline constexpr size_t kTallyMostCounters = 256;
-inline constexpr size_t kTallyRules = 256;  // transport::faults::kMaxRules
+// transport::faults::Injector::kMostRules.
+inline constexpr size_t kTallyRules = 4096;
 
 // The contents of the file. Integers of this machine; zero before the first.
 struct TallyPage {
   static constexpr uint64_t kMagic = 0x796c6c6174455852;  // "RXEtally"
-  static constexpr uint32_t kVersion = 2;
+  static constexpr uint32_t kVersion = 3;
 
   uint64_t magic = 0;
   uint32_t version = 0;
