@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "transport/faults/rule_parser.h"
+#include "wire/address.h"
+#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
@@ -60,6 +62,33 @@ TEST(FaultCommands, AddListRemoveClear) {
             (Texts{"1 fail ibv_reg_mr ENOMEM", "3 ce tx"}));
   EXPECT_EQ(Rules(Ask(faults.get(), {})), Texts{});
   EXPECT_EQ(faults->DecideCall("ibv_reg_mr"), nullptr);
+}
+
+// It ended the stall, though the other rule's lasted.
+TEST(FaultCommands, TheShorterOfTwoStallsIsRemoved) {
+  const auto faults = Faults("stall 9ms nth=1; stall 2ms nth=1");
+  wire::Headers headers;
+  headers.bth.opcode =
+      wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kSendOnly);
+  std::vector<uint8_t> bytes(
+      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
+  wire::EmitHeaders(headers, bytes.data());
+  wire::PacketView packet;
+  ASSERT_EQ(wire::PacketView::Parse(bytes, &packet), wire::ParseError::kOk);
+  for (int i = 0; i < 2; ++i) {
+    faults->Decide({.transmitted = false,
+                    .qpn = 1,
+                    .packet = &packet,
+                    .peer = *wire::IpAddress::Parse("192.0.2.7")},
+                   1000);
+  }
+  EXPECT_EQ(faults->Status()[1].fired, 1u);
+  const transport::Time end = 1000 + 9 * transport::kMillisecond;
+  EXPECT_EQ(faults->stall().until, end);
+  EXPECT_TRUE(Ask(faults.get(), {Kind::kRemove, "", {2}}).ok());
+  EXPECT_EQ(faults->stall().until, end);
+  EXPECT_TRUE(Ask(faults.get(), {Kind::kRemove, "", {1}}).ok());
+  EXPECT_EQ(faults->stall().until, 0);
 }
 
 TEST(FaultCommands, NothingIsDoneByHalf) {

@@ -112,9 +112,9 @@ std::optional<std::string> ProcessFaults::Add(
   if (const auto wrong = transport::faults::ParseRules(text, &rules)) {
     return wrong->ToString();
   }
-  const size_t count = rules.size();
   const std::lock_guard lock(mutex_);
-  no_room_.reserve(injector_.rules().size() + count);
+  const size_t before = injector_.rules().size();
+  no_room_.reserve(before + rules.size());
   if (!injector_.Add(std::move(rules), now)) {
     return "the process would have had more than " +
            std::to_string(transport::faults::Injector::kMostRules) +
@@ -122,8 +122,7 @@ std::optional<std::string> ProcessFaults::Add(
   }
   no_room_.resize(injector_.rules().size());
   Survey();
-  std::vector<FaultRuleStatus> all = StatusLocked();
-  added->assign(all.end() - static_cast<ptrdiff_t>(count), all.end());
+  *added = StatusLocked(before);
   return std::nullopt;
 }
 
@@ -157,9 +156,9 @@ transport::faults::Fate ProcessFaults::Decide(
     const transport::faults::PacketFacts& facts, Time now) {
   const std::lock_guard lock(mutex_);
   const transport::faults::Fate fate = injector_.Decide(facts, now);
-  if (fate.rule != nullptr && fate.rule->action == Action::kStall) {
-    stall_ = {.until = std::max(stall_.until, now + fate.delay),
-              .rule = fate.rule};
+  if (fate.rule != nullptr && fate.rule->action == Action::kStall &&
+      now + fate.delay > stall_.until) {
+    stall_ = {.until = now + fate.delay, .rule = fate.rule};
   }
   return fate;
 }
@@ -238,9 +237,9 @@ std::vector<FaultRuleStatus> ProcessFaults::StatusAtExit(
   return StatusLocked();
 }
 
-std::vector<FaultRuleStatus> ProcessFaults::StatusLocked() const {
+std::vector<FaultRuleStatus> ProcessFaults::StatusLocked(size_t first) const {
   std::vector<FaultRuleStatus> status;
-  for (size_t i = 0; i < injector_.rules().size(); ++i) {
+  for (size_t i = first; i < injector_.rules().size(); ++i) {
     const Rule& rule = injector_.rules()[i];
     const bool removed = injector_.counts()[i].removed;
     status.push_back({.number = rule.number,

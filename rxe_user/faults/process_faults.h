@@ -34,7 +34,7 @@ struct FaultRuleStatus {
 // The device receives and sends nothing until then.
 struct FaultStall {
   transport::Time until = 0;
-  const transport::faults::Rule* rule = nullptr;  // the last that began it
+  const transport::faults::Rule* rule = nullptr;  // by which it ends then
 };
 
 // Thread: any; a lane's lock may be held.
@@ -68,7 +68,7 @@ class ProcessFaults {
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
   // Removes the rules with these numbers, or none; without numbers, all that
-  // there are. A stall that one of them began ends. Returns what is wrong;
+  // there are. A stall that lasts by one of them ends. Returns what is wrong;
   // `*removed`: the rules.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
@@ -119,7 +119,7 @@ class ProcessFaults {
     return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
   }
   void Survey();  // with the lock
-  std::vector<FaultRuleStatus> StatusLocked() const;
+  std::vector<FaultRuleStatus> StatusLocked(size_t first = 0) const;
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows

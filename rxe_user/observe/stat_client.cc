@@ -148,12 +148,17 @@ bool IsStopped(pid_t pid) {
          text[at + 2] == 'T';  // 't', traced: perhaps only one thread
 }
 
+// A command, and the process that it is for.
+struct Command {
+  pid_t pid;
+  const std::string& text;
+};
+
 // A request to one engine. Does not block.
 class Question {
  public:
   // `command` may be null; it outlives this.
-  Question(const std::string& name, ForeignQuota* quota,
-           const std::string* command)
+  Question(const std::string& name, ForeignQuota* quota, const Command* command)
       : name_(name),
         command_(command),
         quota_(quota),
@@ -185,11 +190,6 @@ class Question {
       return;
     }
     connected_ = true;
-    // At once, so that the engine finds it. If it does not, its answer says so.
-    if (command_ != nullptr) {
-      (void)::send(fd(), command_->data(), command_->size(),
-                   MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
     ucred peer{};
     socklen_t size = sizeof(peer);
     if (::getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
@@ -201,8 +201,16 @@ class Question {
     is_foreign_ = !IsOwnUser(peer.uid);
     if (is_foreign_ && ::geteuid() != 0) {
       reply_ = absl::PermissionDeniedError("it belongs to another user");
+    } else if (command_ != nullptr && pid_ != command_->pid) {
+      reply_ = absl::NotFoundError(
+          pid_ == 0 ? "the name is that of a process of another PID namespace"
+                    : absl::StrCat("the name is that of process ", pid_));
     } else if (pid_ != 0 && IsStopped(pid_)) {
       reply_ = absl::DeadlineExceededError("it is stopped");
+    } else if (command_ != nullptr) {
+      // Soon, so that the engine finds it. If it does not, its answer says so.
+      sent_ = ::send(fd(), command_->text.data(), command_->text.size(),
+                     MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
     }
   }
 
@@ -214,17 +222,26 @@ class Question {
     } else if (errno == ECONNRESET && command_ != nullptr) {
       // It was closed with the command unread.
       reply_ = StatReply{.pid = pid_, .text = ""};
+    } else if (errno != EAGAIN && sent_) {
+      reply_ = MayBeDone("it closes the connection without an answer");
     } else if (errno != EAGAIN) {
       reply_ = absl::PermissionDeniedError("it refuses to answer");
     }
   }
 
   absl::StatusOr<StatReply> Take() {
-    if (!answered()) return absl::DeadlineExceededError("it does not answer");
+    if (!answered()) {
+      return sent_ ? MayBeDone("it does not answer")
+                   : absl::DeadlineExceededError("it does not answer");
+    }
     return *std::move(reply_);
   }
 
  private:
+  static absl::Status MayBeDone(absl::string_view what) {
+    return absl::UnknownError(
+        absl::StrCat(what, "; the command may have been carried out"));
+  }
   absl::StatusOr<StatReply> ReadReply(int file) {
     const std::optional<size_t> size = SizeOfMemoryFile(file);
     if (size.has_value() && is_foreign_ && !quota_->Take(uid_, *size)) {
@@ -234,26 +251,28 @@ class Question {
     StatReply reply;
     reply.pid = pid_;
     if (!size.has_value() || !Read(file, *size, &reply.text)) {
-      return absl::InternalError("its answer is not a report");
+      return sent_ ? MayBeDone("its answer cannot be read")
+                   : absl::InternalError("its answer is not a report");
     }
     return reply;
   }
 
   std::string name_;
-  const std::string* command_;
+  const Command* command_;
   ForeignQuota* quota_;
   AbstractAddress address_;
   UniqueFd socket_;
   pid_t pid_ = 0;
   uid_t uid_ = 0;
   bool connected_ = false;
+  bool sent_ = false;  // the command
   bool is_foreign_ = false;
   std::optional<absl::StatusOr<StatReply>> reply_;
 };
 
 std::vector<absl::StatusOr<StatReply>> AskTogether(
     std::span<const std::string> names, std::chrono::milliseconds patience,
-    ForeignQuota* quota, const std::string* command = nullptr) {
+    ForeignQuota* quota, const Command* command = nullptr) {
   std::vector<Question> questions;
   questions.reserve(names.size());
   for (const std::string& name : names) {
@@ -345,17 +364,19 @@ absl::StatusOr<StatReply> AskForReport(const std::string& name) {
   return std::move(AskForReports({name}).front());
 }
 
-absl::StatusOr<StatReply> SendCommand(const std::string& name,
+absl::StatusOr<StatReply> SendCommand(pid_t pid, const std::string& name,
                                       const std::string& command) {
   if (command.empty() || command.size() > kMaxCommand) {
     return absl::InvalidArgumentError(
         absl::StrCat("a command has 1 to ", kMaxCommand, " bytes"));
   }
+  const Command sent = {.pid = pid, .text = command};
   for (int i = 0; i < kMostSends; ++i) {
     ForeignQuota quota;
     absl::StatusOr<StatReply> reply = std::move(
-        AskTogether({&name, 1}, kCommandPatience, &quota, &command).front());
+        AskTogether({&name, 1}, kCommandPatience, &quota, &sent).front());
     if (!reply.ok()) return reply;
+    if (reply->text == kNoCommands) break;
     if (reply->text.starts_with(kCommandAnswer)) {
       reply->text.erase(0, kCommandAnswer.size());
       return reply;

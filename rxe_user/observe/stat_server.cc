@@ -141,7 +141,6 @@ void StatServer::OnReadable() {
 }
 
 std::optional<std::string> StatServer::TakeCommand() {
-  if (!command_) return std::nullopt;
   // Its size first: most clients send nothing.
   const ssize_t size =
       ::recv(client_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
@@ -159,11 +158,19 @@ void StatServer::Answer() {
     file_.Reset(
         ::memfd_create("rxe_user-stat", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   }
-  // Before a command: it is not carried out if it cannot be answered.
+  // Before a command: it is not carried out without a file for the answer. If
+  // the answer cannot be written or sent, it has been carried out all the same,
+  // and the client says that it may have been.
   if (!file_.valid()) return;
   const std::optional<std::string> command = TakeCommand();
-  const std::string text =
-      command ? std::string(kCommandAnswer) + command_(*command) : report_();
+  std::string text;
+  if (!command) {
+    text = report_();
+  } else if (command_) {
+    text = std::string(kCommandAnswer) + command_(*command);
+  } else {
+    text = kNoCommands;
+  }
   if (Fill(file_.get(), text)) {
     SendDescriptor(client_.get(), file_.get());
   }

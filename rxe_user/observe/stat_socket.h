@@ -10,9 +10,11 @@
 // never waits for a client and keeps no state for it.
 //
 // A client that has sent a message by then, a command, gets the answer to it in
-// place of the report. Commands are sent right after connect(2); one that comes
-// too late is not carried out, and the client, which sees that it has a report
-// or that the command was not read (ECONNRESET), sends it again.
+// place of the report. Commands are sent soon after connect(2), once
+// SO_PEERCRED has shown that the listener is the process that is meant: any
+// process may have created the name. One that comes too late is not carried
+// out, and the client, which sees that it has a report or that the command was
+// not read (ECONNRESET), sends it again.
 #ifndef RXE_USER_OBSERVE_STAT_SOCKET_H_
 #define RXE_USER_OBSERVE_STAT_SOCKET_H_
 
@@ -42,8 +44,8 @@ class StatServer final : private ForkGuard {
   using Command = std::function<std::string(const std::string&)>;
 
   // `report` returns the text, and `command` carries out a command and returns
-  // its answer. They are called by OnReadable. Without `command`, all clients
-  // get the report.
+  // its answer. They are called by OnReadable. Without `command`, clients that
+  // send one get kNoCommands.
   static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report,
                                                           Command command = {});
   ~StatServer();
@@ -117,10 +119,14 @@ absl::StatusOr<StatReply> AskForReport(const std::string& name);
 inline constexpr size_t kMaxCommand = 128 * 1024;
 // Each answer to a command begins with this; no report does.
 inline constexpr std::string_view kCommandAnswer = "answer\n";
-// Sends a command to the engine behind `name` and returns its answer, without
-// kCommandAnswer. Errors: as AskForReports; kUnimplemented: it takes no
-// commands. After kDeadlineExceeded it may still carry it out.
-absl::StatusOr<StatReply> SendCommand(const std::string& name,
+// The answer of a server that takes none.
+inline constexpr std::string_view kNoCommands = "no commands\n";
+// Sends a command to the engine behind `name`, if it is of process `pid`, and
+// returns its answer, without kCommandAnswer. Errors: as AskForReports;
+// kNotFound also: it is another process's; kUnimplemented: it takes no
+// commands; kUnknown: it has the command and does not answer, and may have
+// carried it out or do so later. With all others it was not carried out.
+absl::StatusOr<StatReply> SendCommand(pid_t pid, const std::string& name,
                                       const std::string& command);
 
 }  // namespace rxe_user

@@ -115,15 +115,15 @@ TEST(StatSocket, CarriesOutEachCommandOnce) {
   const std::string longest(kMaxCommand, 'x');
   const std::vector<std::string> sent = {"one", "two", longest};
   for (const std::string& command : sent) {
-    const auto reply = SendCommand(name, command);
+    const auto reply = SendCommand(::getpid(), name, command);
     ASSERT_TRUE(reply.ok()) << reply.status();
     EXPECT_EQ(reply->text, "did " + command);
     EXPECT_EQ(reply->pid, ::getpid());
     EXPECT_EQ(AskForReport(name)->text, "report");
   }
   EXPECT_EQ(commands, sent);
-  EXPECT_FALSE(SendCommand(name, "").ok());
-  EXPECT_FALSE(SendCommand(name, longest + "x").ok());
+  EXPECT_FALSE(SendCommand(::getpid(), name, "").ok());
+  EXPECT_FALSE(SendCommand(::getpid(), name, longest + "x").ok());
 }
 
 // A command that comes after the answer is not carried out, and the client
@@ -144,10 +144,75 @@ TEST(StatSocket, ACommandThatComesLateIsNotCarriedOut) {
   EXPECT_EQ(commands, 0);
 }
 
+// A process of another PID namespace may have the name: the command was sent
+// before it was known whose the socket is.
+TEST(StatSocket, ACommandIsOnlyForItsProcess) {
+  int commands = 0;
+  Serving serving([] { return "report"; }, true,
+                  [&](const std::string&) {
+                    ++commands;
+                    return "did it";
+                  });
+  const std::string name = Prefix(::getpid()) + "0";
+  const auto reply = SendCommand(::getppid(), name, "list");
+  EXPECT_EQ(reply.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(reply.status().message(),
+            "the name is that of process " + std::to_string(::getpid()));
+  // After the first client.
+  EXPECT_EQ(AskForReport(name)->text, "report");
+  EXPECT_EQ(commands, 0);
+}
+
 TEST(StatSocket, AServerWithoutCommands) {
   Serving serving([] { return "report"; });
-  const auto reply = SendCommand(Prefix(::getpid()) + "0", "list");
+  const auto reply = SendCommand(::getpid(), Prefix(::getpid()) + "0", "list");
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnimplemented);
+}
+
+// It made 100 reports for each command.
+TEST(StatSocket, AServerWithoutCommandsMakesNoReportForOne) {
+  int reports = 0;
+  {
+    Serving serving(
+        [&] {
+          ++reports;
+          return "report";
+        },
+        /*begins=*/false);
+    const int client = Connect(Prefix(::getpid()) + "0");
+    ASSERT_EQ(::send(client, "list", 4, MSG_NOSIGNAL), 4);
+    serving.Begin();
+    ASSERT_TRUE(Readable(client, 10'000));
+    ::close(client);
+  }
+  EXPECT_EQ(reports, 0);
+}
+
+// What was done is not done again, and the user knows that it may be done.
+TEST(StatSocket, ACommandThatIsNotAnsweredMayHaveBeenCarriedOut) {
+  const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const std::string name = Prefix(::getpid()) + "9";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address),
+                   static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                          name.size())),
+            0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  std::thread server([listener] {
+    const int client = ::accept(listener, nullptr, nullptr);
+    char text[16];
+    EXPECT_EQ(::recv(client, text, sizeof(text), 0), 4);
+    ::close(client);
+  });
+  const auto reply = SendCommand(::getpid(), name, "list");
+  server.join();
+  ::close(listener);
+  EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(reply.status().message(),
+            "it closes the connection without an answer; the command may have "
+            "been carried out");
 }
 
 TEST(StatSocket, EachEngineHasItsName) {

@@ -15,6 +15,7 @@
 
 #include "gtest/gtest.h"
 #include "rxe_user/observe/tally.h"
+#include "transport/faults/injector.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -232,6 +233,18 @@ TEST_F(FactsTest, RulesForFaultsFire) {
   EXPECT_EQ(facts_.JudgeRule(2).verdict, Verdict::kTrue);
   EXPECT_EQ(facts_.JudgeRule(1).verdict, Verdict::kNotKnown);
   EXPECT_EQ(facts_.JudgeRule(1).seen, "client (process 12) still runs");
+}
+
+// Rules 257 and later of a process that gets rules while it runs were counted
+// beyond the array.
+TEST_F(FactsTest, TheLastRuleThatAProcessMayHave) {
+  const uint32_t last = transport::faults::Injector::kMostRules;
+  for (uint32_t rule = 1; rule <= last; ++rule) tally_.OnFault(rule);
+  EXPECT_EQ(page_.lints, 0u);
+  EXPECT_EQ(page_.counter_names, TallyPage().counter_names);
+  EXPECT_EQ(std::size(page_.faults), last);
+  Close();
+  EXPECT_EQ(facts_.JudgeRule(last).verdict, Verdict::kTrue);
 }
 
 TEST_F(FactsTest, WhatCannotBeReadIsNotKnown) {

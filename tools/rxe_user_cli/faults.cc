@@ -53,7 +53,9 @@ std::string Json(const std::vector<FaultRuleStatus>& rules) {
          "\n";
 }
 
-// Sends the command to the engine of the process and returns its answer.
+// Sends the command to the engine of the process and returns its answer. Any
+// process may have created a name with this PID, so one that does not answer
+// leaves the others.
 absl::StatusOr<std::string> Ask(pid_t pid, const std::string& command) {
   const auto names = rxe_user::ListStatSockets();
   if (!names.ok()) return names.status();
@@ -63,11 +65,17 @@ absl::StatusOr<std::string> Ask(pid_t pid, const std::string& command) {
   absl::Status status;
   for (const std::string& name : *names) {
     if (!name.starts_with(prefix)) continue;
-    auto reply = rxe_user::SendCommand(name, command);
+    auto reply = rxe_user::SendCommand(pid, name, command);
     if (reply.ok()) return std::move(reply->text);
-    status = reply.status();
     // The connection manager of the process has such a socket, too.
-    if (status.code() == absl::StatusCode::kUnimplemented) continue;
+    if (reply.status().code() == absl::StatusCode::kUnimplemented) continue;
+    // Its listener has ended meanwhile, or is another process.
+    if (reply.status().code() == absl::StatusCode::kNotFound) continue;
+    status = reply.status();
+    // Never twice.
+    if (status.code() == absl::StatusCode::kUnknown) break;
+  }
+  if (!status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat(process, ": ", status.message()));
   }

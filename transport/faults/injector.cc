@@ -64,6 +64,7 @@ bool Injector::Add(std::vector<Rule> rules, Time now) {
   // Memory first: all of them are added, or none.
   since_.reserve(rules_.size() + rules.size());
   counts_.reserve(rules_.size() + rules.size());
+  live_.reserve(rules_.size() + rules.size());
   const size_t before = rules_.size();
   try {
     for (Rule& rule : rules) {
@@ -97,10 +98,14 @@ bool Injector::Remove(uint32_t number) {
 }
 
 void Injector::Survey() {
+  const bool counted_received = counts_iterations_ && received_;
+  const bool counted_sent = counts_iterations_ && transmitted_;
+  live_.clear();
   received_ = transmitted_ = refuses_ = fails_calls_ = false;
   changes_completions_ = counts_iterations_ = false;
   for (const Rule& rule : rules_) {
     if (counts_[rule.number - 1].removed) continue;
+    live_.push_back(&rule);
     if (IsOfCompletions(rule.action)) {
       changes_completions_ = true;
       continue;
@@ -113,6 +118,15 @@ void Injector::Survey() {
     fails_calls_ |= rule.action == Action::kFail;
     counts_iterations_ |=
         rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
+  }
+  // What passed meanwhile was not counted, so what passed before is not either.
+  const bool clears_received =
+      counts_iterations_ && received_ && !counted_received;
+  const bool clears_sent = counts_iterations_ && transmitted_ && !counted_sent;
+  if (!clears_received && !clears_sent) return;
+  for (auto& [qpn, qp] : queue_pairs_) {
+    if (clears_received) qp.received = {};
+    if (clears_sent) qp.sent = {};
   }
 }
 
@@ -236,7 +250,8 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
       return fate;
     }
   }
-  for (const Rule& rule : rules_) {
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
     Fate fate;
     if (!IsItsTime(rule, now) ||
         !Matches(rule, facts, qp, relative, iteration, &fate)) {
@@ -278,7 +293,8 @@ void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
 }
 
 const Rule* Injector::DecideCall(std::string_view call, Time now) {
-  for (const Rule& rule : rules_) {
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
     if (rule.call != call || !IsItsTime(rule, now)) continue;
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
@@ -294,7 +310,8 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
   const auto found = queue_pairs_.find(facts.qpn);
   const uint32_t ordinal =
       found != queue_pairs_.end() ? found->second.ordinal : 0;
-  for (const Rule& rule : rules_) {
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
     if (!IsOfCompletions(rule.action) || !IsItsTime(rule, now) ||
         !(facts.sent ? rule.transmitted : rule.received) ||
         (rule.qpn && *rule.qpn != facts.qpn) ||

@@ -153,19 +153,21 @@ class Injector {
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
   bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
                uint32_t relative, uint32_t iteration, Fate* fate) const;
-  // Whether it is there, and its time has come.
+  // Whether its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
-    if (counts_[rule.number - 1].removed) return false;
     const Time age = now - since_[rule.number - 1];
     return age >= rule.after && age - rule.after < rule.during;
   }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
-  // What the rules that there are concern.
+  // Which rules there are, and what they concern. Iterations of a direction
+  // count anew if they were not counted before. Takes no memory beyond that of
+  // live_.
   void Survey();
   // Keeps what a rule of this queue pair needs later.
   static void Remember(const Rule& rule, uint32_t psn, QueuePair* qp);
 
-  std::deque<Rule> rules_;   // by number; never erased
+  std::deque<Rule> rules_;         // by number; never erased
+  std::vector<const Rule*> live_;  // those that were not removed
   std::vector<Time> since_;  // when each was added
   const uint64_t seed_;
   bool received_ = false;

@@ -462,6 +462,34 @@ TEST_F(InjectorTest, ARemovedRuleDoesNothingMore) {
   EXPECT_FALSE(injector.refuses());
 }
 
+// Counts from before such a gap were mixed with later ones.
+TEST_F(InjectorTest, IterationsCountAnewAfterATimeWithoutRulesThatNeedThem) {
+  Injector injector = Make("drop tx iter=2; ce rx; ce tx");
+  const auto hit = [&](bool transmitted, uint32_t rule) {
+    const Fate fate = Decide(&injector, transmitted, Operation::kSendOnly,
+                             transmitted ? kSendPsn : kReceivePsn);
+    return fate.rule != nullptr && fate.rule->number == rule;
+  };
+  const auto add = [&](const std::string& text) {
+    ASSERT_TRUE(injector.Add(Parsed(text), 0));
+  };
+  EXPECT_FALSE(hit(true, 1));
+  injector.Remove(1);
+  EXPECT_FALSE(hit(true, 4));  // not counted
+  injector.Remove(3);
+  add("drop tx iter=1");
+  EXPECT_TRUE(hit(true, 4));
+  // The other direction goes on while one rule of it stays.
+  EXPECT_FALSE(hit(false, 5));
+  add("drop rx iter=1");
+  EXPECT_FALSE(hit(false, 5));
+  // Without one, packets of that direction do not come here.
+  injector.Remove(2);
+  injector.Remove(5);
+  add("drop rx iter=1");
+  EXPECT_TRUE(hit(false, 6));
+}
+
 TEST_F(InjectorTest, RulesAreLimited) {
   Injector injector = Make("drop rx maybe");
   std::string text;
