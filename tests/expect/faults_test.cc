@@ -248,6 +248,17 @@ TEST_F(FaultsTest, ShrinkWithNothingToFind) {
   EXPECT_EQ(r.status, 2);
 }
 
+// nohup(1) ignores SIGHUP, and a shell SIGINT for commands in the background.
+// Such a signal ended the search.
+TEST_F(FaultsTest, ShrinkTakesNoSignalThatIsIgnored) {
+  // The parent of the program is the search.
+  const Result r =
+      Execute({"faults", "shrink", "--faults", "drop rx", "--", "sh", "-c",
+               "kill -HUP $PPID; kill -TERM $PPID; exec sleep 1000"},
+              [] { signal(SIGHUP, SIG_IGN); });
+  EXPECT_EQ(r.status, 128 + SIGTERM) << r.err;
+}
+
 TEST_F(FaultsTest, ShrinkEndsRunsThatHang) {
   const Result r = Execute(
       {"faults", "shrink", "--seconds", "3", "--faults", "ce tx; drop rx", "--",

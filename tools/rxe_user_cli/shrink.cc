@@ -102,8 +102,12 @@ class Shrinker {
     // Where it is ignored, the system tells nothing of children.
     ::signal(SIGCHLD, SIG_DFL);
     ::sigemptyset(&signals_);
-    for (const int signal : {SIGCHLD, SIGHUP, SIGINT, SIGTERM}) {
-      ::sigaddset(&signals_, signal);
+    ::sigaddset(&signals_, SIGCHLD);
+    for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+      // nohup, and the shell for a command in the background, ignore some.
+      struct sigaction action {};
+      ::sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) ::sigaddset(&signals_, signal);
     }
     ::sigprocmask(SIG_BLOCK, &signals_, &mask_before_);
     return true;
@@ -289,7 +293,13 @@ class Shrinker {
         "# the program ", Ending(*failure_, options_.seconds), " with ",
         is_complete_ ? "these rules, and not without any one of them"
                      : "these rules; the search was ended",
-        "; ", runs_, " runs\n", Text(rules));
+        "; ", runs_, " runs\n");
+    if (std::ranges::find(rules, kPlaceholder) != rules.end()) {
+      absl::StrAppend(&text, "# '", kPlaceholder,
+                      "' hits nothing: it stands for a rule that was left out, "
+                      "since chance depends on the numbers of the rules\n");
+    }
+    absl::StrAppend(&text, Text(rules));
     if (std::fwrite(text.data(), 1, text.size(), out_) != text.size() ||
         std::fflush(out_) != 0) {
       return errno == EPIPE ? 0 : 1;
