@@ -189,8 +189,8 @@ TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   EXPECT_EQ(Check(), Kind::kNone);
 }
 
-// A block that is written again from its middle: what is known of its first half
-// is out of date for transfers that stand inside of it.
+// A block that is written again from its middle: what is known of its first
+// half is out of date for transfers that stand inside of it.
 TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
   ASSERT_EQ(Configure({{kVa, 1024, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -207,8 +207,8 @@ TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
             std::vector<uint8_t>(before.begin() + 300, before.begin() + 512));
   const std::vector<uint8_t> after = Read(0, 1040);
   EXPECT_NE(after[512], before[512]);
-  EXPECT_EQ(rest, std::vector<uint8_t>(after.begin() + 300,
-                                       after.begin() + 520));
+  EXPECT_EQ(rest,
+            std::vector<uint8_t>(after.begin() + 300, after.begin() + 520));
   // The WRITE goes on with the signature of what is there.
   Write(300, std::span(after).subspan(300, 220));
   EXPECT_EQ(Check(), Kind::kNone);

@@ -150,16 +150,14 @@ TEST_F(StrictLintTest, RkeyAsLkey) {
 
 TEST_F(StrictLintTest, KeysOfWindowsStay) {
   Side target;
-  MakeSide(&target, {}, 256, nullptr, kMemory,
-           kAllAccess | IBV_ACCESS_MW_BIND);
+  MakeSide(&target, {}, 256, nullptr, kMemory, kAllAccess | IBV_ACCESS_MW_BIND);
   Connect(&a_, &target);
   ibv_mw* const window = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
   ASSERT_NE(window, nullptr);
   ibv_mw_bind bind = {};
   bind.wr_id = 1;
   bind.send_flags = IBV_SEND_SIGNALED;
-  bind.bind_info = {target.mr, target.address(), 4096,
-                    IBV_ACCESS_REMOTE_WRITE};
+  bind.bind_info = {target.mr, target.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
   ASSERT_EQ(ibv_bind_mw(target.qp, window, &bind), 0);
   ExpectSuccess(target.cq, 1);
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 100, IBV_SEND_SIGNALED,
@@ -198,9 +196,10 @@ TEST_F(FreedLintTest, AtThePost) {
   Free(a_, 99, 200);
   Write();
   ExpectSuccess(a_.cq, 5);
-  expected_ = AllOf(HasSubstr("lint 19 (freed-buffer): queue pair "),
-                    HasSubstr(": request 5 has memory that is freed, or outside "
-                              "of an allocation, at its post "));
+  expected_ =
+      AllOf(HasSubstr("lint 19 (freed-buffer): queue pair "),
+            HasSubstr(": request 5 has memory that is freed, or outside "
+                      "of an allocation, at its post "));
 }
 
 TEST_F(FreedLintTest, AtThePostOfInlineData) {

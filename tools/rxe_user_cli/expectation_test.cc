@@ -296,7 +296,8 @@ TEST(ParseExpectation, StandsAnyText) {
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
-    // Few texts of random words are expressions: every second one begins as one.
+    // Few texts of random words are expressions: every second one begins as
+    // one.
     if (random() % 2 == 0) text = "naks <= 20 or wc(REM_ACCESS_ERR) == 1 ";
     const size_t count = random() % 14;
     for (size_t w = 0; w < count; ++w) {

@@ -183,8 +183,8 @@ class AckRequestRule final : public Rule {
       if (signaled_.erase(event.header().cause) == 0) return;
       wanted_.insert({event.header().qpn, begun->last_psn});
     } else if (const auto state = event.As<QpStateEvent>();
-               state && state->to ==
-                            static_cast<uint8_t>(transport::QpState::kReset)) {
+               state &&
+               state->to == static_cast<uint8_t>(transport::QpState::kReset)) {
       const uint32_t qpn = event.header().qpn;
       wanted_.erase(wanted_.lower_bound({qpn, 0}),
                     wanted_.lower_bound({qpn + 1, 0}));

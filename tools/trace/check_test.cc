@@ -569,7 +569,8 @@ TEST(CheckTest, ACompletionThatNoAckReqAsksFor) {
   }
 }
 
-// The packets of a message are not in the file; a later connection uses its PSN.
+// The packets of a message are not in the file; a later connection uses its
+// PSN.
 TEST(CheckTest, ACompletionOfAnEarlierConnection) {
   for (const bool is_reset : {true, false}) {
     Capture c;

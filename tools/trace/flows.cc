@@ -77,9 +77,8 @@ void Flows::OnEvent(const Event& event) {
     if (state->dest_qpn == 0) return;
     const auto local = IpAddress::FromGid(state->source);
     const auto peer = IpAddress::FromGid(state->destination);
-    const Connected connected{*state,
-                              {local, peer, state->dest_qpn},
-                              {peer, local, qpn}};
+    const Connected connected{
+        *state, {local, peer, state->dest_qpn}, {peer, local, qpn}};
     connected_[qpn] = connected;
     connected_to_[connected.to_peer] = qpn;
     for (const bool sent : {false, true}) {
@@ -120,8 +119,8 @@ void Flows::SetResponses(Flow* flow, const FlowKey& responses) {
 void Flows::Adopt(const Connected& connected, Flow* flow) {
   const QpStateEvent& state = connected.state;
   if (!flow->responses) {
-    SetResponses(flow, flow->at_requester ? connected.to_local
-                                          : connected.to_peer);
+    SetResponses(flow,
+                 flow->at_requester ? connected.to_local : connected.to_peer);
   }
   if (state.path_mtu != 0) flow->path_mtu = state.path_mtu;
   if (!flow->at_requester) return;

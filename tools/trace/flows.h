@@ -127,7 +127,7 @@ class Flows {
   // Current ones again, by the queue pairs that requests or responses go to.
   // Some have ended.
   std::map<uint32_t, std::vector<Flow*>> flows_of_;
-  std::map<uint32_t, Connected> connected_;  // by number
+  std::map<uint32_t, Connected> connected_;   // by number
   std::map<FlowKey, uint32_t> connected_to_;  // its keys are `to_peer`
   std::map<std::pair<wire::IpAddress, wire::IpAddress>, Mtu> path_mtus_;
   std::map<FlowKey, Mtu> flow_mtus_;

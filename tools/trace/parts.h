@@ -22,7 +22,8 @@
 namespace trace {
 
 // Packets and events of a file that a part has at most: some 2.5 GB. Files that
-// begin at different times meet in the first part, by which clocks are compared.
+// begin at different times meet in the first part, by which clocks are
+// compared.
 inline constexpr size_t kPartRecords = 4'000'000;
 
 // Thread: one.

@@ -168,7 +168,7 @@ class Injector {
 
   std::deque<Rule> rules_;         // by number; never erased
   std::vector<const Rule*> live_;  // those that were not removed
-  std::vector<Time> since_;  // when each was added
+  std::vector<Time> since_;        // when each was added
   const uint64_t seed_;
   bool received_ = false;
   bool transmitted_ = false;
