@@ -5,7 +5,7 @@
 // the size of parts, unless a packet travels for longer, or is sent again
 // later, than a quarter of a part lasts: then it counts as lost, or its repeats
 // are counted from 1. A message that takes longer has no completion. Clocks are
-// compared by the first part.
+// compared by the first part in which two files have packets in common.
 #ifndef TOOLS_TRACE_PARTS_H_
 #define TOOLS_TRACE_PARTS_H_
 

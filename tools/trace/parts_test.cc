@@ -160,6 +160,47 @@ TEST(PartsOfOddFilesTest, TimesThatAreNotInOrder) {
   EXPECT_EQ(parts.Lines().size(), whole.Lines().size());
 }
 
+// The first parts of two captures share no packet: a later one compares their
+// clocks.
+TEST(PartsOfOddFilesTest, ACaptureThatBeginsLater) {
+  constexpr int64_t kAhead = 50'000'000;
+  sim::Pair pair;
+  SimRecorder a(&pair.net, pair.a.node, "client", 1);
+  SimRecorder b(&pair.net, pair.b.node, "server", 2, kAhead);
+  const size_t begin = b.bytes().size();
+  pair.Connect();
+  const auto write = [&pair] {
+    for (int i = 0; i < 120; ++i) {
+      pair.a.Write(i, 0, 0, 3500);
+      pair.Run();
+    }
+  };
+  write();
+  const size_t unseen = b.bytes().size() - begin;
+  write();
+  const std::string late = b.Write("parts_late");
+  std::vector<uint8_t> bytes = b.bytes();
+  bytes.erase(bytes.begin() + static_cast<ptrdiff_t>(begin),
+              bytes.begin() + static_cast<ptrdiff_t>(begin + unseen));
+  std::ofstream(late, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  Parts parts({}, 200);
+  std::string why;
+  ASSERT_TRUE(parts.Open(a.Write("parts_early"), &why)) << why;
+  ASSERT_TRUE(parts.Open(late, &why)) << why;
+  ASSERT_TRUE(parts.Next());
+  EXPECT_EQ(parts.timeline().offsets[1], 0);
+  while (parts.Next()) {
+  }
+  const Timeline& last = parts.timeline();
+  EXPECT_LE(std::abs(last.offsets[1] - kAhead), last.uncertainties[1]);
+  const Counts counts = CountPackets(last);
+  EXPECT_GT(counts.packets, 20u);
+  EXPECT_EQ(counts.lost, 0u);
+  EXPECT_EQ(counts.strangers, 0u);
+}
+
 TEST(PartsOfOddFilesTest, AFileThatDoesNotFit) {
   sim::Pair pair;
   SimRecorder a(&pair.net, pair.a.node, "client", 1, 0);

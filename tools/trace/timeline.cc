@@ -65,9 +65,9 @@ class Joiner::Impl {
     use_icrcs_ = std::all_of(t_.recordings.begin(), t_.recordings.end(),
                              [](const Recording* r) { return r->has_icrcs; });
     NoteEmptyFiles();
-    if (!is_later_) FindDirections();
+    FindDirections();
     FindOwners();
-    if (!is_later_) CompareAllClocks();
+    CompareAllClocks();
     offsets_ = t_.offsets;
     uncertainties_ = t_.uncertainties;
     last_times_.clear();
@@ -128,7 +128,7 @@ class Joiner::Impl {
     own_.resize(files);
     for (size_t f = 0; f < files; ++f) {
       const Recording& recording = *t_.recordings[f];
-      if (recording.has_directions) continue;
+      if (recording.has_directions || own_[f]) continue;
       if (recording.packets.empty()) continue;
       if (f < locals_.size() && !locals_[f].is_unspecified()) {
         own_[f] = locals_[f];
@@ -247,13 +247,27 @@ class Joiner::Impl {
                       b.about->boot_id);
   }
 
+  // What was found stays. Files that share no packet with others yet are
+  // compared again in each part.
   void CompareAllClocks() {
     const size_t files = t_.recordings.size();
-    std::vector<bool> done(files);
+    is_compared_.resize(files);
+    std::vector<bool> done = is_compared_;
     for (size_t root = 0; root < files; ++root) {
-      if (done[root]) continue;
-      done[root] = true;
-      std::vector<size_t> reached = {root};
+      std::vector<size_t> reached;
+      if (root == 0) {
+        done[0] = true;
+        for (size_t f = 0; f < files; ++f) {
+          if (done[f]) reached.push_back(f);
+        }
+      } else {
+        // Later parts compare with the first file only: offsets of others
+        // among themselves stay.
+        if (is_later_) return;
+        if (done[root]) continue;
+        done[root] = true;
+        reached.push_back(root);
+      }
       for (size_t n = 0; n < reached.size(); ++n) {
         for (size_t f = 0; f < files; ++f) {
           if (!done[f] && CompareClock(reached[n], f)) {
@@ -262,7 +276,9 @@ class Joiner::Impl {
           }
         }
       }
-      if (root != 0) {
+      if (root == 0) {
+        is_compared_ = done;
+      } else {
         t_.notes.push_back(t_.recordings[root]->path +
                            ": no packet tells how its clock differs: it is "
                            "taken as equal");
@@ -722,6 +738,7 @@ class Joiner::Impl {
   std::vector<End> known_ends_;
   std::vector<int64_t> offsets_;
   std::vector<int64_t> uncertainties_;
+  std::vector<bool> is_compared_;  // with the clock of the first file
   bool is_later_ = false;
   int64_t first_ = 0;
   std::vector<std::optional<IpAddress>> own_;
