@@ -150,7 +150,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // What there is to do. May throw bad_alloc, and may then be called again.
   void Work();
   void Accept(Listener& listener);
-  // Of the first wanted route.
+  // Takes one wanted route.
   void Begin();
   bool Ask(Link& link);
   void OnReadable(Link& link);

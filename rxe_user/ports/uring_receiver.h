@@ -51,7 +51,8 @@ class UringReceiver {
   // results of an earlier one wait.
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
-  // among them, so that the ring is readable only if there is one. That nothing
+  // among them, so that between calls the ring is readable only if there is
+  // one. That nothing
   // had come so soon does not change how many datagrams to ask for.
   void DropEmptyResults();
 

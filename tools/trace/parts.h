@@ -21,9 +21,8 @@
 
 namespace trace {
 
-// Packets and events of a file that a part has at most: some 2.5 GB. Files that
-// begin at different times meet in the first part, by which clocks are
-// compared.
+// Packets and events of a file that a part has at most: some 2.5 GB. Large, so
+// that files that begin at different times have packets in common early.
 inline constexpr size_t kPartRecords = 4'000'000;
 
 // Thread: one.

@@ -140,9 +140,9 @@ class RecordingReader {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// How many packets and events of each file the views that need the whole can
-// hold, if there are so many files: half of the memory that the process may
-// use.
+// How many packets and events of each of `files` files fit into half of the
+// memory that the process may use: that of the machine, its cgroup, or
+// RLIMIT_AS.
 size_t MostRecords(size_t files);
 
 // What is said of a file of which no more was read: one line.
