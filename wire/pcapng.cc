@@ -16,110 +16,129 @@ constexpr size_t kMaxCustom = 65528;
 
 using Bytes = std::vector<uint8_t>;
 
-template <typename T>
-void Put(T value, Bytes* out) {
-  const auto* const bytes = reinterpret_cast<const uint8_t*>(&value);
-  out->insert(out->end(), bytes, bytes + sizeof(value));
-}
-
-void PutBytes(std::span<const uint8_t> bytes, Bytes* out) {
-  out->insert(out->end(), bytes.begin(), bytes.end());
-}
-
-void Pad(size_t bytes, Bytes* out) { out->insert(out->end(), -bytes & 3, 0); }
+constexpr size_t Padded(size_t bytes) { return (bytes + 3) & ~size_t{3}; }
+// An option beside its value, and what ends a list of them.
+constexpr size_t kOptionBytes = 4;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-void PutOption(uint16_t code, std::span<const uint8_t> value, Bytes* out) {
-  Put<uint16_t>(code, out);
-  Put<uint16_t>(static_cast<uint16_t>(value.size()), out);
-  PutBytes(value, out);
-  Pad(value.size(), out);
-}
-
 // A block: type and length before its body, and the length again behind it.
+// Grows the buffer once, since a recording has a block for each packet.
 class Block {
  public:
-  Block(uint32_t type, Bytes* out) : start_(out->size()), out_(out) {
-    Put<uint32_t>(type, out);
-    Put<uint32_t>(0, out);
+  // `most`: bytes of the body, at most.
+  Block(uint32_t type, size_t most, Bytes* out)
+      : start_(out->size()), out_(out) {
+    out->resize(start_ + most + 3 * sizeof(uint32_t));
+    at_ = out->data() + start_;
+    Put<uint32_t>(type);
+    Put<uint32_t>(0);
   }
   ~Block() {
-    const uint32_t size = static_cast<uint32_t>(out_->size() - start_ + 4);
-    std::memcpy(out_->data() + start_ + 4, &size, sizeof(size));
-    Put<uint32_t>(size, out_);
+    uint8_t* const start = out_->data() + start_;
+    const auto size = static_cast<uint32_t>(at_ - start + 4);
+    std::memcpy(start + 4, &size, sizeof(size));
+    Put<uint32_t>(size);
+    out_->resize(start_ + size);
   }
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
 
+  template <typename T>
+  void Put(T value) {
+    std::memcpy(at_, &value, sizeof(value));
+    at_ += sizeof(value);
+  }
+  void PutBytes(std::span<const uint8_t> bytes) {
+    if (bytes.empty()) return;  // memcpy takes no null pointer
+    std::memcpy(at_, bytes.data(), bytes.size());
+    at_ += bytes.size();
+  }
+  // Behind `bytes` bytes. What was skipped is zeros.
+  void Pad(size_t bytes) { at_ += -bytes & 3; }
+  void PutOption(uint16_t code, std::span<const uint8_t> value) {
+    Put<uint16_t>(code);
+    Put<uint16_t>(static_cast<uint16_t>(value.size()));
+    PutBytes(value);
+    Pad(value.size());
+  }
+
  private:
   const size_t start_;
   Bytes* const out_;
+  uint8_t* at_;
 };
 
 }  // namespace
 
 void AppendSection(std::string_view application, Bytes* out) {
-  const Block block(kSectionHeader, out);
-  Put<uint32_t>(kByteOrderMagic, out);
-  Put<uint16_t>(1, out);  // version 1.0
-  Put<uint16_t>(0, out);
-  Put<int64_t>(-1, out);  // length of the section: not known
-  PutOption(kSectionApplication, AsBytes(application), out);
-  PutOption(kOptionEnd, {}, out);
+  Block block(kSectionHeader,
+              16 + 2 * kOptionBytes + Padded(application.size()), out);
+  block.Put<uint32_t>(kByteOrderMagic);
+  block.Put<uint16_t>(1);  // version 1.0
+  block.Put<uint16_t>(0);
+  block.Put<int64_t>(-1);  // length of the section: not known
+  block.PutOption(kSectionApplication, AsBytes(application));
+  block.PutOption(kOptionEnd, {});
 }
 
 void AppendInterface(LinkType link_type, std::string_view name, Bytes* out) {
-  const Block block(kInterfaceDescription, out);
-  Put<uint16_t>(static_cast<uint16_t>(link_type), out);
-  Put<uint16_t>(0, out);
-  Put<uint32_t>(0, out);  // no limit
-  if (!name.empty()) PutOption(kInterfaceName, AsBytes(name), out);
+  Block block(kInterfaceDescription,
+              12 + 3 * kOptionBytes + Padded(name.size()), out);
+  block.Put<uint16_t>(static_cast<uint16_t>(link_type));
+  block.Put<uint16_t>(0);
+  block.Put<uint32_t>(0);  // no limit
+  if (!name.empty()) block.PutOption(kInterfaceName, AsBytes(name));
   constexpr uint8_t kNanoseconds[] = {9};  // a power of ten
-  PutOption(kInterfaceResolution, kNanoseconds, out);
-  PutOption(kOptionEnd, {}, out);
+  block.PutOption(kInterfaceResolution, kNanoseconds);
+  block.PutOption(kOptionEnd, {});
 }
 
 void AppendCustom(uint32_t enterprise, std::span<const uint8_t> contents,
                   Bytes* out) {
-  const Block block(kCustom, out);
-  Put<uint32_t>(enterprise, out);
-  PutBytes(contents, out);
-  Pad(contents.size(), out);
+  Block block(kCustom, 4 + Padded(contents.size()), out);
+  block.Put<uint32_t>(enterprise);
+  block.PutBytes(contents);
+  block.Pad(contents.size());
 }
 
 void AppendPacket(const Packet& packet, Bytes* out) {
-  const Block block(kEnhancedPacket, out);
   const size_t captured = packet.headers.size() + packet.rest.size();
-  Put<uint32_t>(packet.interface, out);
-  Put<uint32_t>(static_cast<uint32_t>(packet.time >> 32), out);
-  Put<uint32_t>(static_cast<uint32_t>(packet.time), out);
-  Put<uint32_t>(static_cast<uint32_t>(captured), out);
-  Put<uint32_t>(static_cast<uint32_t>(packet.original_size), out);
-  PutBytes(packet.headers, out);
-  PutBytes(packet.rest, out);
-  Pad(captured, out);
-
-  const size_t options = out->size();
-  if (!packet.comment.empty()) {
-    const std::span<const uint8_t> text = AsBytes(packet.comment);
-    PutOption(kOptionComment, text.first(std::min(text.size(), kMaxComment)),
+  const std::string_view comment = packet.comment.substr(0, kMaxComment);
+  Block block(kEnhancedPacket,
+              28 + 4 * kOptionBytes + Padded(captured) +
+                  Padded(comment.size()) + Padded(packet.custom.size()),
               out);
+  block.Put<uint32_t>(packet.interface);
+  block.Put<uint32_t>(static_cast<uint32_t>(packet.time >> 32));
+  block.Put<uint32_t>(static_cast<uint32_t>(packet.time));
+  block.Put<uint32_t>(static_cast<uint32_t>(captured));
+  block.Put<uint32_t>(static_cast<uint32_t>(packet.original_size));
+  block.PutBytes(packet.headers);
+  block.PutBytes(packet.rest);
+  block.Pad(captured);
+
+  bool has_options = false;
+  if (!comment.empty()) {
+    block.PutOption(kOptionComment, AsBytes(comment));
+    has_options = true;
   }
   if (packet.direction != Direction::kUnknown) {
     const uint8_t flags[4] = {static_cast<uint8_t>(packet.direction)};
-    PutOption(kPacketFlags, flags, out);
+    block.PutOption(kPacketFlags, flags);
+    has_options = true;
   }
   if (!packet.custom.empty() && packet.custom.size() <= kMaxCustom) {
-    Put<uint16_t>(kOptionCustom, out);
-    Put<uint16_t>(static_cast<uint16_t>(4 + packet.custom.size()), out);
-    Put<uint32_t>(packet.enterprise, out);
-    PutBytes(packet.custom, out);
-    Pad(packet.custom.size(), out);
+    block.Put<uint16_t>(kOptionCustom);
+    block.Put<uint16_t>(static_cast<uint16_t>(4 + packet.custom.size()));
+    block.Put<uint32_t>(packet.enterprise);
+    block.PutBytes(packet.custom);
+    block.Pad(packet.custom.size());
+    has_options = true;
   }
-  if (out->size() != options) PutOption(kOptionEnd, {}, out);
+  if (has_options) block.PutOption(kOptionEnd, {});
 }
 
 }  // namespace wire::pcapng

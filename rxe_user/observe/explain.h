@@ -26,6 +26,10 @@ struct Witness {
   bool stopped = false;  // by a signal or a debugger
   // Of a recording: how long before the failure it ends, ns. 0: it goes on.
   uint64_t ended_ago = 0;
+  // Of a recording: how long a packet for the queue pair that is looked for had
+  // been in the socket at most, ns, of those that the process read after the
+  // failure only. 0: there were none.
+  uint64_t unread_for = 0;
 };
 
 // Asks all processes of this network namespace, except `but` (0: none).

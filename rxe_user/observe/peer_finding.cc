@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "rxe_user/base/qpn.h"
 #include "wire/address.h"
+#include "wire/aeth.h"
 #include "wire/psn.h"
 
 namespace rxe_user {
@@ -173,6 +174,20 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
                 : absl::StrCat("; this side has sent ", sent,
                                " packets that it does not acknowledge, and it"),
       " expects PSN ", expected);
+  const auto patience = static_cast<uint64_t>(
+      wire::AckTimeoutNanos(static_cast<uint8_t>(own.Number("timeout"))));
+  if (patience != 0 && found.owner->unread_for >= patience) {
+    return {absl::StrFormat(
+                "%s was ready (%s), but its process read too late: packets "
+                "for it waited in its socket for %.3f s. It was stopped, or "
+                "had no core%s",
+                name, state, static_cast<double>(found.owner->unread_for) / 1e9,
+                progress),
+            Side::kPeer,
+            "See that the peer's process has a core (other processes, limits "
+            "of its cgroup) and is not stopped by a signal or a debugger; "
+            "raise timeout and retry_cnt."};
+  }
   if (!has_executed && found.overflow != 0) {
     return {absl::StrCat(name, " is alive and ready (", state,
                          "), but the kernel has dropped ", found.overflow,

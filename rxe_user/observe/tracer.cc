@@ -84,6 +84,24 @@ uint32_t ThreadId(const void* tracer) {
   return id;
 }
 
+// The time of a packet's event. Packets of one burst or batch were sent or
+// received by one call, and have the time of its first one: the clock is read
+// once. `tracer` is another one in a child of fork.
+int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
+  struct First {
+    const void* tracer = nullptr;
+    transport::Time time = 0;
+    transport::Direction direction = {};
+    int64_t clock = 0;
+  };
+  thread_local First first;
+  if (packet.segment_index == 0 || first.tracer != tracer ||
+      first.time != packet.time || first.direction != packet.direction) {
+    first = {tracer, packet.time, packet.direction, ClockNow(CLOCK_REALTIME)};
+  }
+  return first.clock;
+}
+
 // Of the text of a rule, in a comment.
 constexpr size_t kMostComment = 60;
 
@@ -222,7 +240,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   const uint64_t held = packet.fault != nullptr ? packet.fault->held : 0;
   const bool is_hit_now =
       packet.fault != nullptr && held == 0 && !packet.fault->is_consequence;
-  const int64_t now = Now();
+  const int64_t now = TimeOf(packet, this);
   {
     const std::lock_guard lock(mutex_);
     if (message && is_sent) {

@@ -580,22 +580,42 @@ TEST_F(CliTest, RunSaysThatItNeedsProc) {
   EXPECT_NE(r.err.find("/proc is not mounted"), std::string::npos) << r.err;
 }
 
+// Standard output is a pipe that nobody reads.
+void ClosePipe(void (*sigpipe)(int)) {
+  int ends[2];
+  if (pipe(ends) != 0) _exit(98);
+  close(ends[0]);
+  dup2(ends[1], 1);
+  signal(SIGPIPE, sigpipe);
+}
+
 TEST_F(CliTest, ClosedPipesAreNoError) {
-  const auto closed_pipe = [] {
-    int ends[2];
-    if (pipe(ends) != 0) _exit(98);
-    close(ends[0]);
-    dup2(ends[1], 1);
-    signal(SIGPIPE, SIG_IGN);
-  };
-  const Result r = Execute({"devices"}, closed_pipe);
+  const Result r = Execute({"devices"}, [] { ClosePipe(SIG_IGN); });
   EXPECT_EQ(r.err, "");
   EXPECT_EQ(r.exit_status, 0);
-  const Result killed = Execute({"devices"}, [&] {
-    closed_pipe();
-    signal(SIGPIPE, SIG_DFL);
-  });
+  const Result killed = Execute({"devices"}, [] { ClosePipe(SIG_DFL); });
   EXPECT_EQ(killed.err, "");
+}
+
+TEST_F(CliTest, TraceWritesAFileToItsEndWithoutAReaderOfTheOutput) {
+  const fs::path file = root_ / "empty.pcap";
+  const unsigned char header[24] = {0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0};
+  std::ofstream(file).write(reinterpret_cast<const char*>(header),
+                            sizeof(header));
+  const fs::path alone = root_ / "alone", beside = root_ / "beside";
+  // Each file is a line: together they are more than a buffer.
+  const auto trace = [&](const fs::path& to) {
+    std::vector<std::string> arguments = {"trace", "--json", "--sqlog", to};
+    arguments.insert(arguments.end(), 200, file);
+    return arguments;
+  };
+  const Result all = Execute(trace(alone));
+  EXPECT_EQ(all.exit_status, 0) << all.err;
+  EXPECT_GT(all.out.size(), 8192u);
+  const Result cut = Execute(trace(beside), [] { ClosePipe(SIG_DFL); });
+  EXPECT_EQ(cut.exit_status, 0);
+  EXPECT_EQ(cut.err, "");
+  EXPECT_EQ(ReadAll(beside), ReadAll(alone));
 }
 
 // In a new network namespace that only has loopback.

@@ -195,6 +195,7 @@ class File {
                             rxe_user::ReportText(device));
     witness.command = about ? TextOf(about->program) : "";
     witness.ended_ago = ended_ago_;
+    witness.unread_for = unread_for_;
     return witness;
   }
 
@@ -282,7 +283,12 @@ class File {
       if (arrow->t0 <= end_) OnSent(*arrow);
     }
     for (const trace::Arrow* arrow : entries.received) {
-      if (arrow->t1 <= end_) OnReceived(*arrow);
+      const int64_t waited = arrow->received->waited();
+      if (arrow->t1 <= end_) {
+        OnReceived(*arrow);
+      } else if (arrow->t1 - waited <= end_) {
+        unread_for_ = std::max(unread_for_, static_cast<uint64_t>(waited));
+      }
     }
   }
 
@@ -444,6 +450,7 @@ class File {
   const int64_t end_;
   const int64_t now_;
   uint64_t ended_ago_ = 0;
+  uint64_t unread_for_ = 0;
   QueuePairs queue_pairs_;
   std::vector<events::CallEvent> refused_;
   std::map<uint32_t, std::string> rules_;  // for faults, by number

@@ -28,6 +28,16 @@ std::vector<FileIndex> FileIndex::OfFiles(const trace::Timeline& timeline) {
       FileIndex& file = files[arrow.received_file];
       file.Reach(arrow.t1);
       file.PacketsOf(arrow.received->qpn, &QueuePair::received, arrow);
+      if (!file.overflows_.empty()) {
+        file.reads_.emplace_back(arrow.t1, arrow.t1 - arrow.received->waited());
+      }
+    }
+  }
+  for (FileIndex& file : files) {
+    std::sort(file.reads_.begin(), file.reads_.end());
+    int64_t earliest = INT64_MAX;
+    for (auto read = file.reads_.rbegin(); read != file.reads_.rend(); ++read) {
+      earliest = read->second = std::min(read->second, earliest);
     }
   }
   return files;
@@ -75,9 +85,20 @@ void FileIndex::PacketsOf(uint32_t qpn,
 }
 
 uint64_t FileIndex::OverflowUntil(int64_t end) const {
-  const auto after = std::upper_bound(
-      overflows_.begin(), overflows_.end(), end,
-      [](int64_t time, const auto& each) { return time < each.first; });
+  const auto until = [this](int64_t time) {
+    return std::upper_bound(
+        overflows_.begin(), overflows_.end(), time,
+        [](int64_t t, const auto& each) { return t < each.first; });
+  };
+  auto after = until(end);
+  // Of what arrived until `end`, when the process read the last.
+  const auto caught_up = std::upper_bound(
+      reads_.begin(), reads_.end(), end,
+      [](int64_t t, const auto& each) { return t < each.second; });
+  if (caught_up != reads_.begin() && (caught_up - 1)->first > end) {
+    after = until((caught_up - 1)->first);
+    if (after != overflows_.end()) ++after;
+  }
   return after == overflows_.begin() ? 0 : (after - 1)->second;
 }
 

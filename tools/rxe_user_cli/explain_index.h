@@ -34,7 +34,9 @@ class FileIndex {
   const std::vector<const trace::TimedEvent*>& calls() const { return calls_; }
   // Fault rules.
   const std::vector<const trace::TimedEvent*>& rules() const { return rules_; }
-  // Packets that full receive buffers dropped until `end`.
+  // Packets that full receive buffers dropped until `end`. The kernel tells of
+  // them with the next packet that it can keep: those of which the process heard
+  // while it read what had arrived until `end`, and once afterwards, count too.
   uint64_t OverflowUntil(int64_t end) const;
   // Times of the last event, and of the last event or packet; 0: none.
   int64_t last_event() const { return last_event_; }
@@ -60,6 +62,9 @@ class FileIndex {
   std::vector<const trace::TimedEvent*> calls_;
   std::vector<const trace::TimedEvent*> rules_;
   std::vector<std::pair<int64_t, uint64_t>> overflows_;  // sums until a time
+  // Of received packets: when the process read them, and the earliest arrival
+  // of this and all later ones. In the order of the first.
+  std::vector<std::pair<int64_t, int64_t>> reads_;
   int64_t last_event_ = 0;
   int64_t last_ = 0;
   int64_t first_shared_ = std::numeric_limits<int64_t>::max();

@@ -1,7 +1,10 @@
 #include "tools/rxe_user_cli/trace.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -102,6 +105,42 @@ struct Closer {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
+// On a terminal that shows nothing else: how much was read of files that take
+// more than one part.
+class Progress {
+ public:
+  Progress(std::FILE* out, std::FILE* err)
+      : err_(isatty(fileno(err)) != 0 && isatty(fileno(out)) == 0 ? err
+                                                                  : nullptr) {}
+  ~Progress() { Clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Show(const trace::Parts& parts) {
+    uint64_t records = 0;
+    bool is_whole = true;
+    for (const trace::Recording* r : parts.recordings()) {
+      records += r->packets_before + r->packets.size() + r->events_before +
+                 r->events.size();
+      is_whole &= r->is_whole;
+    }
+    if (err_ == nullptr || is_whole) return;
+    std::fprintf(err_, "\r%.1f million packets and events",
+                 static_cast<double>(records) / 1e6);
+    std::fflush(err_);
+    is_shown_ = true;
+  }
+  // Before anything else is written to the terminal.
+  void Clear() {
+    if (is_shown_) std::fputs("\r\033[K", err_);
+    is_shown_ = false;
+  }
+
+ private:
+  std::FILE* const err_;
+  bool is_shown_ = false;
+};
+
 }  // namespace
 
 int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
@@ -143,22 +182,36 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
     outputs.emplace_back("output", out, trace::MakeTextWriter);
   }
 
-  const auto fail = [&](const Output& output) {
-    if (errno == EPIPE && output.name() == "output") return 0;
-    Complain(err, output.name(), std::strerror(errno));
-    return 1;
+  // Whoever reads the output may stop; a file beside it is written to its end.
+  if (outputs.size() > 1) std::signal(SIGPIPE, SIG_IGN);
+  Progress progress(out, err);
+  // Writes to each of them by `write`. False, after a line, if one fails.
+  const auto write_all = [&](auto&& write) {
+    for (auto output = outputs.begin(); output != outputs.end();) {
+      errno = 0;
+      if (write(*output)) {
+        ++output;
+      } else if (errno == EPIPE && output->name() == "output") {
+        output = outputs.erase(output);
+      } else {
+        const int error = errno;
+        progress.Clear();
+        Complain(err, output->name(), std::strerror(error));
+        return false;
+      }
+    }
+    return true;
   };
   while (parts.Next()) {
     if (at_once && !WritePictures(options, parts, err)) return 1;
-    errno = 0;
-    for (Output& output : outputs) {
-      if (!output.Write(parts)) return fail(output);
-    }
+    progress.Show(parts);
+    const bool had_output = !outputs.empty();
+    if (!write_all([&](Output& each) { return each.Write(parts); })) return 1;
     if (at_once) break;
+    if (had_output && outputs.empty()) return 0;
   }
-  for (Output& output : outputs) {
-    if (!output.End()) return fail(output);
-  }
+  progress.Clear();
+  if (!write_all([](Output& each) { return each.End(); })) return 1;
   int status = 0;
   for (const trace::Recording* recording : parts.recordings()) {
     if (!recording->error.empty()) {
