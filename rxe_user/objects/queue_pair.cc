@@ -40,7 +40,7 @@ Context& ContextOf(const QueuePair::Config& config) {
   return config.pd != nullptr ? config.pd->context : config.xrc->context();
 }
 
-bool HasParticulars(const QueuePair::Config& config) {
+bool HasServiceState(const QueuePair::Config& config) {
   return transport::TraitsOf(config.type).has_request_fields() ||
          config.xrc != nullptr;
 }
@@ -102,12 +102,12 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
       type_(config.type),
       signal_all_(config.signal_all),
       lane_(ContextOf(config).engine().lane(lane_index_)),
-      particulars_(HasParticulars(config) ? new Particulars : nullptr),
+      service_state_(HasServiceState(config) ? new ServiceState : nullptr),
       queues_(std::move(queues)) {
-  if (particulars_ != nullptr) {
-    particulars_->xrc = config.xrc;
-    particulars_->rx_hash = config.rx_hash;
-    particulars_->max_tso_header = config.max_tso_header;
+  if (service_state_ != nullptr) {
+    service_state_->xrc = config.xrc;
+    service_state_->rx_hash = config.rx_hash;
+    service_state_->max_tso_header = config.max_tso_header;
   }
   transport::QpConfig inner;
   inner.type = config.type;
@@ -166,7 +166,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
                                           config.max_tso_header, raw, dc);
     if (transport::TraitsOf(type_).target == SendTarget::kFrame) {
-      particulars_->raw =
+      service_state_->raw =
           static_cast<transport::RawPacketQueuePair*>(transport_.get());
     }
   }
@@ -253,7 +253,7 @@ int QueuePair::Create(const Config& wanted, std::shared_ptr<QueuePair>* out) {
 }
 
 int QueuePair::Modify(const QpAttributes& wanted, uint32_t mask) {
-  if (particulars_ != nullptr && particulars_->rx_hash != nullptr) {
+  if (service_state_ != nullptr && service_state_->rx_hash != nullptr) {
     return EOPNOTSUPP;
   }
   QpAttributes attributes = wanted;
@@ -490,20 +490,20 @@ void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
   if (async_ != nullptr) {
     async_->Post({type, element_, 0, account_});
   }
-  if (particulars_ == nullptr) return;
-  for (const Listener& listener : particulars_->listeners) {
+  if (service_state_ == nullptr) return;
+  for (const Listener& listener : service_state_->listeners) {
     listener.async->Post({type, listener.element, 0, listener.account});
   }
 }
 
 void QueuePair::Listen(const Listener& listener) {
   Lane::Guard guard(lane_);
-  particulars_->listeners.push_back(listener);
+  service_state_->listeners.push_back(listener);
 }
 
 void QueuePair::StopListening(const EventAccount* account) {
   Lane::Guard guard(lane_);
-  std::erase_if(particulars_->listeners, [account](const Listener& listener) {
+  std::erase_if(service_state_->listeners, [account](const Listener& listener) {
     return listener.account == account;
   });
 }
@@ -544,7 +544,7 @@ int QueuePair::ResolvePort(uint32_t remote_qpn, transport::AddressVector* av) {
 }
 
 int QueuePair::ChoosePort(uint32_t remote_qpn, transport::AddressVector* av) {
-  Particulars::ChosenPort& last = particulars_->chosen_port;
+  ServiceState::ChosenPort& last = service_state_->chosen_port;
   Engine& engine = context().engine();
   if (last.port == 0 || last.remote_qpn != remote_qpn ||
       last.flow_label != av->flow_label || last.source != av->source ||

@@ -27,7 +27,7 @@ namespace rxe_user {
 // Thread: any. The transport's queue pair is guarded by its lane's lock.
 //
 // An idle connection has to be small: members that only some services need are
-// in Particulars.
+// in ServiceState.
 class QueuePair final : public transport::EventSink {
   // Create alone can construct one.
   struct Passkey {
@@ -86,7 +86,7 @@ class QueuePair final : public transport::EventSink {
   bool signal_all() const { return signal_all_; }
   // Bytes; 0: no segmentation.
   uint32_t max_tso_header() const {
-    return particulars_ != nullptr ? particulars_->max_tso_header : 0;
+    return service_state_ != nullptr ? service_state_->max_tso_header : 0;
   }
 
   // ibv_modify_qp(3). The caller sets `destination`, `gid_index` and the GRH's
@@ -116,10 +116,10 @@ class QueuePair final : public transport::EventSink {
   transport::FrameDestination* frame_destination() { return raw(); }
   // Flow rules that deliver to it. AddFlow and RemoveFlow: raw packets only.
   int flows() const {
-    return particulars_ != nullptr ? particulars_->flows.load() : 0;
+    return service_state_ != nullptr ? service_state_->flows.load() : 0;
   }
-  void AddFlow() { ++particulars_->flows; }
-  void RemoveFlow() { --particulars_->flows; }
+  void AddFlow() { ++service_state_->flows; }
+  void RemoveFlow() { --service_state_->flows; }
 
   // --- Multicast: ibv_attach_mcast(3). 0; EINVAL (the type cannot join,
   // `group` is not a multicast address, or it is not attached); the error of
@@ -189,7 +189,7 @@ class QueuePair final : public transport::EventSink {
 
  private:
   // Members that only datagrams, raw packets and XRC targets need.
-  struct Particulars {
+  struct ServiceState {
     // The result of the last ChoosePort; port 0: none.
     struct ChosenPort {
       wire::IpAddress source;
@@ -225,10 +225,10 @@ class QueuePair final : public transport::EventSink {
   void Record(const transport::RareEvent& event);
   bool has_cqs() const { return send_cq_ != nullptr; }
   XrcDomain* xrc() const {
-    return particulars_ != nullptr ? particulars_->xrc : nullptr;
+    return service_state_ != nullptr ? service_state_->xrc : nullptr;
   }
   transport::RawPacketQueuePair* raw() const {
-    return particulars_ != nullptr ? particulars_->raw : nullptr;
+    return service_state_ != nullptr ? service_state_->raw : nullptr;
   }
   // Registers with the completion queues. Throws bad_alloc, and then neither
   // they nor the lane know the queue pair.
@@ -260,9 +260,9 @@ class QueuePair final : public transport::EventSink {
   const transport::QpType type_;
   const bool signal_all_;
   Lane& lane_;
-  const std::unique_ptr<Particulars> particulars_;  // null: none
-  std::unique_ptr<Traced> traced_;                  // null: not recorded
-  std::unique_ptr<Faulted> faulted_;                // null: no such rules
+  const std::unique_ptr<ServiceState> service_state_;  // null: none
+  std::unique_ptr<Traced> traced_;                     // null: not recorded
+  std::unique_ptr<Faulted> faulted_;                   // null: no such rules
   // Memory of the queues, from the application's allocator; null: the
   // transport's own.
   QueueMemory queues_;

@@ -10,12 +10,12 @@ namespace rxe_user {
 // One for each completion queue, guarded by its lock.
 class TakenCompletions {
  public:
-  // So many taken renew the lease, which takes a look at the clock. Without,
-  // every third run of ib_send_bw 64 B goes at half its speed where the helper
-  // comes late.
+  // Completions until the lease is renewed, which reads the clock. Without it,
+  // every third run of ib_send_bw 64 B has half its speed where the helper
+  // wakes late.
   static constexpr uint32_t kRenewLease = 16;
-  // So many taken without a poll that found none make a round: timers and
-  // acknowledgements wait no longer.
+  // Completions until a round is made although no poll found none, so that
+  // timers and acknowledgements do not wait longer.
   static constexpr uint32_t kProgress = 256;
 
   enum class Next { kNothing, kRenewLease, kProgress };
