@@ -46,6 +46,12 @@ bool Refuses(Action action) {
   return action == Action::kRnr || action == Action::kNak;
 }
 
+// Whether the rule is for something else than packets.
+bool IsForNoPacket(const Rule& rule) {
+  return IsOfCompletions(rule.action) || rule.action == Action::kUnmap ||
+         rule.is_timed;
+}
+
 }  // namespace
 
 Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
@@ -101,13 +107,14 @@ void Injector::Survey() {
   const bool counted_received = counts_iterations_ && received_;
   const bool counted_sent = counts_iterations_ && transmitted_;
   live_.clear();
-  received_ = transmitted_ = refuses_ = fails_calls_ = false;
+  received_ = transmitted_ = refuses_ = fails_calls_ = unmaps_ = false;
   changes_completions_ = counts_iterations_ = false;
   for (const Rule& rule : rules_) {
     if (counts_[rule.number - 1].removed) continue;
     live_.push_back(&rule);
-    if (IsOfCompletions(rule.action)) {
-      changes_completions_ = true;
+    if (IsForNoPacket(rule)) {
+      changes_completions_ |= IsOfCompletions(rule.action);
+      unmaps_ |= rule.action == Action::kUnmap;
       continue;
     }
     // A stall holds the packets of both directions, and ACKs are transmitted.
@@ -130,10 +137,12 @@ void Injector::Survey() {
   }
 }
 
-void Injector::OnCreated(uint32_t qpn) {
+void Injector::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   ++created_;
   QueuePair qp;
   qp.ordinal = created_;
+  qp.has_cqs = has_cqs;
+  qp.has_srq = has_srq;
   queue_pairs_[qpn] = std::move(qp);
 }
 
@@ -182,7 +191,7 @@ uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
 bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
                        const QueuePair* qp, uint32_t relative,
                        uint32_t iteration, Fate* fate) const {
-  if (IsOfCompletions(rule.action)) return false;
+  if (IsForNoPacket(rule)) return false;
   if (!(facts.transmitted ? rule.transmitted : rule.received)) return false;
   const wire::PacketView& packet = *facts.packet;
   if (!rule.opcodes[packet.opcode()]) return false;
@@ -202,6 +211,12 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
   // They need to know more of a connection than its packets.
   if (qp == nullptr &&
       (rule.action == Action::kNoAck || Refuses(rule.action))) {
+    return false;
+  }
+  if (rule.action == Action::kEvent && rule.event_of != EventOf::kDevice &&
+      (qp == nullptr ||
+       (rule.event_of == EventOf::kCompletionQueue && !qp->has_cqs) ||
+       (rule.event_of == EventOf::kSharedReceiveQueue && !qp->has_srq))) {
     return false;
   }
   if (rule.action == Action::kCorrupt) {
@@ -328,6 +343,60 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
     return &rule;
   }
   return nullptr;
+}
+
+const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
+                                     uint32_t* number) {
+  const auto found = queue_pairs_.find(facts.qpn);
+  QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
+  const uint32_t ordinal = qp != nullptr ? qp->ordinal : 0;
+  *number = qp != nullptr ? ++qp->transfers[facts.reads ? 1 : 0] : 0;
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
+    if (rule.action != Action::kUnmap || !IsItsTime(rule, now) ||
+        !(facts.reads ? rule.transmitted : rule.received) ||
+        (rule.qpn && *rule.qpn != facts.qpn) ||
+        (rule.ordinal && *rule.ordinal != ordinal) ||
+        (rule.longer_than && facts.bytes <= *rule.longer_than)) {
+      continue;
+    }
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    uint64_t random = Mix(seed_ ^ Mix(rule.number));
+    random = Mix(random ^ (uint64_t{facts.reads} << 63 |
+                           uint64_t{ordinal} << 32 | *number));
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    return &rule;
+  }
+  return nullptr;
+}
+
+const Rule* Injector::TakeTimed(Time now) {
+  for (const Rule* const rule : live_) {
+    RuleCount& count = counts_[rule->number - 1];
+    if (!rule->is_timed || count.fired != 0 || !IsItsTime(*rule, now)) continue;
+    count.matched = count.fired = 1;
+    return rule;
+  }
+  return nullptr;
+}
+
+Time Injector::NextTimed(Time now) const {
+  Time next = kNever;
+  for (const Rule* const rule : live_) {
+    const Time when = since_[rule->number - 1] + rule->after;
+    if (rule->is_timed && counts_[rule->number - 1].fired == 0 && when > now) {
+      next = std::min(next, when);
+    }
+  }
+  return next;
+}
+
+Time Injector::EndOf(const Rule& rule) const {
+  return rule.during == kNever
+             ? kNever
+             : since_[rule.number - 1] + rule.after + rule.during;
 }
 
 const Rule* Injector::TakeRefusal(uint32_t qpn, uint32_t psn) {

@@ -42,12 +42,19 @@ struct CompletionFacts {
   bool may_be_late = false;  // the queue has a channel, and is not armed
 };
 
+// The device is about to use memory of the program.
+struct TransferFacts {
+  bool reads = false;  // else it writes
+  uint32_t qpn = 0;
+  uint64_t bytes = 0;
+};
+
 struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
   Place place;                 // kCorrupt
-  // An acknowledgement that is dropped since kNoAck hit a request. Not counted:
-  // the request was.
+  // What follows from an earlier hit, and is dropped: an acknowledgement after
+  // kNoAck, any packet after kLink. Not counted.
   bool is_consequence = false;
 };
 
@@ -79,7 +86,8 @@ class Injector {
 
   // --- Queue pairs. Those that were never created have the ordinal 0, and PSNs
   // that count from 0.
-  void OnCreated(uint32_t qpn);
+  // `has_cqs`, `has_srq`: events may be of these.
+  void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
   // The first PSN that the peer sends (RTR); forgets what was sent before.
   void OnReceivePsn(uint32_t qpn, uint32_t psn);
   // The first PSN that it sends (RTS).
@@ -96,6 +104,22 @@ class Injector {
   // The rule, of those for completions, that hits this one; null: none. Call
   // once for each completion, in their order.
   const Rule* DecideCompletion(const CompletionFacts& facts, Time now);
+  // The rule, kUnmap, that hits the transfer; null: none. `*number` is that of
+  // the transfer among those of its queue pair and direction, from 1. Call once
+  // for each transfer, in their order.
+  const Rule* DecideTransfer(const TransferFacts& facts, Time now,
+                             uint32_t* number);
+  // A timed rule whose time has come, and that has not fired yet; null: none.
+  // It has fired now.
+  const Rule* TakeTimed(Time now);
+  // When the next one fires; kNever: there is none.
+  Time NextTimed(Time now) const;
+  // Whether the rule has not been removed, and its time is not over.
+  bool IsValid(const Rule& rule, Time now) const {
+    return !counts_[rule.number - 1].removed && IsItsTime(rule, now);
+  }
+  // When its time is over: kNever, if never.
+  Time EndOf(const Rule& rule) const;
   // The rule, kRnr or kNak, that has hit this request before it is executed;
   // null: none. Forgets it, and those that are for earlier requests.
   const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
@@ -111,6 +135,8 @@ class Injector {
   bool fails_calls() const { return fails_calls_; }
   // Whether a rule refuses requests.
   bool refuses() const { return refuses_; }
+  // Whether a rule takes memory away.
+  bool unmaps() const { return unmaps_; }
 
  private:
   // Requests that arrive beyond a gap wait; a window has fewer.
@@ -132,6 +158,9 @@ class Injector {
   };
   struct QueuePair {
     uint32_t ordinal = 0;
+    bool has_cqs = false;
+    bool has_srq = false;
+    uint32_t transfers[2] = {};  // so far: that write, that read
     uint32_t send_psn = 0;
     uint32_t receive_psn = 0;
     bool knows_receive_psn = false;  // else that of the first packet
@@ -156,7 +185,9 @@ class Injector {
   // Whether its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
     const Time age = now - since_[rule.number - 1];
-    return age >= rule.after && age - rule.after < rule.during;
+    // That of kLink begins at the packet.
+    const bool lasts = rule.action == Action::kLink && !rule.is_timed;
+    return age >= rule.after && (lasts || age - rule.after < rule.during);
   }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
   // Which rules there are, and what they concern. Iterations of a direction
@@ -173,6 +204,7 @@ class Injector {
   bool received_ = false;
   bool transmitted_ = false;
   bool refuses_ = false;
+  bool unmaps_ = false;
   bool fails_calls_ = false;
   bool changes_completions_ = false;
   bool counts_iterations_ = false;

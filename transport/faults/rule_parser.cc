@@ -5,6 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "transport/faults/calls.h"
@@ -43,11 +44,14 @@ constexpr ActionText kActions[] = {
     {Action::kComplete, "complete", "completed with an error"},
     {Action::kOverrun, "overrun", "was lost: the queue overran"},
     {Action::kLateCompletion, "late-completion", "was late"},
+    {Action::kEvent, "event", "raised an event"},
+    {Action::kLink, "link", "met a link that is down"},
+    {Action::kUnmap, "unmap", "found its memory gone"},
 };
 constexpr std::string_view kActionNames =
     "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, no-ack, "
     "rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, overrun, "
-    "late-completion";
+    "late-completion, event NAME, link down|up, unmap";
 constexpr std::string_view kOptionNames =
     "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
     "after=, for=, maybe";
@@ -240,6 +244,13 @@ class RuleParser {
     }
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
+    if (rule->action == Action::kEvent) return LimitEvent(rule);
+    if (rule->action == Action::kLink) return LimitLink(rule);
+    if (rule->action == Action::kUnmap) {
+      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter="},
+                                 "transfers; after it come rx (the device "
+                                 "writes to memory), tx (it reads), qp=, bytes>, ");
+    }
     if (TargetOf(rule->action) == std::string_view("completion")) {
       return CheckNoPacketOption({"op=", "peer=", "psn=", "iter="},
                                  "completions; after it come rx (of receives), "
@@ -336,6 +347,29 @@ class RuleParser {
         }
         return Error(word, "complete needs a status, one of: " + names);
       }
+      case Action::kEvent: {
+        const Word word = Next();
+        std::string names;
+        for (const EventText& known : kEvents) {
+          if (known.name == word.text) {
+            rule->event = known.type;
+            rule->event_of = known.of;
+            return std::nullopt;
+          }
+          names += names.empty() ? "" : ", ";
+          names += known.name;
+        }
+        return Error(word, "event needs a name, one of: " + names);
+      }
+      case Action::kLink: {
+        const Word word = Next();
+        if (word.text != "down" && word.text != "up") {
+          return Error(word, "link needs down or up: link down after=1s "
+                             "for=200ms");
+        }
+        rule->link_up = word.text == "up";
+        return std::nullopt;
+      }
       default:
         return std::nullopt;
     }
@@ -374,6 +408,38 @@ class RuleParser {
     return CheckNoPacketOption(
         {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"},
         "calls; after errno come ");
+  }
+  // Whether the rule has one of these options, each once at most.
+  bool Has(std::initializer_list<std::string_view> names) const {
+    return std::ranges::any_of(names, [this](std::string_view name) {
+      return std::ranges::find(seen_, name) != seen_.end();
+    });
+  }
+  // A rule that names packets fires at one of them, once if it does not say how
+  // often.
+  bool NamesPackets(Rule* rule) const {
+    const bool says_when = Has({"nth=", "every=", "p=", "times="});
+    if (!says_when) rule->times = 1;
+    return says_when ||
+           Has({"rx or tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"});
+  }
+  std::optional<RuleError> LimitEvent(Rule* rule) const {
+    const bool names_packets = NamesPackets(rule);
+    if (rule->event_of == EventOf::kDevice) rule->is_timed = !names_packets;
+    return std::nullopt;
+  }
+  std::optional<RuleError> LimitLink(Rule* rule) const {
+    rule->is_timed = !NamesPackets(rule);
+    if (!rule->link_up) return std::nullopt;
+    // While the link is down there are no packets.
+    for (const Word& word : std::span(words_).subspan(2)) {
+      if (word.text != "maybe" && !word.text.starts_with("after=")) {
+        return Error(word, Quoted(word.text) +
+                               ": link up comes at a time, and stays; after it "
+                               "come after=, maybe");
+      }
+    }
+    return std::nullopt;
   }
   std::optional<RuleError> CheckNoPacketOption(
       std::initializer_list<std::string_view> of_packets,
@@ -649,9 +715,15 @@ const char* TargetOf(Action action) {
     case Action::kOverrun:
     case Action::kLateCompletion:
       return "completion";
+    case Action::kUnmap:
+      return "transfer";
     default:
       return "packet";
   }
+}
+
+const char* TargetOf(const Rule& rule) {
+  return rule.is_timed ? "time" : TargetOf(rule.action);
 }
 
 const char* PastOf(Action action) {

@@ -56,6 +56,46 @@ TEST(RuleParserTest, ActionsWithTheirArguments) {
   EXPECT_TRUE(One("corrupt psn resealed").corruption.resealed);
 }
 
+TEST(RuleParserTest, EventsLinkAndMemory) {
+  const Rule timed = One("event PORT_ERR after=2s");
+  EXPECT_EQ(timed.action, Action::kEvent);
+  EXPECT_EQ(timed.event, 10);
+  EXPECT_EQ(timed.event_of, EventOf::kDevice);
+  EXPECT_TRUE(timed.is_timed);
+  EXPECT_STREQ(TargetOf(timed), "time");
+  const Rule at_packet = One("event PORT_ERR rx op=data");
+  EXPECT_FALSE(at_packet.is_timed);
+  EXPECT_EQ(at_packet.times, 1u);
+  EXPECT_STREQ(TargetOf(at_packet), "packet");
+  const Rule qp = One("event QP_FATAL every=3");
+  EXPECT_EQ(qp.event_of, EventOf::kQueuePair);
+  EXPECT_FALSE(qp.is_timed);
+  EXPECT_EQ(qp.times, UINT64_MAX);
+  EXPECT_FALSE(One("event CQ_ERR").is_timed);
+
+  EXPECT_TRUE(One("link down").is_timed);
+  EXPECT_FALSE(One("link down").link_up);
+  EXPECT_TRUE(One("link up after=1s maybe").link_up);
+  const Rule down = One("link down tx nth=5 for=200ms");
+  EXPECT_FALSE(down.is_timed);
+  EXPECT_EQ(down.during, 200 * kMillisecond);
+
+  EXPECT_EQ(One("unmap rx qp=@1 bytes>10 nth=3").action, Action::kUnmap);
+  EXPECT_STREQ(TargetOf(Action::kUnmap), "transfer");
+
+  EXPECT_TRUE(ErrorOf("event QP_FATALITY").starts_with(
+      "line 1, column 7: event needs a name, one of: CQ_ERR, QP_FATAL, "));
+  EXPECT_TRUE(ErrorOf("event").starts_with("line 1, column 6: event needs"));
+  EXPECT_EQ(ErrorOf("link sideways"),
+            "line 1, column 6: link needs down or up: link down after=1s "
+            "for=200ms");
+  EXPECT_TRUE(ErrorOf("link up tx").starts_with(
+      "line 1, column 9: 'tx': link up comes at a time, and stays;"));
+  EXPECT_TRUE(ErrorOf("link up for=1s").starts_with("line 1, column 9: "));
+  EXPECT_TRUE(ErrorOf("unmap op=data").starts_with(
+      "line 1, column 7: 'op=data' is for packets, and unmap is for "));
+}
+
 TEST(RuleParserTest, AnswersToRequests) {
   const Rule none = One("no-ack");
   EXPECT_EQ(none.action, Action::kNoAck);
@@ -221,7 +261,7 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
             "line 1, column 1: 'dorp' is no action; the actions are drop, "
             "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, "
             "no-ack, rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, "
-            "overrun, late-completion");
+            "overrun, late-completion, event NAME, link down|up, unmap");
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "
