@@ -152,6 +152,10 @@ transport::PacketObserver* FaultPort::Watch(transport::PacketObserver* observer,
 }
 
 void FaultPort::OnPacket(const ObservedPacket& packet) {
+  // Before Queue, which decides about it.
+  if (packet.direction == Direction::kTransmitted) {
+    faults_.OnSent(packet.qpn, packet.bytes);
+  }
   if (packet.direction == Direction::kTransmitted && transmits_) {
     // Shown when it leaves.
     sent_ = packet;
@@ -176,6 +180,12 @@ Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
     return {};
   }
   if (!transmitted) qpn = packet->bth().dest_qpn;
+  // A DC target receives by numbers of its connections, which rules do not
+  // know.
+  if (packet->info().Has(wire::kDcEth) &&
+      packet->dceth().from_initiator != transmitted) {
+    qpn = packet->dceth().dct;
+  }
   const Fate fate = faults_.Decide(
       {.transmitted = transmitted, .qpn = qpn, .packet = packet, .peer = peer},
       now);

@@ -28,8 +28,9 @@ bool Reads(const MemoryAccess& access) {
 
 std::unique_ptr<transport::Memory> FaultedMemory::Create(
     ProcessFaults& faults, transport::Memory& behind) {
-  void* const pages = ::mmap(nullptr, kBytes, PROT_NONE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const pages =
+      ::mmap(nullptr, kBytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
   return std::unique_ptr<transport::Memory>(
       new FaultedMemory(faults, behind, static_cast<uint8_t*>(pages)));

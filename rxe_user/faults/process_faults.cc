@@ -103,7 +103,7 @@ void ProcessFaults::Survey() {
   if (injector_.concerns_transmitted()) concerns |= kTransmitted;
   if (injector_.refuses()) concerns |= kRefuses;
   if (injector_.changes_completions()) concerns |= kChangesCompletions;
-  if (injector_.fails_calls()) concerns |= kFailsCalls;
+  if (injector_.is_for_calls()) concerns |= kIsForCalls;
   if (injector_.unmaps()) concerns |= kUnmaps;
   if (link_.rule != nullptr) concerns |= kLinkDown | kReceived | kTransmitted;
   concerns_.store(concerns, std::memory_order_relaxed);
@@ -172,10 +172,7 @@ transport::faults::Fate ProcessFaults::Decide(
   }
   const transport::faults::Fate fate = injector_.Decide(facts, now);
   if (fate.rule == nullptr) return fate;
-  if (fate.rule->action == Action::kStall &&
-      now + fate.delay > stall_.until) {
-    stall_ = {.until = now + fate.delay, .rule = fate.rule};
-  }
+  if (fate.rule->action == Action::kStall) Stall(*fate.rule, now + fate.delay);
   if (fate.rule->action == Action::kLink) {
     SetLink(*fate.rule, now);
     lock.unlock();
@@ -192,7 +189,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
     link_.until = std::min(link_.until, now);
     return;
   }
-  const Time until = rule.is_timed            ? injector_.EndOf(rule)
+  const Time until = rule.is_timed           ? injector_.EndOf(rule)
                      : rule.during == kNever ? kNever
                                              : now + rule.during;
   // The later end counts.
@@ -219,8 +216,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
       Survey();
     }
     is_down = link_.rule != nullptr;
-    *next = std::min(injector_.NextTimed(now),
-                     is_down ? link_.until : kNever);
+    *next = std::min(injector_.NextTimed(now), is_down ? link_.until : kNever);
   }
   for (const Rule* const rule : fired) {
     if (rule->action == Action::kEvent) targets_.Raise(*rule, 0, false);
@@ -238,7 +234,8 @@ const Rule* ProcessFaults::DecideTransfer(
     const std::lock_guard lock(mutex_);
     rule = injector_.DecideTransfer(facts, now, &number);
   }
-  if (rule != nullptr) targets_.OnTransferFault(*rule, facts.qpn, !facts.reads, number);
+  if (rule != nullptr)
+    targets_.OnTransferFault(*rule, facts.qpn, !facts.reads, number);
   return rule;
 }
 
@@ -268,10 +265,24 @@ const Rule* ProcessFaults::DecideCompletion(
   return injector_.DecideCompletion(facts, now);
 }
 
-const Rule* ProcessFaults::DecideCall(std::string_view call) {
+transport::faults::CallFate ProcessFaults::DecideCall(
+    std::string_view call, std::optional<uint64_t> wr_id) {
   const Time now = Now();
-  const std::lock_guard lock(mutex_);
-  return injector_.DecideCall(call, now);
+  std::unique_lock lock(mutex_);
+  const transport::faults::CallFate fate =
+      injector_.DecideCall(call, wr_id, now);
+  if (fate.rule == nullptr) return fate;
+  const Action action = fate.rule->action;
+  if (action == Action::kStall) Stall(*fate.rule, now + fate.delay);
+  if (action == Action::kLink) SetLink(*fate.rule, now);
+  lock.unlock();
+  if (action == Action::kLink) targets_.TickAfter(0);
+  if (action == Action::kEvent) targets_.Raise(*fate.rule, 0, false);
+  return fate;
+}
+
+void ProcessFaults::Stall(const Rule& rule, Time until) {
+  if (until > stall_.until) stall_ = {.until = until, .rule = &rule};
 }
 
 void ProcessFaults::CountNoRoom(const Rule& rule) {
@@ -285,6 +296,31 @@ void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
     injector_.OnCreated(qpn, has_cqs, has_srq);
   } catch (const std::bad_alloc&) {
     // Rules that name it do not find it.
+  }
+}
+
+void ProcessFaults::OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids) {
+  const std::lock_guard lock(mutex_);
+  try {
+    for (const uint64_t wr_id : wr_ids) injector_.OnPosted(qpn, wr_id);
+  } catch (const std::bad_alloc&) {
+    // Rules that name it do not find it.
+  }
+}
+
+void ProcessFaults::OnPostRefused(uint32_t qpn, size_t count) {
+  const std::lock_guard lock(mutex_);
+  injector_.OnPostRefused(qpn, count);
+}
+
+void ProcessFaults::OnSent(uint32_t qpn, std::span<const uint8_t> bytes) {
+  wire::PacketView packet;
+  if (wire::PacketView::Parse(bytes, &packet) != wire::ParseError::kOk) return;
+  const std::lock_guard lock(mutex_);
+  try {
+    injector_.OnSent(qpn, packet);
+  } catch (const std::bad_alloc&) {
+    // The same.
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,8 +66,8 @@ class ProcessFaults {
   // Whether a rule refuses requests.
   bool refuses() const { return Has(kRefuses); }
   bool changes_completions() const { return Has(kChangesCompletions); }
-  // Whether rules let calls fail.
-  bool fails_calls() const { return Has(kFailsCalls); }
+  // Whether rules are for calls.
+  bool is_for_calls() const { return Has(kIsForCalls); }
   // Whether rules take memory away.
   bool unmaps() const { return Has(kUnmaps); }
   // Whether the port is down on command.
@@ -93,14 +94,15 @@ class ProcessFaults {
                                 uint8_t min_rnr_timer);
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
-  // The rule by which a call of the program is to fail; null: none. Lives as
-  // long as this.
-  const transport::faults::Rule* DecideCall(std::string_view call);
+  // As Injector::DecideCall; the rule lives as long as this. Does what it says,
+  // but for kFail and kDelay, which are the caller's. No lane's lock held.
+  transport::faults::CallFate DecideCall(std::string_view call,
+                                         std::optional<uint64_t> wr_id);
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
 
-  // As Injector::DecideTransfer; tells the queue pair of the rule, whose lane is
-  // locked.
+  // As Injector::DecideTransfer; tells the queue pair of the rule, whose lane
+  // is locked.
   const transport::faults::Rule* DecideTransfer(
       const transport::faults::TransferFacts& facts, transport::Time now);
   // Injector::IsValid.
@@ -109,8 +111,8 @@ class ProcessFaults {
   // --- Time. Rules for events and for the port may fire without a packet.
 
   // Does what is due at `now`: raises events, and lets the port go down and up.
-  // Returns the rules that fired; `*next`: when to call it again, kNever: when a
-  // context is told. No lane's lock held.
+  // Returns the rules that fired; `*next`: when to call it again, kNever: when
+  // a context is told. No lane's lock held.
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
   // The queue pairs and contexts that rules reach.
@@ -118,6 +120,10 @@ class ProcessFaults {
 
   // --- Queue pairs.
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
+  // As Injector.
+  void OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids);
+  void OnPostRefused(uint32_t qpn, size_t count);
+  void OnSent(uint32_t qpn, std::span<const uint8_t> packet);
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
                    const transport::QpAttributes& attributes);
 
@@ -148,7 +154,7 @@ class ProcessFaults {
   static constexpr uint32_t kTransmitted = 2;
   static constexpr uint32_t kRefuses = 4;
   static constexpr uint32_t kChangesCompletions = 8;
-  static constexpr uint32_t kFailsCalls = 16;
+  static constexpr uint32_t kIsForCalls = 16;
   static constexpr uint32_t kUnmaps = 32;
   static constexpr uint32_t kLinkDown = 64;
   bool Has(uint32_t bit) const {
@@ -157,6 +163,7 @@ class ProcessFaults {
   // --- With the lock.
   void Survey();
   void SetLink(const transport::faults::Rule& rule, transport::Time now);
+  void Stall(const transport::faults::Rule& rule, transport::Time until);
   std::vector<FaultRuleStatus> StatusLocked(size_t first = 0) const;
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_

@@ -26,8 +26,7 @@ constexpr uint32_t kQpn = 0x51;
 
 FaultSettings Settings(const std::string& text) {
   FaultSettings settings;
-  const auto error =
-      transport::faults::ParseRules(text, &settings.rules);
+  const auto error = transport::faults::ParseRules(text, &settings.rules);
   EXPECT_FALSE(error.has_value()) << error->ToString();
   return settings;
 }
@@ -232,15 +231,17 @@ class FaultedMemoryTest : public testing::Test {
 TEST_F(FaultedMemoryTest, WhatIsGoneStaysGone) {
   Start("unmap rx qp=@1 nth=2");
   EXPECT_TRUE(Has(0, 64));
-  EXPECT_TRUE(Has(0, 64, transport::kAccessRemoteRead));  // read: does not count
+  EXPECT_TRUE(
+      Has(0, 64, transport::kAccessRemoteRead));  // read: does not count
   EXPECT_FALSE(Has(128, 64));
   EXPECT_EQ(qp_.told, Told{"unmap rx qp=@1 nth=2 received 2"});
   EXPECT_FALSE(Has(128, 64, transport::kAccessRemoteRead));
   EXPECT_FALSE(Has(188, 64));  // overlaps
   EXPECT_TRUE(Has(192, 64));
   EXPECT_TRUE(Has(128, 64, transport::kAccessRemoteWrite, 8));  // another key
-  EXPECT_EQ(memory_->Flush({.key = 7, .qpn = kQpn, .va = 0, .length = 1}, false),
-            MemoryStatus::kNoRight);
+  EXPECT_EQ(
+      memory_->Flush({.key = 7, .qpn = kQpn, .va = 0, .length = 1}, false),
+      MemoryStatus::kNoRight);
   std::vector<FaultRuleStatus> removed;
   ASSERT_FALSE(faults_->Remove({1}, &removed));
   EXPECT_EQ(removed[0].fired, 1u);

@@ -22,7 +22,12 @@ class CommandedStateTest : public PairTest {
            "unmap rx qp=@6 nth=2\n"
            "unmap tx qp=@7 nth=1\n"
            "unmap tx qp=@10 nth=1\n"
-           "unmap rx qp=@11 nth=1\n",
+           "unmap rx qp=@11 nth=1\n"
+           "drop tx qp=@13 wr_id=101 times=1\n"
+           "duplicate tx qp=@13 msg=3 nth=1\n"
+           "complete GENERAL_ERR tx qp=@13 wr_id=104\n"
+           "fail ibv_post_send ENOMEM wr_id=103\n"
+           "event LID_CHANGE call=ibv_create_ah nth=1\n",
            1);
     make_pair_ = false;
     PairTest::SetUp();
@@ -49,8 +54,7 @@ class CommandedStateTest : public PairTest {
   void Write(uint64_t wr_id) {
     PostWrite(wr_id);
     ExpectSuccess(a_.cq, wr_id);
-    EXPECT_TRUE(
-        HasPattern(b_.memory.data(), 64, static_cast<uint32_t>(wr_id)));
+    EXPECT_TRUE(HasPattern(b_.memory.data(), 64, static_cast<uint32_t>(wr_id)));
   }
   // The next asynchronous event.
   ibv_async_event Event() {
@@ -142,6 +146,27 @@ TEST_F(CommandedStateTest, EachComesAsNamed) {
             0);
   ExpectStatus(a_.cq, 12, IBV_WC_LOC_PROT_ERR);
   DestroyPair();
+
+  // --- Requests by message and wr_id, and a call.
+  MakePair();
+  Write(100);
+  Write(101);  // lost, and sent again
+  Write(102);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 103, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            ENOMEM);
+  PostWrite(104);
+  ExpectStatus(a_.cq, 104, IBV_WC_GENERAL_ERR);
+  DestroyPair();
+  ibv_ah_attr to = {};
+  to.is_global = 1;
+  to.port_num = 1;
+  to.grh.dgid = gid_;
+  to.grh.sgid_index = gid_index_;
+  ibv_ah* const ah = ibv_create_ah(pd_, &to);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_LID_CHANGE);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
 }  // namespace

@@ -196,6 +196,21 @@ class Reader {
       }
       return;
     }
+    const size_t call = rule.find(" call=");
+    if (call != std::string::npos) {
+      const size_t end = rule.find(' ', call + 1);
+      std::string words = ActionWords(rule);
+      if (action == Action::kDelay || action == Action::kStall) {
+        words = words.substr(0, words.find('~'));
+      }
+      // The last one first, as above.
+      calls_text_ = absl::StrCat(
+          words, rule.substr(call, end == std::string::npos ? end : end - call),
+          " nth=", fault.psn, action == Action::kLink ? DurationWord(rule) : "",
+          "\n", calls_text_);
+      ++rules_.rules;
+      return;
+    }
     const QueuePair& qp = queue_pairs_[fault.header.qpn];
     if (action == Action::kUnmap) {
       if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);

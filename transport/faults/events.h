@@ -20,8 +20,9 @@ struct EventText {
   std::string_view name;
   EventOf of;
 };
-// The events of ibv_get_async_event(3) without IBV_EVENT_, in the order of their
-// numbers. WQ_FATAL is not one of them: no queue pair leads to a work queue.
+// The events of ibv_get_async_event(3) without IBV_EVENT_, in the order of
+// their numbers. WQ_FATAL is not one of them: no queue pair leads to a work
+// queue.
 inline constexpr EventText kEvents[] = {
     {0, "CQ_ERR", EventOf::kCompletionQueue},
     {1, "QP_FATAL", EventOf::kQueuePair},

@@ -26,6 +26,11 @@ double Fraction(uint64_t random) {
   return static_cast<double>(random >> 11) * 0x1p-53;
 }
 
+Time DelayOf(const Rule& rule, uint64_t random) {
+  return rule.delay + static_cast<Time>(Fraction(Mix(random)) *
+                                        static_cast<double>(rule.jitter));
+}
+
 // Whether the response acknowledges the request `psn`.
 bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   if (!packet.info().is_response) return false;
@@ -49,7 +54,7 @@ bool Refuses(Action action) {
 // Whether the rule is for something else than packets.
 bool IsForNoPacket(const Rule& rule) {
   return IsOfCompletions(rule.action) || rule.action == Action::kUnmap ||
-         rule.is_timed;
+         rule.is_timed || !rule.call.empty();
 }
 
 }  // namespace
@@ -107,14 +112,16 @@ void Injector::Survey() {
   const bool counted_received = counts_iterations_ && received_;
   const bool counted_sent = counts_iterations_ && transmitted_;
   live_.clear();
-  received_ = transmitted_ = refuses_ = fails_calls_ = unmaps_ = false;
+  received_ = transmitted_ = refuses_ = is_for_calls_ = unmaps_ = false;
   changes_completions_ = counts_iterations_ = false;
+  counts_received_messages_ = false;
   for (const Rule& rule : rules_) {
     if (counts_[rule.number - 1].removed) continue;
     live_.push_back(&rule);
     if (IsForNoPacket(rule)) {
       changes_completions_ |= IsOfCompletions(rule.action);
       unmaps_ |= rule.action == Action::kUnmap;
+      is_for_calls_ |= !rule.call.empty();
       continue;
     }
     // A stall holds the packets of both directions, and ACKs are transmitted.
@@ -122,7 +129,7 @@ void Injector::Survey() {
     transmitted_ |= rule.transmitted || rule.action == Action::kStall ||
                     rule.action == Action::kNoAck;
     refuses_ |= Refuses(rule.action);
-    fails_calls_ |= rule.action == Action::kFail;
+    counts_received_messages_ |= rule.message && rule.received;
     counts_iterations_ |=
         rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
   }
@@ -155,6 +162,8 @@ void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
   qp->second.received = {};
   qp->second.unacknowledged_by = nullptr;
   qp->second.refusals.clear();
+  qp->second.sent_messages = {};
+  qp->second.received_messages = {};
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
@@ -163,6 +172,24 @@ void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
 }
 
 void Injector::OnDestroyed(uint32_t qpn) { queue_pairs_.erase(qpn); }
+
+void Injector::OnPosted(uint32_t qpn, uint64_t wr_id) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(wr_id);
+}
+
+void Injector::OnPostRefused(uint32_t qpn, size_t count) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnRefused(count);
+}
+
+void Injector::OnSent(uint32_t qpn, const wire::PacketView& packet) {
+  if (!packet.info().is_request) return;
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp == queue_pairs_.end()) return;
+  qp->second.sent_messages.OnRequest(packet.bth().psn,
+                                     packet.info().starts_message);
+}
 
 uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
   if (entries_.empty()) entries_.resize(kRemembered);
@@ -208,6 +235,10 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
   if (rule.longer_than && packet.payload().size() <= *rule.longer_than) {
     return false;
   }
+  if ((rule.message || rule.wr_id) &&
+      (qp == nullptr || !IsOfMessage(rule, facts, *qp))) {
+    return false;
+  }
   // They need to know more of a connection than its packets.
   if (qp == nullptr &&
       (rule.action == Action::kNoAck || Refuses(rule.action))) {
@@ -225,6 +256,20 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
     fate->place = *place;
   }
   return true;
+}
+
+bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
+                           const QueuePair& qp) {
+  // An answer belongs to the message of its request.
+  const bool is_own = facts.transmitted != facts.packet->info().is_response;
+  // Only the program's own requests have a wr_id that it knows.
+  if (rule.wr_id && !is_own) return false;
+  const Message* const message =
+      (is_own ? qp.sent_messages : qp.received_messages)
+          .Find(facts.packet->bth().psn);
+  return message != nullptr &&
+         (!rule.message || *rule.message == message->number) &&
+         (!rule.wr_id || rule.wr_id == message->wr_id);
 }
 
 bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
@@ -253,6 +298,14 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     }
   }
   const uint32_t psn = facts.packet->bth().psn;
+  if (qp != nullptr && counts_received_messages_ && !facts.transmitted &&
+      facts.packet->info().is_request) {
+    try {
+      qp->received_messages.OnRequest(psn, facts.packet->info().starts_message);
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+  }
   if (qp != nullptr && qp->unacknowledged_by != nullptr) {
     if (!facts.transmitted && facts.packet->info().is_request &&
         wire::PsnDiff(psn, qp->unacknowledged_psn) <= 0) {
@@ -289,9 +342,7 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     }
     ++count.fired;
     fate.rule = &rule;
-    fate.delay =
-        rule.delay + static_cast<Time>(Fraction(Mix(random)) *
-                                       static_cast<double>(rule.jitter));
+    fate.delay = DelayOf(rule, random);
     return fate;
   }
   return {};
@@ -307,18 +358,27 @@ void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
   }
 }
 
-const Rule* Injector::DecideCall(std::string_view call, Time now) {
+CallFate Injector::DecideCall(std::string_view call,
+                              std::optional<uint64_t> wr_id, Time now) {
+  CallFate fate;
+  const auto* const known = std::ranges::find(kCalls, call);
+  if (known != std::end(kCalls)) fate.number = ++calls_[known - kCalls];
   for (const Rule* const live : live_) {
     const Rule& rule = *live;
-    if (rule.call != call || !IsItsTime(rule, now)) continue;
+    if (rule.call != call || !IsItsTime(rule, now) ||
+        (rule.wr_id && rule.wr_id != wr_id)) {
+      continue;
+    }
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
     if (!Fires(rule, count.matched, random)) continue;
     ++count.fired;
-    return &rule;
+    fate.rule = &rule;
+    fate.delay = DelayOf(rule, random);
+    return fate;
   }
-  return nullptr;
+  return fate;
 }
 
 const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
@@ -332,6 +392,7 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
         (rule.qpn && *rule.qpn != facts.qpn) ||
         (rule.ordinal && *rule.ordinal != ordinal) ||
         (rule.longer_than && facts.bytes <= *rule.longer_than) ||
+        (rule.wr_id && *rule.wr_id != facts.wr_id) ||
         (rule.action == Action::kLateCompletion && !facts.may_be_late)) {
       continue;
     }

@@ -2,6 +2,8 @@
 #ifndef TRANSPORT_FAULTS_MESSAGES_H_
 #define TRANSPORT_FAULTS_MESSAGES_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -16,14 +18,18 @@ struct Message {
   std::optional<uint64_t> wr_id;  // absent: not known
 };
 
-// The messages of one direction of a queue pair, numbered as their first packets
-// come. Remembers the last kRemembered. May throw bad_alloc.
+// The messages of one direction of a queue pair, numbered as their first
+// packets come. Remembers the last kRemembered. May throw bad_alloc.
 class Messages {
  public:
   // A work request was posted that sends a message. The n-th message is that of
   // the n-th post.
   void OnPosted(uint64_t wr_id) {
     if (posted_.size() < kMostPosted) posted_.push_back(wr_id);
+  }
+  // The last `count` of these were refused.
+  void OnRefused(size_t count) {
+    posted_.resize(posted_.size() - std::min(count, posted_.size()));
   }
   // A request passes. `starts`: it is the first of its message. One that was
   // seen before changes nothing.

@@ -75,8 +75,9 @@ struct Rule {
   // kRnr, kNak: the AETH syndrome of the answer; absent: an RNR NAK with the
   // min_rnr_timer of the queue pair.
   std::optional<uint8_t> syndrome;
-  // kFail: a call of the program, and the errno value with which it fails. Such
-  // a rule matches no packet.
+  // kFail: a call of the program, and the errno value with which it fails. Of
+  // other actions (`call=`): the call at which it happens; empty: none. Such a
+  // rule matches no packet.
   std::string call;
   int error = 0;
   uint8_t status = 0;  // kComplete: WcStatus
@@ -99,13 +100,15 @@ struct Rule {
   bool psn_is_relative = false;  // counted from the first PSN
   std::optional<uint32_t> iteration;
   std::optional<uint64_t> longer_than;  // bytes of payload
+  std::optional<uint64_t> message;      // of its queue pair and direction
+  std::optional<uint64_t> wr_id;
 
   // --- When: of the packets above, counted from 1.
   std::vector<Range> nth;  // empty: all
   uint64_t every = 1;
   double chance = 1;
   uint64_t times = UINT64_MAX;
-  Time after = 0;        // since the rules became valid
+  Time after = 0;  // since the rules became valid
   // Counted from `after`. kLink: how long it lasts.
   Time during = kNever;
   // May never fire.

@@ -22,8 +22,7 @@ std::unique_ptr<ContextFaults> ContextFaults::Create(
   auto made = std::unique_ptr<ContextFaults>(
       new ContextFaults(*faults, std::move(device), async));
   ContextFaults* const self = made.get();
-  const auto alarm =
-      self->device_->engine().AddAlarm([self] { self->Tick(); });
+  const auto alarm = self->device_->engine().AddAlarm([self] { self->Tick(); });
   if (alarm.ok()) {
     self->alarm_ = *alarm;
   } else {
