@@ -202,7 +202,8 @@ TEST(RuleParserTest, CallsThatFail) {
                       "fail ibv_reg_mr ENOMEM; the calls are ibv_advise_mr, "));
   EXPECT_EQ(ErrorOf("fail ibv_reg_mr ENOMEM nth=2 qp=@1"),
             "line 1, column 30: 'qp=@1' is for packets, and fail is for calls; "
-            "after errno come nth=, every=, p=, times=, after=, for=, maybe");
+            "after errno come wr_id= (of posts), nth=, every=, p=, times=, "
+            "after=, for=, maybe");
 }
 
 TEST(RuleParserTest, Completions) {
@@ -221,12 +222,10 @@ TEST(RuleParserTest, Completions) {
             "BAD_RESP_ERR, LOC_ACCESS_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, "
             "REM_OP_ERR, RETRY_EXC_ERR, RNR_RETRY_EXC_ERR, REM_ABORT_ERR, "
             "FATAL_ERR, RESP_TIMEOUT_ERR, GENERAL_ERR");
-  EXPECT_EQ(
-      ErrorOf("overrun nth=2 op=data"),
-      "line 1, column 15: 'op=data' is for packets, and overrun is for "
-      "completions; after it come rx (of receives), tx (of sends), qp=, "
-      "bytes>, msg=, wr_id=, call=, nth=, every=, p=, times=, after=, for=, "
-      "maybe");
+  EXPECT_EQ(ErrorOf("overrun nth=2 op=data"),
+            "line 1, column 15: 'op=data' is for packets, and overrun is for "
+            "completions; after it come rx (of receives), tx (of sends), qp=, "
+            "bytes>, wr_id=, nth=, every=, p=, times=, after=, for=, maybe");
 }
 
 TEST(RuleParserTest, Profiles) {
