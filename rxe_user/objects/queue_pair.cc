@@ -160,7 +160,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
                            : &context().engine().dc_connections(lane_index_),
         .access_key = config.dct_access_key};
     if (ProcessFaults* const faults = ProcessFaults::Current()) {
-      faults->OnCreated(qpn);
+      faults->OnCreated(qpn, has_cqs(), srq_ != nullptr);
       inner.may_refuse = true;
     }
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
@@ -170,10 +170,14 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
           static_cast<transport::RawPacketQueuePair*>(transport_.get());
     }
   }
-  if (xrc() != nullptr) return;
-  if (has_cqs()) AttachToCqs();
-  ++pd_->users;
-  if (srq_ != nullptr && has_cqs()) ++srq_->users;
+  if (xrc() == nullptr) {
+    if (has_cqs()) AttachToCqs();
+    ++pd_->users;
+    if (srq_ != nullptr && has_cqs()) ++srq_->users;
+  }
+  if (ProcessFaults* const faults = ProcessFaults::Current()) {
+    faults->targets().Add(qpn, this);
+  }
 }
 
 void QueuePair::AttachToCqs() {
@@ -189,6 +193,9 @@ void QueuePair::AttachToCqs() {
 }
 
 QueuePair::~QueuePair() {
+  if (ProcessFaults* const faults = ProcessFaults::Current()) {
+    faults->targets().Remove(qpn_, this);
+  }
   if (faulted_ != nullptr && faulted_->alarm != 0) {
     context().engine().RemoveAlarm(faulted_->alarm);
   }
@@ -470,7 +477,7 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
           .kind = transport::RareEventKind::kFault,
           .value = static_cast<uint16_t>(rule.number)});
   if (Tracer* const tracer = CurrentTracer()) {
-    tracer->OnCompletionFault(rule, completion.qpn);
+    tracer->OnFault(rule, completion.qpn);
   }
   if (rule.action == transport::faults::Action::kComplete) {
     // The program may go on with either of them.
@@ -483,9 +490,39 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
   }
 }
 
+void QueuePair::OnEventOnCommand(const transport::faults::Rule& rule,
+                                 bool received) {
+  switch (rule.event_of) {
+    case transport::faults::EventOf::kQueuePair:
+      return PostEvent(rule.event);
+    case transport::faults::EventOf::kCompletionQueue:
+      if (has_cqs()) (received ? recv_cq_ : send_cq_)->RaiseError();
+      return;
+    case transport::faults::EventOf::kSharedReceiveQueue:
+      if (srq_ != nullptr) srq_->Raise(rule.event);
+      return;
+    case transport::faults::EventOf::kDevice:
+      return;
+  }
+}
+
+void QueuePair::OnTransferFault(const transport::faults::Rule& rule,
+                                bool received, uint32_t number) {
+  Record({.time = Lane::Now(),
+          .qpn = qpn_,
+          .kind = transport::RareEventKind::kFault,
+          .value = static_cast<uint16_t>(rule.number)});
+  if (Tracer* const tracer = CurrentTracer()) {
+    tracer->OnFault(rule, qpn_, received, number);
+  }
+}
+
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
                           transport::QpEvent event) {
-  const int type = static_cast<int>(event);
+  PostEvent(static_cast<int>(event));
+}
+
+void QueuePair::PostEvent(int type) {
   if (Tracer* const tracer = CurrentTracer()) tracer->OnAsyncEvent(qpn_, type);
   if (async_ != nullptr) {
     async_->Post({type, element_, 0, account_});

@@ -92,7 +92,10 @@ constexpr ValueName kFaults[] = {{0, "drop"},
                                  {9, "nak"},
                                  {11, "complete"},
                                  {12, "overrun"},
-                                 {13, "late-completion"}};
+                                 {13, "late-completion"},
+                                 {14, "event"},
+                                 {15, "link"},
+                                 {16, "unmap"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},
@@ -316,7 +319,8 @@ constexpr EventField kFaultFields[] = {
     FIELD(FaultEvent, action, kName, "", kFaults),
     FIELD(FaultEvent, reserved, kReserved, ""),
     FIELD(FaultEvent, text, kText, "the rule"),
-    FIELD(FaultEvent, psn, kNumber, "of the packet"),
+    FIELD(FaultEvent, psn, kNumber,
+          "of the packet; unmap: which transfer of the queue pair and way"),
     FIELD(FaultEvent, opcode, kHex, "of the packet's BTH"),
     FIELD(FaultEvent, way, kName, "", kWays),
     FIELD(FaultEvent, reserved_too, kReserved, ""),

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "transport/faults/calls.h"
@@ -43,14 +44,17 @@ constexpr ActionText kActions[] = {
     {Action::kComplete, "complete", "completed with an error"},
     {Action::kOverrun, "overrun", "was lost: the queue overran"},
     {Action::kLateCompletion, "late-completion", "was late"},
+    {Action::kEvent, "event", "raised an event"},
+    {Action::kLink, "link", "met a link that is down"},
+    {Action::kUnmap, "unmap", "found its memory gone"},
 };
 constexpr std::string_view kActionNames =
     "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, no-ack, "
     "rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, overrun, "
-    "late-completion";
+    "late-completion, event NAME, link down|up, unmap";
 constexpr std::string_view kOptionNames =
-    "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
-    "after=, for=, maybe";
+    "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, msg=, wr_id=, call=, nth=, "
+    "every=, p=, times=, after=, for=, maybe";
 constexpr std::string_view kTimeForms = "a time such as 50us, 2ms or 1.5s";
 
 // --- Groups of opcodes.
@@ -240,10 +244,21 @@ class RuleParser {
     }
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
+    if (rule->action != Action::kFail && Has({"call="})) {
+      return LimitToOneCall(rule);
+    }
+    if (rule->action == Action::kEvent) return LimitEvent(rule);
+    if (rule->action == Action::kLink) return LimitLink(rule);
+    if (rule->action == Action::kUnmap) {
+      return CheckNoPacketOption(
+          {"op=", "peer=", "psn=", "iter=", "msg=", "wr_id="},
+          "transfers; after it come rx (the device "
+          "writes to memory), tx (it reads), qp=, bytes>, ");
+    }
     if (TargetOf(rule->action) == std::string_view("completion")) {
-      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter="},
+      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter=", "msg="},
                                  "completions; after it come rx (of receives), "
-                                 "tx (of sends), qp=, bytes>, ");
+                                 "tx (of sends), qp=, bytes>, wr_id=, ");
     }
     return std::nullopt;
   }
@@ -336,23 +351,51 @@ class RuleParser {
         }
         return Error(word, "complete needs a status, one of: " + names);
       }
+      case Action::kEvent: {
+        const Word word = Next();
+        std::string names;
+        for (const EventText& known : kEvents) {
+          if (known.name == word.text) {
+            rule->event = known.type;
+            rule->event_of = known.of;
+            return std::nullopt;
+          }
+          names += names.empty() ? "" : ", ";
+          names += known.name;
+        }
+        return Error(word, "event needs a name, one of: " + names);
+      }
+      case Action::kLink: {
+        const Word word = Next();
+        if (word.text != "down" && word.text != "up") {
+          return Error(word,
+                       "link needs down or up: link down after=1s "
+                       "for=200ms");
+        }
+        rule->link_up = word.text == "up";
+        return std::nullopt;
+      }
       default:
         return std::nullopt;
     }
   }
 
+  static std::string CallNames() {
+    std::string names;
+    for (const std::string_view name : kCalls) {
+      names += names.empty() ? "" : ", ";
+      names += name;
+    }
+    return names;
+  }
+
   std::optional<RuleError> ParseCall(Rule* rule) {
     const Word call = Next();
     if (std::ranges::find(kCalls, call.text) == std::end(kCalls)) {
-      std::string names;
-      for (const std::string_view name : kCalls) {
-        names += names.empty() ? "" : ", ";
-        names += name;
-      }
       return Error(call,
                    "fail needs a call, and then errno: fail ibv_reg_mr "
                    "ENOMEM; the calls are " +
-                       names);
+                       CallNames());
     }
     rule->call = call.text;
     const Word word = Next();
@@ -371,9 +414,79 @@ class RuleParser {
   // The rule is for no packets.
   std::optional<RuleError> LimitToCalls(Rule* rule) const {
     rule->received = rule->transmitted = false;
+    if (auto error = CheckWrIdOfCall(*rule)) return error;
+    return CheckNoPacketOption({"rx", "tx", "op=", "qp=", "peer=", "psn=",
+                                "iter=", "bytes>", "msg=", "call="},
+                               "calls; after errno come wr_id= (of posts), ");
+  }
+  // Only posts have a wr_id.
+  std::optional<RuleError> CheckWrIdOfCall(const Rule& rule) const {
+    if (rule.call.starts_with("ibv_post_")) return std::nullopt;
+    for (const Word& word : words_) {
+      if (!word.text.starts_with("wr_id=")) continue;
+      return Error(word, "wr_id= is that of a work request, and " + rule.call +
+                             " takes none: ibv_post_send, ibv_post_recv and "
+                             "ibv_post_srq_recv do");
+    }
+    return std::nullopt;
+  }
+  // Another action than kFail happens at a call.
+  std::optional<RuleError> LimitToOneCall(Rule* rule) {
+    const bool is_possible = rule->action == Action::kDelay ||
+                             rule->action == Action::kStall ||
+                             (rule->action == Action::kEvent &&
+                              rule->event_of == EventOf::kDevice) ||
+                             (rule->action == Action::kLink && !rule->link_up);
+    for (const Word& word : words_) {
+      if (!is_possible && word.text.starts_with("call=")) {
+        return Error(word,
+                     "at a call there are delay T, stall T, link down, and "
+                     "event NAME of the device or its port; fail CALL ERRNO "
+                     "names its call itself");
+      }
+    }
+    rule->received = rule->transmitted = false;
+    if (rule->action == Action::kEvent || rule->action == Action::kLink) {
+      NamesPackets(rule);
+    }
+    if (auto error = CheckWrIdOfCall(*rule)) return error;
     return CheckNoPacketOption(
-        {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"},
-        "calls; after errno come ");
+        {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>", "msg="},
+        "calls with call=; after that come wr_id= (of "
+        "posts), ");
+  }
+  // Whether the rule has one of these options, each once at most.
+  bool Has(std::initializer_list<std::string_view> names) const {
+    return std::ranges::any_of(names, [this](std::string_view name) {
+      return std::ranges::find(seen_, name) != seen_.end();
+    });
+  }
+  // A rule that names packets fires at one of them, once if it does not say how
+  // often.
+  bool NamesPackets(Rule* rule) const {
+    const bool says_when = Has({"nth=", "every=", "p=", "times="});
+    if (!says_when) rule->times = 1;
+    return says_when ||
+           Has({"rx or tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>",
+                "msg=", "wr_id="});
+  }
+  std::optional<RuleError> LimitEvent(Rule* rule) const {
+    const bool names_packets = NamesPackets(rule);
+    if (rule->event_of == EventOf::kDevice) rule->is_timed = !names_packets;
+    return std::nullopt;
+  }
+  std::optional<RuleError> LimitLink(Rule* rule) const {
+    rule->is_timed = !NamesPackets(rule);
+    if (!rule->link_up) return std::nullopt;
+    // While the link is down there are no packets.
+    for (const Word& word : std::span(words_).subspan(2)) {
+      if (word.text != "maybe" && !word.text.starts_with("after=")) {
+        return Error(word, Quoted(word.text) +
+                               ": link up comes at a time, and stays; after it "
+                               "come after=, maybe");
+      }
+    }
+    return std::nullopt;
   }
   std::optional<RuleError> CheckNoPacketOption(
       std::initializer_list<std::string_view> of_packets,
@@ -494,8 +607,8 @@ class RuleParser {
 
   static bool IsOption(std::string_view name) {
     static constexpr std::string_view kNames[] = {
-        "op=",  "qp=",    "peer=", "psn=",   "iter=",  "bytes>",
-        "nth=", "every=", "p=",    "times=", "after=", "for="};
+        "op=",   "qp=",  "peer=",  "psn=", "iter=",  "bytes>", "msg=", "wr_id=",
+        "call=", "nth=", "every=", "p=",   "times=", "after=", "for="};
     return std::ranges::find(kNames, name) != std::end(kNames);
   }
 
@@ -556,6 +669,23 @@ class RuleParser {
       if (!ParseNumber(text, &number)) return false;
       rule->longer_than = number;
       return true;
+    }
+    if (name == "msg=") {
+      *right = "a number from 1 on: msg=3 is the third message";
+      if (!ParseNumber(text, &number) || number == 0) return false;
+      rule->message = number;
+      return true;
+    }
+    if (name == "wr_id=") {
+      *right = "a number: wr_id=7 or wr_id=0x12";
+      if (!ParseNumber(text, &number)) return false;
+      rule->wr_id = number;
+      return true;
+    }
+    if (name == "call=") {
+      *right = "one of: " + CallNames();
+      rule->call = text;
+      return std::ranges::find(kCalls, text) != std::end(kCalls);
     }
     if (name == "nth=") {
       *right = "numbers and ranges from 1 on: nth=3, nth=3|7-9, nth=5-";
@@ -649,9 +779,16 @@ const char* TargetOf(Action action) {
     case Action::kOverrun:
     case Action::kLateCompletion:
       return "completion";
+    case Action::kUnmap:
+      return "transfer";
     default:
       return "packet";
   }
+}
+
+const char* TargetOf(const Rule& rule) {
+  if (!rule.call.empty()) return "call";
+  return rule.is_timed ? "time" : TargetOf(rule.action);
 }
 
 const char* PastOf(Action action) {
