@@ -84,7 +84,9 @@ struct QueuePair::Faulted {
 
   FaultedCompletions sends;
   FaultedCompletions receives;
-  uint64_t alarm = 0;  // lets go what is late; 0: none
+  // 0: none.
+  uint64_t alarm = 0;       // lets go what is late
+  uint64_t fail_alarm = 0;  // after kComplete: FailOnCommand
 };
 
 QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
@@ -145,6 +147,8 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     inner.recv_cq = &faulted_->receives;
     const auto alarm = context().engine().AddAlarm([this] { RevealLate(); });
     if (alarm.ok()) faulted_->alarm = *alarm;
+    const auto fails = context().engine().AddAlarm([this] { FailOnCommand(); });
+    if (fails.ok()) faulted_->fail_alarm = *fails;
   }
   inner.srq = config.srq;
   inner.events = this;
@@ -196,8 +200,10 @@ QueuePair::~QueuePair() {
   if (ProcessFaults* const faults = ProcessFaults::Current()) {
     faults->targets().Remove(qpn_, this);
   }
-  if (faulted_ != nullptr && faulted_->alarm != 0) {
-    context().engine().RemoveAlarm(faulted_->alarm);
+  if (faulted_ != nullptr) {
+    for (const uint64_t alarm : {faulted_->alarm, faulted_->fail_alarm}) {
+      if (alarm != 0) context().engine().RemoveAlarm(alarm);
+    }
   }
   std::vector<wire::IpAddress> groups;
   {
@@ -480,9 +486,13 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
     tracer->OnFault(rule, completion.qpn);
   }
   if (rule.action == transport::faults::Action::kComplete) {
-    // The program may go on with either of them.
+    // The transport is in the middle of it. If the program polls before the
+    // alarm, it is to find the queue pair failed.
     send_cq_->FailLater();
     recv_cq_->FailLater();
+    if (faulted_->fail_alarm != 0) {
+      context().engine().SetAlarm(faulted_->fail_alarm, 0);
+    }
   }
   if (rule.action == transport::faults::Action::kLateCompletion &&
       faulted_->alarm != 0) {
