@@ -20,8 +20,8 @@ constexpr std::string_view kError = "error\n";
 
 // What rules hit, as it is called in FaultRuleStatus, which
 // points to constants.
-constexpr const char* kTargets[] = {"packet", "call", "completion", "transfer",
-                                    "time"};
+constexpr const char* kTargets[] = {"packet",   "call",    "completion",
+                                    "transfer", "message", "time"};
 
 std::string Answer(const std::vector<FaultRuleStatus>& rules) {
   std::string text(kGood);

@@ -281,6 +281,13 @@ transport::faults::CallFate ProcessFaults::DecideCall(
   return fate;
 }
 
+transport::faults::CallFate ProcessFaults::DecideMad(
+    const transport::faults::MadFacts& facts, Time now) {
+  const std::lock_guard lock(mutex_);
+  if (link_.rule != nullptr && now < link_.until) return {.rule = link_.rule};
+  return injector_.DecideMad(facts, now);
+}
+
 void ProcessFaults::Stall(const Rule& rule, Time until) {
   if (until > stall_.until) stall_ = {.until = until, .rule = &rule};
 }

@@ -98,6 +98,9 @@ class ProcessFaults {
   // but for kFail and kDelay, which are the caller's. No lane's lock held.
   transport::faults::CallFate DecideCall(std::string_view call,
                                          std::optional<uint64_t> wr_id);
+  // As Injector::DecideMad. While the link is down by a rule, that is the rule.
+  transport::faults::CallFate DecideMad(
+      const transport::faults::MadFacts& facts, transport::Time now);
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
 

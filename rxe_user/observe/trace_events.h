@@ -313,7 +313,7 @@ struct FaultEvent {
   uint8_t reserved[3] = {};
   char text[96] = {};
   uint32_t psn = 0;    // kUnmap: the number of the transfer
-  uint8_t opcode = 0;  // of the BTH
+  uint8_t opcode = 0;  // of the BTH; queue pair 1: CM attribute
   uint8_t way = 0;     // WhichWay
   uint16_t reserved_too = 0;
 };

@@ -320,8 +320,9 @@ constexpr EventField kFaultFields[] = {
     FIELD(FaultEvent, reserved, kReserved, ""),
     FIELD(FaultEvent, text, kText, "the rule"),
     FIELD(FaultEvent, psn, kNumber,
-          "of the packet; unmap: which transfer of the queue pair and way"),
-    FIELD(FaultEvent, opcode, kHex, "of the packet's BTH"),
+          "of the packet; unmap, queue pair 1: which transfer, or CM message"),
+    FIELD(FaultEvent, opcode, kHex,
+          "of the packet's BTH; queue pair 1: attribute of the CM message"),
     FIELD(FaultEvent, way, kName, "", kWays),
     FIELD(FaultEvent, reserved_too, kReserved, ""),
 };

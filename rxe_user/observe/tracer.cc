@@ -613,6 +613,21 @@ void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
   Write(event);
 }
 
+void Tracer::OnMadFault(const transport::faults::Rule& rule, bool sent,
+                        uint16_t attribute, uint32_t number) {
+  OnFailedCall(rule.number);
+  FaultEvent event;
+  event.header = Header(queues_.NextId(), 0, 1, Now());
+  event.rule = rule.number;
+  event.action = static_cast<uint8_t>(rule.action);
+  trace::SetText(rule.text, event.text);
+  event.way = static_cast<uint8_t>(sent ? trace::WhichWay::kSent
+                                        : trace::WhichWay::kReceived);
+  event.psn = number;
+  event.opcode = static_cast<uint8_t>(attribute);
+  Write(event);
+}
+
 void Tracer::OnFailedCall(uint32_t rule) {
   if (tally_ == nullptr) return;
   const std::lock_guard lock(mutex_);

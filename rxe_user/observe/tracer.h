@@ -85,6 +85,10 @@ class Tracer final : public transport::PacketObserver {
   // queue pair and direction, or, with queue pair 0, a time.
   void OnFault(const transport::faults::Rule& rule, uint32_t qpn,
                bool received = false, uint32_t number = 0);
+  // A rule for faults has hit a CM message, the `number`-th of its attribute
+  // and direction.
+  void OnMadFault(const transport::faults::Rule& rule, bool sent,
+                  uint16_t attribute, uint32_t number);
   // A rule for faults let a call fail, which OnCall tells. Counts it.
   void OnFailedCall(uint32_t rule);
   // A rule for faults, at the end of the program.

@@ -19,6 +19,7 @@
 #include "transport/base/types.h"
 #include "transport/faults/rule.h"
 #include "transport/faults/rule_parser.h"
+#include "wire/cm.h"
 #include "wire/psn.h"
 
 namespace rxe_user_cli {
@@ -194,6 +195,19 @@ class Reader {
       } else {
         LeaveOut(rule, "a matter of time");
       }
+      return;
+    }
+    if (fault.header.qpn == 1) {
+      const bool sent =
+          fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
+      std::string words = ActionWords(rule);
+      words = words.substr(0, words.find('~'));
+      // The last one first, as above.
+      calls_text_ = absl::StrCat(
+          words, sent ? " tx" : " rx", " op=",
+          wire::CmAttributeName(static_cast<wire::CmAttribute>(fault.opcode)),
+          " nth=", fault.psn, "\n", calls_text_);
+      ++rules_.rules;
       return;
     }
     const size_t call = rule.find(" call=");

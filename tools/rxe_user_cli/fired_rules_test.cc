@@ -164,6 +164,22 @@ TEST_F(FiredRulesTest, EventsTheLinkTransfersAndTimes) {
             "unmap rx qp=@1 nth=7\n");
 }
 
+TEST_F(FiredRulesTest, MessagesOfTheCmByTheirNumber) {
+  events::FaultEvent fault;
+  fault.header.qpn = 1;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.opcode = 0x13;
+  fault.psn = 2;
+  events::SetText("delay 5ms~1ms op=CM_REP|CM_RTU p=30%", fault.text);
+  Add(fault);
+  fault.opcode = 0x14;
+  fault.way = static_cast<uint8_t>(events::WhichWay::kReceived);
+  Add(fault);
+  EXPECT_EQ(Rules(),
+            "delay 5ms rx op=CM_RTU nth=2\n"
+            "delay 5ms tx op=CM_REP nth=2\n");
+}
+
 TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
   Call("ibv_reg_mr", 1, "addr=0x1");

@@ -54,7 +54,7 @@ bool Refuses(Action action) {
 // Whether the rule is for something else than packets.
 bool IsForNoPacket(const Rule& rule) {
   return IsOfCompletions(rule.action) || rule.action == Action::kUnmap ||
-         rule.is_timed || !rule.call.empty();
+         rule.is_timed || !rule.call.empty() || rule.mads != 0;
 }
 
 }  // namespace
@@ -372,6 +372,32 @@ CallFate Injector::DecideCall(std::string_view call,
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    fate.rule = &rule;
+    fate.delay = DelayOf(rule, random);
+    return fate;
+  }
+  return fate;
+}
+
+CallFate Injector::DecideMad(const MadFacts& facts, Time now) {
+  CallFate fate;
+  const size_t index = facts.attribute - size_t{kFirstMad};
+  if (index >= kMads) return fate;
+  fate.number = ++mads_[facts.transmitted ? 1 : 0][index];
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
+    if ((rule.mads >> index & 1) == 0 || !IsItsTime(rule, now) ||
+        !(facts.transmitted ? rule.transmitted : rule.received) ||
+        (rule.peer && *rule.peer != facts.peer)) {
+      continue;
+    }
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    uint64_t random = Mix(seed_ ^ Mix(rule.number));
+    random = Mix(random ^ (uint64_t{facts.transmitted} << 63 |
+                           uint64_t{facts.attribute} << 32 | fate.number));
     if (!Fires(rule, count.matched, random)) continue;
     ++count.fired;
     fate.rule = &rule;

@@ -62,11 +62,20 @@ struct Fate {
   bool is_consequence = false;
 };
 
-// The fate of a call of the program.
+// The fate of a call of the program, or of a CM message.
 struct CallFate {
   const Rule* rule = nullptr;  // null: nothing happens to it
-  uint64_t number = 0;         // among the calls of this name, from 1
-  Time delay = 0;              // kDelay, kStall
+  // Among the calls of this name, or the messages of this attribute and
+  // direction, from 1.
+  uint64_t number = 0;
+  Time delay = 0;  // kDelay, kStall
+};
+
+// A CM message that is about to be processed or sent.
+struct MadFacts {
+  bool transmitted = false;
+  uint16_t attribute = 0;
+  wire::IpAddress peer;
 };
 
 // A rule, and how often it met and hit packets.
@@ -120,6 +129,8 @@ class Injector {
   // request, if it posts some. Call once for each call.
   CallFate DecideCall(std::string_view call, std::optional<uint64_t> wr_id,
                       Time now);
+  // Call once for each message, in their order.
+  CallFate DecideMad(const MadFacts& facts, Time now);
   // The rule, of those for completions, that hits this one; null: none. Call
   // once for each completion, in their order.
   const Rule* DecideCompletion(const CompletionFacts& facts, Time now);
@@ -235,6 +246,7 @@ class Injector {
   bool counts_received_messages_ = false;
   std::vector<RuleCount> counts_;
   uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
+  uint64_t mads_[2][kMads] = {};            // the same: received, sent
   uint32_t created_ = 0;
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
 };

@@ -513,6 +513,36 @@ TEST_F(InjectorTest, RulesAreLimited) {
   EXPECT_GT(rules + many.size(), Injector::kMostRules);
 }
 
+// --- Messages of the connection manager.
+
+TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
+  Injector injector =
+      Make("drop rx op=CM_REQ nth=2; delay 2ms~2ms op=CM_REP peer=192.0.2.7");
+  EXPECT_FALSE(injector.concerns_received());
+  const auto decide = [&](bool sent, uint16_t attribute,
+                          const char* peer = "192.0.2.7") {
+    return injector.DecideMad({.transmitted = sent,
+                               .attribute = attribute,
+                               .peer = *wire::IpAddress::Parse(peer)},
+                              0);
+  };
+  EXPECT_EQ(decide(false, 0x10).rule, nullptr);
+  EXPECT_EQ(decide(true, 0x10).rule, nullptr);
+  const CallFate lost = decide(false, 0x10);
+  ASSERT_NE(lost.rule, nullptr);
+  EXPECT_EQ(lost.number, 2u);
+  EXPECT_EQ(decide(false, 0x10).rule, nullptr);
+  EXPECT_EQ(decide(true, 0x13, "192.0.2.8").rule, nullptr);
+  const CallFate late = decide(true, 0x13);
+  EXPECT_EQ(late.number, 2u);
+  EXPECT_GE(late.delay, 2 * kMillisecond);
+  EXPECT_LE(late.delay, 4 * kMillisecond);
+  EXPECT_EQ(decide(false, 0x99).rule, nullptr);
+  // Its opcode is not one of packets.
+  EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
+}
+
 // --- Messages and work requests.
 
 TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {

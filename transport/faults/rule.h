@@ -40,7 +40,8 @@ enum class Action : uint8_t {
   kUnmap = 16,
 };
 // What a rule with the action hits: "packet", "call",
-// "completion", "transfer" (from or to memory), or "time".
+// "completion", "transfer" (from or to memory),
+// "message" (of the CM), or "time".
 struct Rule;
 const char* TargetOf(Action action);
 const char* TargetOf(const Rule& rule);
@@ -63,6 +64,10 @@ struct Corruption {
   size_t byte = 0;        // from the first byte of BTH on
   bool resealed = false;  // with a good ICRC over the changed packet
 };
+
+// The first attribute of CM messages, REQ, and how many there are.
+inline constexpr uint16_t kFirstMad = 0x10;
+inline constexpr size_t kMads = 11;
 
 struct Rule {
   uint32_t number = 0;  // its place among the rules, from 1
@@ -92,6 +97,9 @@ struct Rule {
   // and those that read memory.
   bool received = true;
   bool transmitted = true;
+  // CM messages: the bit i is that of attribute kFirstMad + i. 0: the rule is
+  // for something else.
+  uint16_t mads = 0;
   std::bitset<256> opcodes = std::bitset<256>().set();
   std::optional<uint32_t> qpn;      // of the local queue pair
   std::optional<uint32_t> ordinal;  // the K-th queue pair that was created

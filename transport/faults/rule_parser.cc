@@ -11,6 +11,7 @@
 #include "transport/faults/calls.h"
 #include "transport/faults/corrupt.h"
 #include "wire/aeth.h"
+#include "wire/cm.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
 #include "wire/psn.h"
@@ -100,6 +101,17 @@ bool AddOpcodes(std::string_view name, std::bitset<256>* out) {
     found = true;
   }
   return found;
+}
+
+// The same for messages of the CM, as rxe-user decode prints them.
+bool AddMad(std::string_view name, uint16_t* out) {
+  for (size_t i = 0; i < kMads; ++i) {
+    const auto attribute = static_cast<wire::CmAttribute>(kFirstMad + i);
+    if (name != wire::CmAttributeName(attribute)) continue;
+    *out = static_cast<uint16_t>(*out | 1u << i);
+    return true;
+  }
+  return false;
 }
 
 // --- Values. Each parses the whole of `text`.
@@ -244,6 +256,7 @@ class RuleParser {
     }
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
+    if (rule->mads != 0) return LimitToMads(*rule);
     if (rule->action != Action::kFail && Has({"call="})) {
       return LimitToOneCall(rule);
     }
@@ -506,6 +519,18 @@ class RuleParser {
     return std::nullopt;
   }
 
+  // The rule is for CM messages.
+  std::optional<RuleError> LimitToMads(const Rule& rule) const {
+    if (rule.action != Action::kDrop && rule.action != Action::kDuplicate &&
+        rule.action != Action::kDelay) {
+      return Error(words_[0],
+                   "messages of the CM can be lost, late or doubled: drop, "
+                   "delay T, duplicate");
+    }
+    return CheckNoPacketOption(
+        {"qp=", "psn=", "iter=", "bytes>", "msg=", "wr_id=", "call="},
+        "messages of the CM; after it come rx, tx, op=, peer=, ");
+  }
   // Actions that are answers: the rule is for requests that arrive.
   std::optional<RuleError> LimitToRequests(Rule* rule) const {
     for (const Word& word : words_) {
@@ -625,7 +650,8 @@ class RuleParser {
     if (name == "op=") {
       *right =
           "data, ack, request, response or opcodes as rxe-user decode prints "
-          "them, separated by |: op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY";
+          "them, separated by |: op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY; "
+          "or messages of the CM: op=CM_REQ|CM_REP";
       return ParseOpcodes(text, rule);
     }
     if (name == "qp=") {
@@ -716,10 +742,14 @@ class RuleParser {
     rule->opcodes.reset();
     for (size_t at = 0; at <= text.size();) {
       const size_t end = std::min(text.find('|', at), text.size());
-      if (!AddOpcodes(text.substr(at, end - at), &rule->opcodes)) return false;
+      const std::string_view name = text.substr(at, end - at);
+      if (!AddMad(name, &rule->mads) && !AddOpcodes(name, &rule->opcodes)) {
+        return false;
+      }
       at = end + 1;
     }
-    return true;
+    // Not of both: they are not told apart by the same things.
+    return rule->mads == 0 || rule->opcodes.none();
   }
 
   static bool ParseRanges(std::string_view text, Rule* rule) {
@@ -788,6 +818,7 @@ const char* TargetOf(Action action) {
 
 const char* TargetOf(const Rule& rule) {
   if (!rule.call.empty()) return "call";
+  if (rule.mads != 0) return "message";
   return rule.is_timed ? "time" : TargetOf(rule.action);
 }
 

@@ -141,6 +141,27 @@ TEST(RuleParserTest, MessagesWorkRequestsAndCalls) {
   EXPECT_TRUE(ErrorOf("unmap wr_id=1").starts_with("line 1, column 7: "));
 }
 
+TEST(RuleParserTest, MessagesOfTheCm) {
+  const Rule rule = One("delay 5ms rx op=CM_REQ|CM_SIDR_REP nth=1");
+  EXPECT_EQ(rule.mads, 1u << 0 | 1u << 8);
+  EXPECT_TRUE(rule.opcodes.none());
+  EXPECT_FALSE(rule.transmitted);
+  EXPECT_STREQ(TargetOf(rule), "message");
+  EXPECT_EQ(One("drop").mads, 0);
+
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQ|data")
+                  .starts_with("line 1, column 9: 'CM_REQ|data': op= needs "));
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQUEST").starts_with("line 1, column 9: "));
+  EXPECT_EQ(
+      ErrorOf("ce op=CM_REQ"),
+      "line 1, column 1: messages of the CM can be lost, late or doubled: "
+      "drop, delay T, duplicate");
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQ psn=+3")
+                  .starts_with("line 1, column 16: 'psn=+3' is for packets, "
+                               "and drop is for messages of the CM; after it "
+                               "come rx, tx, op=, peer=, nth="));
+}
+
 TEST(RuleParserTest, AnswersToRequests) {
   const Rule none = One("no-ack");
   EXPECT_EQ(none.action, Action::kNoAck);
@@ -311,7 +332,8 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "
-            "op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY");
+            "op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY; or messages of the CM: "
+            "op=CM_REQ|CM_REP");
   EXPECT_EQ(ErrorOf("drop nth=9-7"),
             "line 1, column 10: '9-7': nth= needs numbers and ranges from 1 "
             "on: nth=3, nth=3|7-9, nth=5-");
