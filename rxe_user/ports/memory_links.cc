@@ -526,11 +526,9 @@ void MemoryLinks::Tell(Link& link) {
       break;
     case State::kOpen:
       if (link.outgoing) {
-        user_.OnOutgoing(
-            link.route,
-            {RingMemory::In(link.ring.bytes()),
-             Doorbell::In(link.doorbell.bytes()), link.wake.get(), link.bit,
-             link.number});
+        user_.OnOutgoing(link.route, {RingMemory::In(link.ring.bytes()),
+                                      Doorbell::In(link.doorbell.bytes()),
+                                      link.wake.get(), link.bit, link.number});
       } else {
         user_.OnIncoming(link.bit, link.route.source, link.route.destination,
                          RingMemory::In(link.ring.bytes()));

@@ -151,7 +151,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   bool MaySend(Peer& peer);
   // Calls on_room_ if there is one.
   void CheckRoom();
-  // Makes room in peers_. Not often: a forgotten peer is asked for a ring again.
+  // Makes room in peers_. Not often: a forgotten peer is asked for a ring
+  // again.
   void ForgetPeers();
   std::span<const transport::GroBatch> ReceiveSockets(bool thorough);
   std::span<const transport::GroBatch> ReceiveMemory();
@@ -177,7 +178,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   uint64_t unread_ = 0;        // bits of rings that may have more
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep
-  int next_ = 0;         // the ring to read first
+  int next_ = 0;               // the ring to read first
   PrefaultedBuffer buffer_;
   std::vector<transport::GroBatch> batches_;
   uint32_t skipped_ = 0;  // calls in a row that did not ask the sockets
