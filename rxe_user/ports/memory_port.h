@@ -37,6 +37,9 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   // bursts are dropped, as by a socket whose buffer is full, so that a process
   // that is stopped looks like one.
   static constexpr transport::Time kPatience = 50 * transport::kMillisecond;
+  // Bursts to a peer by UDP before the lane asks it for a ring, which takes
+  // time and memory: many processes exchange a few messages only.
+  static constexpr uint32_t kFirstTry = 8;
   // Between the last packet by UDP and the first one by memory. What the kernel
   // has of the former is in the receiving socket by then.
   static constexpr transport::Time kPause = transport::kMillisecond;
@@ -103,9 +106,9 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     // kPausing: there is a ring, and nothing is sent until `opens_at`.
     enum class State : uint8_t { kUdp, kAsked, kPausing, kOpen };
     State state = State::kUdp;
-    bool waits = false;     // a flow was refused: the ring is full, or kPausing
-    uint32_t left = 0;      // kUdp: bursts until the next try for a ring
-    uint32_t interval = 0;  // of such tries
+    bool waits = false;  // a flow was refused: the ring is full, or kPausing
+    uint32_t left = kFirstTry;  // kUdp: bursts until the next try for a ring
+    uint32_t interval = 0;      // of such tries
     std::optional<RingWriter> ring;
     Outgoing link;
     transport::Time opens_at = 0;
