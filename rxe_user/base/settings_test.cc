@@ -112,16 +112,17 @@ TEST(SameHostMemory, FollowsTheEnvironment) {
   const auto with = [](const char* value) {
     return With("RXE_USER_SAME_HOST", value, SameHostMemory);
   };
-  EXPECT_FALSE(SameHostMemory());
+  ::unsetenv("RXE_USER_SAME_HOST");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with(""));
-  EXPECT_FALSE(with("udp"));
+  EXPECT_TRUE(SameHostMemory());
+  EXPECT_TRUE(with(""));
   EXPECT_TRUE(with("memory"));
+  EXPECT_FALSE(with("udp"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with("Memory"));
+  EXPECT_TRUE(with("UDP"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: RXE_USER_SAME_HOST is 'Memory', neither memory nor udp: "
+            "rxe_user: RXE_USER_SAME_HOST is 'UDP', neither udp nor memory: "
             "ignored\n");
 }
 

@@ -115,6 +115,9 @@ class Port : public transport::BurstSink {
     virtual int fd() const = 0;
     virtual Clock::time_point time() const = 0;
     virtual void Run(const LockLane& with_lane) = 0;
+    // The addresses of an interface have changed, or it is up or down. Any
+    // thread.
+    virtual void OnAddressesChanged() {}
   };
   // Null: none. The same for the port's lifetime.
   virtual ControlTask* control_task() { return nullptr; }
