@@ -70,7 +70,8 @@ class ReceiveSockets {
     if (count == 0) return;
     // Every call reads the busy socket. At intervals another one is first, so
     // that a flood at one address does not starve the others.
-    const bool turn = ++tick_ % kQuietInterval == 0;
+    const bool turn = others_are_next();
+    ++tick_;
     const size_t first = turn ? hot_ + 1 : hot_;
     const size_t asked = thorough || turn ? count : 1;
     for (size_t i = 0; i < asked; ++i) {
@@ -81,6 +82,11 @@ class ReceiveSockets {
       }
     }
   }
+
+  // Whether the next ReadUntilData reads the others before the busy socket.
+  bool others_are_next() const { return (tick_ + 1) % kQuietInterval == 0; }
+  // Something came from the busy socket without ReadUntilData.
+  void CountBusyRead() { ++tick_; }
 
   // A call returned `got` datagrams of `bytes` in all; `full`: as many as it
   // could. Chooses `socket.ask`.

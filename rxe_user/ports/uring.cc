@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/unique_fd.h"
 
 namespace rxe_user {
@@ -16,9 +19,48 @@ namespace {
 constexpr unsigned kRequests = 16;
 constexpr int kGroup = 0;  // of provided buffers
 
+// Rings without requests, results and buffers, for the next Uring. As many as
+// were open at a time. Thread: any.
+class IdleRings {
+ public:
+  std::optional<io_uring> Take() {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    DropParents();
+    if (count_ == 0) return std::nullopt;
+    return rings_[--count_];
+  }
+  // False: there is no room.
+  bool Give(const io_uring& ring) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    DropParents();
+    if (count_ == rings_.size()) return false;
+    rings_[count_++] = ring;
+    return true;
+  }
+
+ private:
+  // In a child of fork: the mappings were not inherited.
+  void DropParents() {
+    const pid_t process = ::getpid();
+    if (process == process_) return;
+    while (count_ != 0) ::close(rings_[--count_].ring_fd);
+    process_ = process;
+  }
+
+  ForkSafeMutex mutex_;
+  pid_t process_ = ::getpid();
+  std::array<io_uring, 64> rings_{};
+  size_t count_ = 0;
+};
+
 }  // namespace
 
-absl::Status Uring::Open() {
+absl::Status Uring::OpenRing() {
+  if (const std::optional<io_uring> idle = OnlyOne<IdleRings>().Take()) {
+    ring_ = *idle;
+    open_ = true;
+    return absl::OkStatus();
+  }
   io_uring_params params{};
   params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
   params.cq_entries = kResults;
@@ -28,6 +70,11 @@ absl::Status Uring::Open() {
   ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
   // Where that is not possible, a child has a mapping that it does not use.
   (void)::io_uring_ring_dontfork(&ring_);
+  return absl::OkStatus();
+}
+
+absl::Status Uring::Open() {
+  if (absl::Status status = OpenRing(); !status.ok()) return status;
   entries_ = PrefaultedBuffer(kPage);
   memory_ = PrefaultedBuffer(kBuffers * kStride);
   if (entries_.bytes().empty() || memory_.bytes().empty()) {
@@ -64,8 +111,15 @@ absl::Status Uring::Try() {
   return absl::OkStatus();
 }
 
+// A ring from which the buffers cannot be taken is not ours any more: the
+// program has closed its descriptor.
 Uring::~Uring() {
-  if (open_) ::io_uring_queue_exit(&ring_);
+  if (!open_) return;
+  const bool good = ::io_uring_unregister_buf_ring(&ring_, kGroup) == 0;
+  ::io_uring_cq_advance(&ring_, static_cast<unsigned>(results()));
+  if (!good || !OnlyOne<IdleRings>().Give(ring_)) {
+    ::io_uring_queue_exit(&ring_);
+  }
 }
 
 // The mappings were not inherited.

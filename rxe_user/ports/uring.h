@@ -5,8 +5,11 @@
 // A request that waits belongs to the thread that submitted it: the kernel
 // completes it in that thread, interrupts the thread's system calls for that
 // (epoll_wait(2) returns EINTR), and cancels it when the thread ends. A lane is
-// driven by threads of the program, so its ring has no such requests. Only when
-// it is closed does the kernel interrupt, once, the threads that have used it.
+// driven by threads of the program, so its ring has no such requests.
+//
+// When a ring is closed, the kernel interrupts once each thread that has
+// submitted to it. So rings are not closed while the process lives: the next
+// Uring takes over the descriptor and the queues of one that has ended.
 //
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
@@ -119,6 +122,7 @@ class Uring {
   static_assert(sizeof(SocketAddress) <= kNameBytes);
   static_assert(kHeaderBytes <= kPage && kHeaderBytes % alignof(cmsghdr) == 0);
 
+  absl::Status OpenRing();
   absl::Status Try();
   uint8_t* Buffer(uint16_t index) {
     return memory_.bytes().data() + index * kStride + kPage - kHeaderBytes;

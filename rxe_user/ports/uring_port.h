@@ -23,6 +23,10 @@ class UringPort final : public SocketPort<UringReceiver>,
   // Whether Create finds what it needs. Thread: any.
   static absl::Status Available();
 
+  void SetWaitedOn(bool waited_on) override {
+    receiver_.SetWaitedOn(waited_on);
+  }
+
  private:
   void Send(std::span<Message> messages) override;
 };

@@ -5,22 +5,29 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/refused_calls.h"
+#include "rxe_user/testing/watched_thread.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -36,13 +43,26 @@ class UringPortTest : public LoopbackPortTest {
     return ::poll(&fd, 1, 0) == 1;
   }
   // The first bytes of the batches of one Receive.
-  std::vector<int> ReceiveOnce() {
+  std::vector<int> ReceiveOnce(bool thorough = true) {
     std::vector<int> numbers;
-    for (const transport::GroBatch& batch : port_->Receive(true)) {
+    for (const transport::GroBatch& batch : port_->Receive(thorough)) {
       numbers.push_back(batch.bytes[0]);
     }
     return numbers;
   }
+  // Sends `size` bytes to `address`, by a socket that is not the port's.
+  void SendFromElsewhere(const wire::IpAddress& address, size_t size,
+                         uint8_t first = 0) const {
+    std::vector<uint8_t> bytes(size);
+    bytes[0] = first;
+    SocketAddress to;
+    const socklen_t length =
+        ToSocketAddress(address, wire::kRoceUdpPort, 0, &to);
+    ASSERT_EQ(::sendto(foreign_.get(), bytes.data(), size, 0, &to.any, length),
+              static_cast<ssize_t>(size));
+  }
+
+  const UniqueFd foreign_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
 };
 
 // One call sends, and takes in what has come: to the next Receive it is there
@@ -74,17 +94,36 @@ TEST_F(UringPortTest, ASendThatFindsNothingLeavesNoResults) {
   }
 }
 
+// Nor do results that are there for a moment: while threads may wait on the
+// ring, sends leave to the sockets what has come.
+TEST_F(UringPortTest, ASendWakesNoThread) {
+  port_->SetWaitedOn(true);
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event watch{};
+  watch.events = EPOLLIN | EPOLLET;
+  ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, ring(), &watch), 0);
+  const auto woken = [&] {
+    epoll_event got;
+    return ::epoll_wait(epoll.get(), &got, 1, 0);
+  };
+  Queue(transport::Flow(av_), {64}, 1);
+  port_->Flush();
+  EXPECT_EQ(woken(), 0);
+  EXPECT_FALSE(RingIsReadable());
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{1});
+  port_->SetWaitedOn(false);
+  Queue(transport::Flow(av_), {64}, 2);
+  port_->Flush();
+  EXPECT_EQ(woken(), 1);
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
+}
+
 // Nor does it change how many datagrams a receive takes.
 TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
-  const int foreign = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  SocketAddress to;
-  const socklen_t length =
-      ToSocketAddress(local_.address, wire::kRoceUdpPort, 0, &to);
   const auto receives = [&](size_t count) {
-    const std::vector<uint8_t> bytes(1000);
+    // Sizes differ: no merging.
     for (size_t i = 0; i < count; ++i) {
-      // Sizes differ: no merging.
-      ::sendto(foreign, bytes.data(), 100 + i, 0, &to.any, length);
+      SendFromElsewhere(local_.address, 100 + i);
     }
     return port_->Receive(true).size();
   };
@@ -98,7 +137,6 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   // Twice: the first receive may have the buffers that the send has not used.
   EXPECT_EQ(receives(8), 8u);
   EXPECT_EQ(receives(8), 8u);
-  ::close(foreign);
 }
 
 // What a send has taken in is not overtaken by what a later call takes in.
@@ -143,6 +181,31 @@ TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
   EXPECT_EQ(received.size() + 4, 199u);
   sent.resize(received.size());
   EXPECT_EQ(received, sent);
+}
+
+// Each send takes in what a busy socket has, and so each Receive has something.
+// All the same, one in eight asks the others.
+TEST_F(UringPortTest, ABusySocketDoesNotStarveOthers) {
+  LocalAddress quiet;
+  quiet.address = *wire::IpAddress::Parse("127.0.0.2");
+  ASSERT_TRUE(port_->AddReceiver(quiet, Bind(quiet)).ok());
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  const transport::Flow elsewhere(av);
+  constexpr int kOfBusy = 1;
+  constexpr int kOfQuiet = 2;
+  const auto round = [&] {
+    SendFromElsewhere(local_.address, 100, kOfBusy);
+    Queue(elsewhere, {64});
+    port_->Flush();
+    return ReceiveOnce(false);
+  };
+  for (int i = 0; i < 20; ++i) round();
+  for (int i = 0; i < 5; ++i) {
+    SendFromElsewhere(quiet.address, 100, kOfQuiet);
+    int rounds = 1;
+    while (round() != std::vector<int>{kOfQuiet}) ASSERT_LE(++rounds, 8);
+  }
 }
 
 // Bytes of a batch stay until the next Receive, however much is sent.
@@ -198,6 +261,52 @@ TEST_F(UringPortTest, ThreadsTakeTurns) {
   }
 }
 
+// A thread that has sent by a ring sleeps on when the ring's owner is gone.
+TEST_F(UringPortTest, ItsEndInterruptsNoThread) {
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+  epoll_event watch{};
+  watch.events = EPOLLIN;
+  ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &watch), 0);
+  std::atomic<int> woken_by = -1;  // epoll_wait's result, or errno
+  WatchedThread thread([&] {
+    Queue(transport::Flow(av_), {64});
+    port_->Flush();
+    ReceiveOnce();
+    epoll_event got;
+    const int count = ::epoll_wait(epoll.get(), &got, 1, -1);
+    woken_by = count >= 0 ? count : errno;
+  });
+  ASSERT_TRUE(thread.AwaitSleep());
+  port_.reset();
+  // The system ends a ring behind close(2), which nothing reports.
+  for (int i = 0; i < 50 && woken_by < 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const uint64_t one = 1;
+  ASSERT_EQ(::write(event.get(), &one, sizeof(one)),
+            static_cast<ssize_t>(sizeof(one)));
+  thread.join();
+  EXPECT_EQ(woken_by, 1);
+}
+
+// The next one has the descriptor of the last, and nothing that it received.
+TEST_F(UringPortTest, ItsRingServesTheNextOne) {
+  const int before = ring();
+  Queue(transport::Flow(av_), {64}, 1);
+  port_->Flush();
+  ASSERT_TRUE(RingIsReadable());
+  port_.reset();
+  Open("127.0.0.1", UringPort::Create);
+  EXPECT_EQ(ring(), before);
+  EXPECT_FALSE(RingIsReadable());
+  for (uint8_t i = 2; i < 3 * Uring::kBuffers; ++i) {
+    Queue(transport::Flow(av_), {64}, i);
+    port_->Flush();
+    EXPECT_EQ(ReceiveOnce(), std::vector<int>{i});
+  }
+}
+
 TEST_F(UringPortTest, ItsDescriptorIsHighAndClosedByExec) {
   EXPECT_GE(ring(), kFirstHighFd);
   EXPECT_EQ(::fcntl(ring(), F_GETFD), FD_CLOEXEC);
@@ -233,7 +342,9 @@ TEST_F(UringPortTest, WithoutItsDescriptorNothingIsSentOrReceived) {
   Queue(transport::Flow(av_), {64});
   port_->Flush();
   EXPECT_TRUE(port_->blocked());
+  EXPECT_EQ(port_->counters().rx_errors, 0u);
   EXPECT_EQ(ReceiveOnce(), std::vector<int>());
+  EXPECT_NE(port_->counters().rx_errors, 0u);
   // So that the port closes no descriptor of another owner.
   const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   const int ring_fd = ring();

@@ -34,6 +34,7 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     if (!arrivals_.empty()) {
       // The sockets have not been asked since.
       more_ = true;
+      sockets_.CountBusyRead();
       return arrivals_;
     }
   }
@@ -50,7 +51,10 @@ bool UringReceiver::ReceiveFrom(size_t index) {
   for (int i = 0; i < 2; ++i) {
     Prepare(index, fd);
     ++counters_.rx_calls;
-    if (ring_.Submit() == 0) break;
+    if (ring_.Submit() == 0) {
+      ++counters_.rx_errors;
+      break;
+    }
     taken = TakeResults();
     if (taken.datagrams != 0 || taken.error == EAGAIN) break;
   }
@@ -105,6 +109,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
 }
 
 void UringReceiver::PrepareReceive() {
+  if (waited_on_ || sockets_.others_are_next()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);
   if (fd >= 0 && ring_.results() == 0) Prepare(index, fd);

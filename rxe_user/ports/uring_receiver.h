@@ -1,10 +1,12 @@
 // The receiving half of the io_uring port: one request takes all that has
 // arrived at a socket, into buffers of the ring.
 //
-// A receive is also made with each Submit of sends; the results then wait in
-// the ring, in memory, until the next Receive. So what a lane receives always
-// comes by its ring, in order. The ring is among the descriptors, since it is
-// readable while such results wait.
+// While the application polls, a receive is also made with each Submit of
+// sends; the results then wait in the ring, in memory, until the next Receive.
+// So what a lane receives always comes by its ring, in order. The ring is among
+// the descriptors, since it is readable while such results wait. While threads
+// wait on these, sends do not receive: each result wakes whoever waits on the
+// ring, also one that says that nothing has come.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
@@ -36,6 +38,7 @@ class UringReceiver {
   std::vector<int> Descriptors() const;
   std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
+  void SetWaitedOn(bool waited_on) { waited_on_ = waited_on; }
   void AbandonInChild();
 
   // As UdpReceiver's.
@@ -48,7 +51,8 @@ class UringReceiver {
 
   Uring& ring() { return ring_; }
   // Adds a receive from the socket that last had data to the requests, unless
-  // results of an earlier one wait.
+  // results of an earlier one wait, threads wait on the descriptors, or the
+  // next Receive is to begin with the other sockets.
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
   // among them, so that between calls the ring is readable only if there is
@@ -82,6 +86,7 @@ class UringReceiver {
   std::vector<transport::GroBatch> arrivals_;
   std::vector<uint16_t> used_;  // buffers of arrivals_
   bool more_ = false;
+  bool waited_on_ = false;
 };
 
 }  // namespace rxe_user
