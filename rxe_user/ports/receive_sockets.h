@@ -59,6 +59,10 @@ class ReceiveSockets {
   void NoteKernelTimes();
 
   Socket& operator[](size_t index) { return sockets_[index]; }
+  // Entries, free ones included. Lane locked or not.
+  size_t count() const { return socket_count_.load(std::memory_order_acquire); }
+  // Changes when a socket is added or removed. Lane locked or not.
+  uint32_t version() const { return version_.load(std::memory_order_acquire); }
   // The index of the socket that last had data.
   size_t hot() const { return hot_; }
 
@@ -111,6 +115,7 @@ class ReceiveSockets {
   bool notes_kernel_times_ = false;  // under adding_
   std::array<Socket, kMaxSockets> sockets_;
   std::atomic<size_t> socket_count_ = 0;
+  std::atomic<uint32_t> version_ = 0;
   size_t hot_ = 0;
   uint32_t tick_ = 0;
   uint64_t new_overflow_ = 0;

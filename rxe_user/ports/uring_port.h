@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/ports/socket_port.h"
 #include "rxe_user/ports/uring_receiver.h"
+#include "wire/address.h"
 
 namespace rxe_user {
 
@@ -23,6 +24,10 @@ class UringPort final : public SocketPort<UringReceiver>,
   // Whether Create finds what it needs. Thread: any.
   static absl::Status Available();
 
+  void RemoveReceiver(const wire::IpAddress& address) override {
+    receiver_.CloseBell();
+    SocketPort::RemoveReceiver(address);
+  }
   void SetWaitedOn(bool waited_on) override {
     receiver_.SetWaitedOn(waited_on);
   }

@@ -10,6 +10,8 @@
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
+#include <pthread.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rxe_user/ports/arrival_bell.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/receive_sockets.h"
 #include "rxe_user/ports/uring.h"
@@ -39,6 +42,8 @@ class UringReceiver {
   std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
   void SetWaitedOn(bool waited_on) { waited_on_ = waited_on; }
+  // Before a socket is removed.
+  void CloseBell() { bell_.Close(); }
   void AbandonInChild();
 
   // As UdpReceiver's.
@@ -61,6 +66,16 @@ class UringReceiver {
   void DropEmptyResults();
 
  private:
+  // Polls in a row that find nothing before the bell is armed: arming costs as
+  // much as two of them, and mostly the next arrival is near.
+  static constexpr uint32_t kEmptyPolls = 16;
+  static constexpr uint32_t kMostEmptyPolls = 1 << 20;
+  // Polls beyond those, by one thread, before it gets a bell. Not for a thread
+  // that polls a few times before it waits. Taking the bell of another thread
+  // takes 16 times as many each time.
+  static constexpr uint32_t kIdlePolls = 256;
+  static constexpr uint32_t kNever = ~uint32_t{0};
+
   // The last result of a receive, with the datagrams before it.
   struct Taken {
     size_t datagrams = 0;
@@ -77,6 +92,12 @@ class UringReceiver {
   // Takes all results, and adds their datagrams to arrivals_.
   Taken TakeResults();
   void CountError(const Uring::Result& result);
+  // Whether the bell says that nothing has arrived.
+  bool NothingHasRung() const {
+    return bell_.IsArmed(sockets_) && !bell_.HasRung();
+  }
+  // A poll of the calling thread has asked sockets, for nothing.
+  void OnEmptyPoll();
   // Returns the bytes of a datagram that was added to arrivals_.
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
 
@@ -87,6 +108,14 @@ class UringReceiver {
   std::vector<uint16_t> used_;  // buffers of arrivals_
   bool more_ = false;
   bool waited_on_ = false;
+
+  ArrivalBell bell_;
+  bool ask_all_ = false;  // sockets, until they are empty: one has rung
+  std::optional<pthread_t> poller_;
+  uint32_t empty_polls_ = 0;  // in a row
+  uint32_t idle_polls_ = 0;   // of poller_, beyond kEmptyPolls in a row
+  uint32_t arm_after_ = kEmptyPolls;
+  uint32_t open_after_ = kIdlePolls;
 };
 
 }  // namespace rxe_user
