@@ -517,6 +517,45 @@ TEST_F(UringPortTest, WithoutItsDescriptorNothingIsSentOrReceived) {
   ::close(other);
 }
 
+// With a kernel thread. port_test.cc has the rest.
+class SqpollTest : public UringPortTest {
+ protected:
+  void SetUp() override { Open("127.0.0.1", UringPort::CreateSqpoll); }
+};
+
+TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
+  transport::AddressVector everybody = av_;  // SO_BROADCAST is not set: EACCES
+  everybody.destination = *wire::IpAddress::Parse("255.255.255.255");
+  for (uint8_t i = 0; i < 20; ++i) {
+    Queue(transport::Flow(av_), {64}, i);
+    Queue(transport::Flow(everybody), {64});
+    Queue(transport::Flow(av_), {65}, i);
+    port_->Flush();
+    EXPECT_EQ(port_->counters().tx_errors, i + 1u);
+    std::vector<int> received;
+    while (received.size() < 2) {
+      for (const int number : ReceiveOnce()) received.push_back(number);
+    }
+    EXPECT_EQ(received, (std::vector<int>{i, i}));
+  }
+}
+
+TEST_F(SqpollTest, ItMakesNoPlainCalls) {
+  std::thread([&] {
+    Queue(transport::Flow(av_), {64}, 1);
+    port_->Flush();
+    if (!RefuseCall(__NR_sendmmsg, EPERM) || !RefuseCall(__NR_recvmsg, EPERM)) {
+      GTEST_SKIP() << "no seccomp filter here";
+    }
+    EXPECT_EQ(ReceiveOnce(), std::vector<int>{1});
+    for (uint8_t i = 2; i < 100; ++i) {
+      Queue(transport::Flow(av_), {64}, i);
+      port_->Flush();
+      EXPECT_EQ(ReceiveOnce(), std::vector<int>{i});
+    }
+  }).join();
+}
+
 // As with Docker's seccomp profile, and on systems without it. In a child,
 // since a process that has had a ring has it still.
 TEST(UringPortRefusalTest, TheReasonIsSaid) {
@@ -527,7 +566,8 @@ TEST(UringPortRefusalTest, TheReasonIsSaid) {
       const auto port = UringPort::Create();
       ::_exit(!port.ok() && ErrnoOf(port.status()) == error &&
                       port.status().message().find("io_uring_setup: ") == 0 &&
-                      UringPort::Available() == port.status()
+                      UringPort::Available(Uring::Requests::kByCaller) ==
+                          port.status()
                   ? 0
                   : 1);
     }

@@ -5,10 +5,10 @@
 
 namespace rxe_user {
 
-absl::Status UringReceiver::Open() {
+absl::Status UringReceiver::Open(Uring::Requests requests) {
   arrivals_.reserve(Uring::kBuffers);
   used_.reserve(Uring::kBuffers);
-  return ring_.Open();
+  return ring_.Open(requests);
 }
 
 void UringReceiver::AbandonInChild() {

@@ -31,8 +31,8 @@ class UringReceiver {
  public:
   explicit UringReceiver(PortCounters* counters)
       : counters_(*counters), sockets_(counters) {}
-  // Call once, before anything else. Errors: as Uring's.
-  absl::Status Open();
+  // As Uring's.
+  absl::Status Open(Uring::Requests requests);
 
   ReceiveSockets& sockets() { return sockets_; }
   const ReceiveSockets& sockets() const { return sockets_; }
