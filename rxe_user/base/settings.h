@@ -24,9 +24,11 @@ bool IsOn(const char* variable);
 // host go through shared memory ("memory", the default) or as all others
 // ("udp").
 bool SameHostMemory();
-// RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring") or by
-// plain system calls ("sockets", the default).
-bool UseUring();
+// RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring"), also
+// with a kernel thread ("uring-sqpoll"), by plain system calls ("sockets"), or
+// by what the library prefers ("auto", the default).
+enum class Io { kAuto, kSockets, kUring, kUringSqpoll };
+Io IoSetting();
 
 }  // namespace rxe_user
 

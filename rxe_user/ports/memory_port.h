@@ -76,6 +76,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override { return inner_->TakeOverflow(); }
   void PrepareWait() override;
+  void SetWaitedOn(bool waited_on) override { inner_->SetWaitedOn(waited_on); }
   transport::Burst* Begin(const transport::Flow& flow) override;
   bool only_that_flow() const override { return only_that_flow_; }
   void Queue() override;

@@ -80,6 +80,9 @@ class Port : public transport::BurstSink {
   // A thread will wait on the descriptors next: what arrives from now on, and
   // what Receive has left, makes one of them readable.
   virtual void PrepareWait() {}
+  // Whether threads may wait on the descriptors from now on. At first they do
+  // not.
+  virtual void SetWaitedOn(bool /*waited_on*/) {}
 
   // --- Transmit.
 
