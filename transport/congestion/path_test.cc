@@ -105,7 +105,7 @@ TEST(PathTest, NeverBelowTheMinimum) {
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
-// However many arrive, and at however many queue pairs: at most one per 50 us
+// However many arrive, and for however many queue pairs, at most one per 50 us
 // counts.
 TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
