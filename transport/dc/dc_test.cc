@@ -18,7 +18,7 @@
 namespace transport {
 namespace {
 
-// The packets of an endpoint, in order.
+// Logs the packets of an endpoint, in order.
 struct PacketLog final : PacketObserver {
   void OnPacket(const ObservedPacket& packet) override {
     wire::PacketView view;
@@ -44,7 +44,7 @@ TEST_F(DcTest, TheFirstMessageConnects) {
   EXPECT_TRUE(std::equal(from.region->bytes.begin(),
                          from.region->bytes.begin() + 16,
                          to.region->bytes.begin() + 0x80000));
-  // The CONNECT takes a PSN; the message follows it, to the connection.
+  // The CONNECT uses a PSN; the message follows it, to the connection.
   const wire::PacketView connect = net.sent[0].view();
   const wire::PacketView message = net.sent[2].view();
   EXPECT_EQ(connect.bth().dest_qpn, wire::kNoDcQpn);
@@ -60,8 +60,8 @@ TEST_F(DcTest, TheFirstMessageConnects) {
   EXPECT_EQ(to.connections.size(), 1u);
 }
 
-// Each host has an initiator and a target. Requests and the ACK of what the
-// peer sent before leave in one burst, and arrive as a ping-pong program
+// Each host has an initiator and a target. Requests, and the ACK of what the
+// peer sent before, leave in one burst and arrive as a ping-pong program
 // expects: its own completion first.
 TEST_F(DcTest, TheAckLeavesWithTheAnswer) {
   from.next_number = 0x101;  // with its initiator's in one slot
