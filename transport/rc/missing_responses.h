@@ -32,7 +32,8 @@ namespace transport {
 // answered, but for the ranges. Allocated when the first gap is found.
 class MissingResponses {
  public:
-  // With this many, nothing more is noted: what arrives beyond is dropped.
+  // Once there are this many, later gaps are not noted, and responses beyond
+  // them are dropped.
   static constexpr size_t kMostRanges = 64;
 
   enum class State : uint8_t {
@@ -79,19 +80,20 @@ class MissingResponses {
   // [known_to, first) is answered. [first, end) is missing; it belongs to the
   // READ or atomic that begins at `request`. False if there are kMostRanges.
   bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
-  // Whether Take may be called: it may break a range in two.
+  // Whether Take may be called: there is room for the range that it may split
+  // off.
   bool HasRoomFor(uint64_t seq) const;
   // `seq`, which was missing, has arrived.
   void Take(uint64_t seq, Time now);
-  // What had arrived for `seq` is not trusted any more: it is missing again.
-  // False if there are kMostRanges.
+  // What arrived for `seq` is no longer trusted: it is missing again. False if
+  // there are kMostRanges.
   bool Distrust(uint64_t seq, uint64_t request, Time now);
   // Something with this number has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // What was asked for before `until` has not arrived in a round trip.
+  // What was asked for before `until` has not arrived within a round trip.
   void GiveUpAsked(uint64_t until, Time now);
-  // What has arrived already has arrived again. `round_trip`: as measured, or
-  // 0.
+  // A copy of a response that has already arrived. `round_trip`: as measured,
+  // or 0.
   void NoteCopy(uint64_t seq, Time round_trip, Time now);
   // Ranges whose wait has ended become due. Returns how many packets they have.
   uint64_t Expire(Time now);
@@ -107,15 +109,15 @@ class MissingResponses {
   void Insert(size_t index, const Range& range);
   void Erase(size_t index);
   // `range` was asked for once more because of silence: it may be answered
-  // twice though nothing was late, so a copy teaches nothing.
+  // twice though nothing was late, so a copy shows nothing.
   void DoubtSample(Range* range);
-  // It is missing, and has not been asked for since that is known.
+  // `range` is missing, and has not been asked for since that is known.
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;
   uint64_t least_marker_ = kNone;  // of all that are kAsked
   // A number that was requested again lately, until it has arrived twice; and
-  // when it was asked for.
+  // when it was requested.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;
   ReorderWait reorder_wait_;

@@ -93,8 +93,8 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
     path()->OnOrderedAnswer(core_.attributes.dest_qpn, rtt_.sent, now);
     rtt_.seq = kNoSequence;
   }
-  // The peer is alive. What it may leave out meanwhile is limited by what may
-  // be outstanding.
+  // The peer is alive. How long it may leave responses out is limited by how
+  // much may be outstanding.
   if (snd_.outstanding()) loss_.OnSignOfLife(now);
   Proceed(now);
   AskForDue(now);
@@ -115,8 +115,8 @@ void Requester::AskForDue(Time now) {
   if (DueRange() != nullptr) hints_.past_window = true;
 }
 
-// Half a window, as a run that fills a gap at the peer: more was probably lost
-// because a queue was full, and would be lost again.
+// Half a window, like a run that fills a gap at the peer: a longer loss is
+// probably that of a full queue, and would happen again.
 uint64_t Requester::MissingRoom() const {
   const uint64_t asked = missing_->asked();
   const uint64_t limit =

@@ -169,7 +169,7 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   peer.ReadResponse(kMiddle, 102, 256, 3);  // 101 is missing
   EXPECT_EQ(peer.Bytes(512, 256), Counting(3, 256));
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 256");
-  // The rest of the first answer does not multiply requests.
+  // The rest of the first response causes no further requests.
   peer.ReadResponse(kMiddle, 103, 256, 4);
   peer.ReadResponse(kLast, 104, 256, 5);
   EXPECT_EQ(peer.Transmit(), "");
@@ -190,7 +190,7 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   peer.Transmit();
   peer.ReadResponse(kMiddle, 101, 256);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 256");
-  // Of one READ, one part is asked for at a time: a peer need not repeat what
+  // Of one READ, one part is requested at a time: a peer need not repeat what
   // is before the part that it has repeated last.
   peer.ReadResponse(kMiddle, 103, 256);
   EXPECT_EQ(peer.Transmit(), "");
@@ -232,7 +232,7 @@ TEST(RequesterReadTest, OrByAnAnswerToWhatWasRequestedLater) {
   EXPECT_EQ(peer.Completions(), "1 ok 512; 2 ok 256; 3 ok 256");
 }
 
-// What comes late was not lost: gaps wait, when that has been seen.
+// Late responses were not lost: once that has been seen, gaps wait.
 TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   RequesterPeer peer;
   peer.Connect();
@@ -254,7 +254,8 @@ TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 104 A va 1024 len 256");
 }
 
-// After a silence a request is not cut into parts for what has come.
+// After a silence one request covers all from the first missing packet on; it
+// is not split around what has arrived.
 TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   RequesterPeer peer;
   peer.Connect();
@@ -277,7 +278,7 @@ TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Nothing that comes ahead of its turn ends anything, nor is it taken.
+// Bad responses ahead of their turn fail nothing, and are not accepted.
 TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -294,7 +295,7 @@ TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   EXPECT_EQ(peer.Bytes(256, 1)[0], 256 % 251);
 }
 
-// Two answers with one PSN that say different things: one is forged.
+// Two responses with one PSN and different contents: one is forged.
 TEST(RequesterReadTest, WhatCameAheadIsNotTrustedIfACopyDiffers) {
   RequesterPeer peer;
   peer.Connect();
@@ -315,8 +316,8 @@ TEST(RequesterReadTest, WhatCameAheadIsNotTrustedIfACopyDiffers) {
   EXPECT_EQ(peer.Bytes(256, 256), Counting(2, 256));
 }
 
-// The answers of one READ with every other packet lost: what cannot be noted is
-// asked for later, and all of it arrives.
+// The responses to one READ, with every other packet lost: gaps that cannot be
+// noted are requested later, and all of it arrives.
 TEST(RequesterReadTest, MoreGapsThanAreNoted) {
   RequesterPeer peer;
   peer.attributes.max_rd_atomic = 1;
@@ -427,8 +428,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadAnswer{"Atomic", Operation::kAtomicAcknowledge, 0}),
     [](const auto& info) { return info.param.name; });
 
-// Otherwise an attacker who guesses a PSN in flight ends the connection with
-// it.
+// Otherwise an attacker who guesses a PSN in flight could end the connection.
 TEST(RequesterReadTest, ReadResponseToASendIsDropped) {
   RequesterPeer peer;
   peer.Connect();

@@ -94,9 +94,10 @@ void Responder::ExecuteBuffered(Time now) {
     executing_buffered_ = false;
     if (outcome == Outcome::kFailed) return;  // nothing is buffered
     if (outcome == Outcome::kRefused) {
-      // Only a packet that arrives when it is expected may end the queue pair:
-      // an attacker who guesses one of the many PSNs that are buffered must
-      // not. It is reported as missing; the peer sends its own again, in order.
+      // Only a packet that arrives when it is expected may fail the queue pair:
+      // otherwise an attacker could do so by guessing one of the many PSNs that
+      // are buffered. The packet is reported as missing; the peer sends its own
+      // again, in order.
       receiver_.Restore(before);
       out_of_order_.Clear();
       ReportGap(now);
@@ -109,7 +110,7 @@ void Responder::ExecuteBuffered(Time now) {
       return;
     }
     gap_.idle_reports = 0;
-    // Tells the sender that it need not send these again.
+    // Tells the peer that it need not send these again.
     owed_.due = true;
   }
   if (out_of_order_.empty()) {
@@ -117,10 +118,10 @@ void Responder::ExecuteBuffered(Time now) {
     gap_wait_.OnAllFilled();
     return;
   }
-  // Another gap. A peer that goes back to the first one sends what fills this
-  // one right behind: a NAK now would make it go back once more
+  // Another gap. A peer that goes back to the first one is about to send what
+  // fills this one: a NAK now would make it go back once more
   // (TwoGapsTest.PeerGoesBackToTheFirst). If it does not arrive, the next
-  // packet beyond the gap, or the timer, tells.
+  // packet beyond the gap, or the timer, causes a NAK.
   gap_.deadline = now + std::max(kGapTimeout, gap_wait_.wait());
 }
 

@@ -73,7 +73,7 @@ void Responder::OnAwaited(const wire::PacketView& packet, Time now) {
   }
 }
 
-// Annex A14: each packet names one, not only the first of a message.
+// Annex A14: each packet names its SRQ, not only the first of a message.
 bool Responder::IsForItsSrq(const wire::PacketView& packet, Time now) {
   const uint32_t srqn = packet.xrc_srqn();
   if (!receiver_.idle()) return receiver_.UsesSrq(srqn);
