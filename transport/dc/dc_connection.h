@@ -21,7 +21,7 @@ class DcConnections;
 class DcConnection final : public QueuePair, private HeaderFront {
  public:
   // READs and atomics that it can answer again: as many as an initiator of ours
-  // may have outstanding. The memory for them is allocated by the first.
+  // may have outstanding. The first one allocates the memory for them.
   static constexpr uint8_t kReadResources = 128;
 
   // `config`: the target's, with `events` of this connection.
