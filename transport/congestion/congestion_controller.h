@@ -70,8 +70,8 @@ class CongestionController {
     if (now < recovery_until_ || window_ >= kInitialWindow) return;
     window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
   }
-  // Something was lost on the way to a peer that answers. The window shrinks to
-  // 0.7 of its size, but not below `least`.
+  // A packet to or from a peer that answers was lost. The window shrinks to 0.7
+  // of its size, but not below `least`.
   void OnLoss(uint64_t least, Time rtt, Time now);
   // True if it counts: one in Dcqcn::kNotificationInterval does, and may come
   // half of that early, since the network does not preserve the interval

@@ -180,7 +180,7 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
   EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
   EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
-  // Waiting queue pairs must be told of its end.
+  // Waiting queue pairs must learn of its end.
   EXPECT_TRUE(path.TakeOpened());
   EXPECT_TRUE(path.EndPause(path.paused_until()));
   EXPECT_FALSE(path.paused());

@@ -87,7 +87,8 @@ TEST_F(DcTest, TheAckLeavesWithTheAnswer) {
   ASSERT_EQ(Send(3), 0);
   for (const DcDatagram& ping : net.Transmit(from)) net.Deliver(ping);
   ASSERT_EQ(answer(4, 0xc005), 0);
-  // From here on by hand: net.Transmit does not say what is one burst.
+  // From here on by hand: net.Transmit does not say which packets share a
+  // burst.
   std::vector<uint8_t> buffer(65507);
   OneBurst sink(buffer, 64);
   PacketLog log;

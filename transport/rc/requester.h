@@ -18,9 +18,9 @@
 // (sending it), requester_ack.cc, requester_read.cc, requester_missing.cc,
 // requester_loss.cc and requester_timer.cc.
 //
-// In flight is always the cost of [una, nxt), less what has arrived, or is
-// buffered by the peer, beyond a gap. One function, SyncFlight, computes it, so
-// it cannot leak.
+// The bytes in flight are always the cost of [una, nxt), less what has arrived,
+// or is buffered by the peer, beyond a gap. One function, SyncFlight, computes
+// them, so they cannot leak.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
@@ -98,8 +98,8 @@ class Requester {
   void OnPosted(Time now) { RunLocalWork(now); }
 
   // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
-  // whose source and P_Key have been checked. True if it answers something
-  // that is outstanding.
+  // whose source and P_Key have been checked. True if the packet answers an
+  // outstanding request.
   bool OnResponse(const wire::PacketView& packet, Time now);
   bool Answers(const wire::PacketView& packet) const;
   void OnTimer(Time now);
@@ -266,11 +266,11 @@ class Requester {
   bool NoteMissing(uint64_t until, Time now);
   // A response beyond una: whether to take it.
   bool AdmitAhead(uint64_t seq, const wire::PacketView& packet, Time now);
-  // Whether what was placed for `seq` is what `packet` carries.
+  // Whether the payload placed for `seq` equals that of `packet`.
   bool IsSame(uint64_t seq, const wire::PacketView& packet);
   // `seq` has been placed while something before or beyond it is missing.
   void TakeAhead(uint64_t seq, Time now);
-  // Asks for what is due: it counts as lost.
+  // Requests the ranges that are due: they count as lost.
   void AskForDue(Time now);
   // The next range to ask for; null: none.
   const MissingResponses::Range* DueRange() const;
@@ -351,9 +351,9 @@ class Requester {
   Path* path() const { return core_.path; }
   SendQueue& queue() const { return core_.send_queue; }
   uint64_t IndexOf(uint64_t seq) const { return snd_.IndexOf(queue(), seq); }
-  // Whether what is sent now retransmits after a silence, which widens the
-  // share (FlightAccount). If that is always lost it is too much: after
-  // kProbesOfMany probes it is one packet at a time.
+  // Whether packets sent now are retransmissions after a silence, which widens
+  // the share (FlightAccount). If these always get lost there are too many:
+  // after kProbesOfMany probes it is one packet at a time.
   bool RetransmitsAfterSilence() const {
     constexpr uint8_t kProbesOfMany = 3;
     return (loss_.probes() > 0 && loss_.probes() <= kProbesOfMany) ||

@@ -108,7 +108,7 @@ TEST_F(DataErrorTest, StopsOnceForAnError) {
 
 TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Read(1, 100, kSignaled);
-  peer.Send(2, 1);  // no fence: under way with it
+  peer.Send(2, 1);  // no fence: in flight with it
   EXPECT_EQ(peer.Transmit(),
             "READ_REQUEST 100 A va 0 len 100; SEND_ONLY 101 A [1]");
   peer.local->data_error = true;

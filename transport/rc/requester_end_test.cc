@@ -193,7 +193,7 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));  // and no more
 }
 
-// A sink may post while it is told of a completion, even of a flush.
+// A sink may post when it gets a completion, even of a flush.
 class PostingCq : public CompletionSink {
  public:
   bool Push(const Completion& completion) override {

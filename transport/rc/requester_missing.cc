@@ -1,10 +1,10 @@
 // Responses to READs and atomics that arrive ahead of one that is missing, and
 // what is requested again (missing_responses.h).
 //
-// What arrives ahead is placed in memory at once. If it arrives twice with
+// Responses ahead are placed in memory at once. If one arrives twice with
 // different contents, one of the two is not the peer's: neither counts, and it
-// is requested again. The same happens when the peer's memory has changed
-// meanwhile, and does no harm.
+// is requested again. The same happens, without harm, if the peer's memory has
+// changed meanwhile.
 #include <algorithm>
 #include <array>
 #include <new>

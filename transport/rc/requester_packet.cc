@@ -126,7 +126,7 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   }
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
-    // Nothing is asked for if there is not a place for all of it.
+    // Nothing is requested unless there is space for all of it.
     status = CheckTarget(sent.index, position * snd_.mtu,
                          sent.begins ? wqe.length : packetizer->read_length());
   } else if (operation.response_bytes > 0) {

@@ -1,4 +1,4 @@
-// READs and atomics: what is asked for, and what is done with responses.
+// READs and atomics: what is requested, and what is done with responses.
 #include <algorithm>
 
 #include "gtest/gtest.h"
@@ -43,8 +43,8 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// The ACK of what follows an atomic or a READ, in one burst with their
-// responses, is not processed before them.
+// The ACK of a request that follows an atomic or a READ, in one burst with
+// their responses, is not processed before them.
 TEST(RequesterReadTest, AcknowledgementBehindResponses) {
   RequesterPeer peer;
   peer.Connect();
@@ -114,7 +114,7 @@ TEST(RequesterReadTest, SplitsLongReadsByWindowAndSlots) {
     EXPECT_EQ(peer.sent[i].length, 64u * 256);
   }
   EXPECT_EQ(peer.in_flight(), Path::kInitialWindow);
-  // The first is answered: the next can be asked for.
+  // The first is answered: the next can be requested.
   for (uint32_t i = 0; i < 64; ++i) {
     EXPECT_EQ(peer.Transmit(), "");
     peer.ReadResponse(i == 0 ? kFirst : i < 63 ? kMiddle : kLast, 100 + i, 256);
@@ -461,7 +461,7 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// The whole target, though it is asked for in several requests.
+// The whole target, though the READ takes several requests.
 TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
   RequesterPeer peer;
   peer.Connect();
@@ -502,9 +502,9 @@ TEST(RequesterReadTest, FaultWhenPlacing) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// Once part of a request has been answered, the rest may be asked for in
-// pieces. Before that, it is asked for as it was: otherwise later responses
-// cannot be told apart.
+// Once part of a request has been answered, the rest may be requested in
+// pieces. Before that, the request is repeated as it was: otherwise later
+// responses could not be told apart.
 TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   RequesterPeer peer;
   peer.attributes.max_rd_atomic = 1;

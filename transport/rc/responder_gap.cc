@@ -24,10 +24,10 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   return true;
 }
 
-// An attacker who sends one packet ahead of the peer's own has it buffered, and
-// executed in that one's place, unless the peer's own arrives while it is
-// buffered. Then nobody can tell which one is the peer's: both are dropped, and
-// the peer has to send it again (ForgedRequestTest.TwoPacketsWithOnePsn).
+// A packet that an attacker sends ahead of the peer's own is buffered, and
+// executed in its place, unless the peer's own arrives while it is buffered.
+// Then it is unknown which one is the peer's: both are dropped, and the peer
+// has to retransmit (ForgedRequestTest.TwoPacketsWithOnePsn).
 void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
   const size_t longest =
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
@@ -39,9 +39,9 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
       ++core_.counters.dropped_conflict;
       break;
     case OutOfOrderPackets::Inserted::kCopy:
-      // A peer that asks for an ACK of what is buffered has not got the NAK.
-      // After an RNR NAK nothing is missing: what was buffered comes again with
-      // what was refused.
+      // A peer that asks for an ACK of a buffered packet has not got the NAK.
+      // After an RNR NAK nothing is missing: buffered packets arrive again with
+      // the one that was refused.
       if (packet.bth().ack_req && gap_.made == NakMade::kSequence) {
         gap_.made = NakMade::kNone;
         ReportGap(now);
@@ -104,7 +104,7 @@ void Responder::ExecuteBuffered(Time now) {
       return;
     }
     out_of_order_.PopFirst();
-    // Its sender retries after the RNR timer; what follows waits for that.
+    // Its sender retries after the RNR timer; packets behind it wait for that.
     if (outcome == Outcome::kNotReady) {
       gap_.deadline = now + kBufferTime;
       return;

@@ -2,8 +2,8 @@
 // turn.
 //
 // In turn means from una on, up to max (SendSequence): a replay, which moves
-// nxt. Out of turn means a run of packets that leaves nxt where it is: what is
-// missing at a peer that buffers the rest, or a probe.
+// nxt. Out of turn means a run of packets that leaves nxt where it is: packets
+// that a peer misses while it buffers the others, or a probe.
 #ifndef TRANSPORT_RC_RETRANSMIT_PLAN_H_
 #define TRANSPORT_RC_RETRANSMIT_PLAN_H_
 
