@@ -255,7 +255,7 @@ TEST_F(DcTest, LocalOperationsNeedNoTarget) {
   EXPECT_EQ(net.Exchange(), "");
   EXPECT_EQ(Take(from.send_cq), "1 0");
   EXPECT_FALSE(window.valid);
-  // Between two targets it takes its turn.
+  // Between requests to two targets it waits for its turn.
   const auto second = to.MakeDct(kOtherDct, net.now);
   window.valid = true;
   ASSERT_EQ(Send(2), 0);

@@ -190,7 +190,7 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
-  bool due = false;  // `first` is, and not for the second time
+  bool due = false;  // `first` is, and not requested again in silence
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // The part beyond `end` keeps its state, if there is room for a range.

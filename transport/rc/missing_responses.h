@@ -37,8 +37,8 @@ class MissingResponses {
   static constexpr size_t kMostRanges = 64;
 
   enum class State : uint8_t {
-    kWaiting,  // to be requested
-    kDue,      // to be asked for
+    kWaiting,  // until `due`: it may only be late
+    kDue,      // to be requested
     kAsked,
   };
   struct Range {

@@ -156,12 +156,12 @@ class Requester {
   };
   // For TakeInterests.
   struct TurnHints {
-    // What is retransmitted does not wait for the window.
+    // Retransmissions do not wait for the window.
     bool past_window : 1 = false;
     bool end_turn : 1 = false;  // others come first
   };
-  // One round trip is measured at a time, and never over a retransmission:
-  // nobody knows which of the two packets was answered.
+  // One round trip is measured at a time, and never over a retransmission: it
+  // would be unknown which of the two packets was answered.
   struct RoundTripSample {
     uint64_t seq = kNoSequence;  // whose answer ends it
     Time sent = 0;
@@ -243,7 +243,7 @@ class Requester {
   // --- requester_read.cc
   // How many of `remaining` packets to ask for now; 0 to wait for the window.
   uint32_t ReadCount(uint64_t remaining, bool always) const;
-  // The answer to a READ or an atomic that is outstanding.
+  // The response to a READ or an atomic that is outstanding.
   void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
   // Places a response in the buffers of work request `index`, if it fits its
   // number. Returns success, or how the work request is to end.
@@ -312,7 +312,7 @@ class Requester {
 
   // --- requester_timer.cc
   void RunTimers(Time now);
-  // What was in flight counts as lost until the peer shows otherwise.
+  // Packets in flight count as lost until the peer shows otherwise.
   void OnSilence(Time now);
   void OnAckTimeout(Time now);
   void OnProbe(Time now);
@@ -331,7 +331,7 @@ class Requester {
   void BeginFlight();
   // The peer has answered; `good`: and reports nothing missing.
   void NoteAnswer(bool good);
-  // What the peer buffers behind a gap is no longer in flight.
+  // Packets that the peer buffers beyond a gap are no longer in flight.
   void CountBuffered();
 
   // --- Interests.

@@ -13,8 +13,8 @@
 // (READ and atomics), responder_gap.cc (packets beyond a gap),
 // responder_replay.cc (duplicates), responder_transmit.cc.
 //
-// PSNs are 64 bits wide in here, so that they compare as numbers: they start
-// at 2^32 + rq_psn and their low 24 bits go on the wire.
+// PSNs are 64 bits wide in here, so that they compare as numbers: they start at
+// 2^32 + rq_psn, and their low 24 bits go on the wire.
 #ifndef TRANSPORT_RC_RESPONDER_H_
 #define TRANSPORT_RC_RESPONDER_H_
 
@@ -94,8 +94,8 @@ class Responder {
     }
     return want;
   }
-  // The program may be about to answer messages: acknowledges those without
-  // AckReq, too.
+  // The program may be about to answer messages: messages without AckReq are
+  // acknowledged, too.
   void OnAnswer() {
     if (owed_.unacknowledged) owed_.due = true;
   }
@@ -111,7 +111,7 @@ class Responder {
     kExecuted,
     kNotReady,  // no receive: the RNR NAK is due, nothing has changed
     kFailed,    // the queue pair has failed
-    // A buffered packet would have failed: it is treated as lost.
+    // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
   // Which NAK the expected PSN has got. No other is sent until it arrives.
@@ -227,7 +227,7 @@ class Responder {
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
   void FailResponse(const Resource& failed, uint64_t psn);
-  // While there are resources that may be pending.
+  // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
 
