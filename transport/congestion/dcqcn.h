@@ -23,7 +23,7 @@ namespace transport {
 
 class Dcqcn {
  public:
-  // Or a round trip, if that is longer: notifications that arrive sooner are of
+  // Or a round trip, if that is longer: feedback that arrives sooner is for
   // packets sent before the last change.
   static constexpr Time kPeriod = 55 * kMicrosecond;
   // One receiver sends at most one notification in this time.

@@ -90,7 +90,8 @@ class MissingResponses {
   bool Distrust(uint64_t seq, uint64_t request, Time now);
   // `seq` has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // What was requested before `until` has not arrived within a round trip.
+  // Ranges before `until` that were requested have not arrived within a round
+  // trip.
   void GiveUpAsked(uint64_t until, Time now);
   // A copy of a response that has already arrived. `round_trip`: as measured,
   // or 0.

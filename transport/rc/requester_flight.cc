@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-// What leaves the network in a round trip is taken to be more by this part: the
-// measured rate tends to be too low.
+// One part in this many is added to the bytes that leave the network in a round
+// trip, since the measured rate tends to be too low.
 constexpr uint64_t kRoundTripMargin = 8;
 // Headers, pad and ICRC of a request with payload.
 constexpr size_t kMostPacketOverhead = 128;

@@ -48,7 +48,8 @@ bool Requester::NoteMissing(uint64_t until, Time now) {
 bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
                            Time now) {
   if (missing_ == nullptr || seq >= missing_->known_to()) {
-    // If it cannot be noted, the known ranges come first.
+    // If the gap cannot be noted, the packet is dropped: the known ranges come
+    // first.
     const bool noted = NoteMissing(seq, now);
     if (!phase_.running) return false;
     AskForDue(now);
@@ -71,7 +72,7 @@ bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
   const uint64_t offset = (seq - wqe.first) * snd_.mtu;
   if (payload.size() != std::min<uint64_t>(wqe.length - offset, snd_.mtu)) {
-    return true;  // a bad response, not another one
+    return true;  // a bad response, not a different one
   }
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());

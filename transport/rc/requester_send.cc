@@ -67,7 +67,7 @@ bool Requester::FenceHolds() const {
   if (!reads_.empty()) return true;
   if (!core_.config.stops_at_data_errors) return false;
   if (phase_.data_error) return true;
-  // All of their packets have been sent, so an error in them is known.
+  // All packets of these requests have been sent, so an error in them is known.
   for (uint64_t i = queue().head(); i != snd_.nxt_index; ++i) {
     if (core_.HasDataError(i)) return true;
   }
