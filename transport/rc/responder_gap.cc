@@ -17,7 +17,8 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   if (wait == 0) {
     ReportGap(now);
   } else if (gap_.made == NakMade::kNone) {
-    // From when the gap was noticed: kGapTimeout may have been running.
+    // Counted from when the gap was noticed: kGapTimeout may be running
+    // already.
     gap_.deadline = std::min(gap_.deadline, now + wait);
   }
   if (psn - expected_ < kBufferWindow) Buffer(packet, psn, now);

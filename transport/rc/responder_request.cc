@@ -56,7 +56,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
     case RequestKind::kReserved:
       return Invalid(Reason::kRequestOutOfSequence);  // not reached
   }
-  // They are acknowledged by their responses.
+  // These requests are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;
   return outcome;
 }
