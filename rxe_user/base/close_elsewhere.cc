@@ -10,7 +10,7 @@
 namespace rxe_user {
 namespace {
 
-// A child of fork() keeps its parent's count.
+// A child of fork() inherits its parent's count.
 std::atomic<int> closing = 0;
 
 void* Close(void* fd) {

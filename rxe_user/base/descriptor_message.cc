@@ -64,7 +64,7 @@ Arrival ReceiveMessage(int socket, std::span<uint8_t> bytes,
   message->lost_descriptors = (m.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    // The padding of CMSG_SPACE may hold one more.
+    // The padding of CMSG_SPACE may hold one more descriptor.
     for (size_t i = 0; CMSG_LEN(sizeof(int) * (i + 1)) <= c->cmsg_len; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));

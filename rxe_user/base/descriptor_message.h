@@ -12,33 +12,34 @@
 
 namespace rxe_user {
 
-// Descriptors of one message.
+// The most descriptors in one message.
 inline constexpr size_t kMostDescriptors = 2;
 
-// Sends one message without blocking. `fds`: at most kMostDescriptors, which
-// stay the caller's. False if it was not sent. Thread: any.
+// Sends one message without blocking. `fds`: at most kMostDescriptors; the
+// caller keeps them. False if the message was not sent. Thread: any.
 bool SendMessage(int socket, std::span<const iovec> parts,
                  std::span<const int> fds);
 
 enum class Arrival {
   kMessage,
-  kNothing,  // yet; also where the socket was said to be readable
+  kNothing,  // nothing yet; possible even if the socket was reported readable
   kClosed    // or an error
 };
 
 struct ReceivedMessage {
-  size_t bytes = 0;        // that fit
+  size_t bytes = 0;        // that fit in the buffer
   size_t descriptors = 0;  // in `fds`
-  bool truncated = false;  // it had more bytes
-  // It had more descriptors than `fds` takes, or this process may not open
-  // more.
+  bool truncated = false;  // the message had more bytes
+  // The message had more descriptors than `fds` can take, or this process may
+  // not open more.
   bool lost_descriptors = false;
 };
 
 // Receives one message without blocking: its first bytes and its first
-// descriptors, at high numbers (high_fd.h). `fds`: at most kMostDescriptors;
-// with none, descriptors are never opened in this process. They are stored for
-// kClosed, too, as an empty message is. Thread: any.
+// descriptors, which get high numbers (high_fd.h). `fds`: at most
+// kMostDescriptors; if it is empty, descriptors are never opened in this
+// process. Descriptors are stored for kClosed, too, since an empty message is
+// reported so. Thread: any.
 Arrival ReceiveMessage(int socket, std::span<uint8_t> bytes,
                        std::span<UniqueFd> fds, ReceivedMessage* message);
 

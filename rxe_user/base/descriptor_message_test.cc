@@ -65,7 +65,7 @@ TEST_F(DescriptorMessageTest, WhatDoesNotFitIsReportedAndClosed) {
   EXPECT_TRUE(message_.truncated);
   EXPECT_EQ(message_.descriptors, 1u);
   EXPECT_TRUE(message_.lost_descriptors);
-  // The last writing end.
+  // This is the last write end of the pipe.
   pipe_end_.Reset();
   char byte;
   EXPECT_EQ(::read(pipe_.get(), &byte, 1), 0);

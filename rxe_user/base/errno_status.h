@@ -14,7 +14,7 @@ absl::Status ErrnoStatus(int error, absl::string_view what);
 int ErrnoOf(const absl::Status& status);
 
 // Whether it failed because this process or the system has too many open files,
-// which says nothing about the object that was asked for.
+// which says nothing about the requested object.
 bool IsOutOfFiles(const absl::Status& status);
 
 }  // namespace rxe_user

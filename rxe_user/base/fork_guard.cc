@@ -30,8 +30,8 @@ class ForkGuard::Registry {
   }
 
  private:
-  // A lock for each level, so that guards can come and go while locks of
-  // earlier levels are held.
+  // Each level has its own lock, so that guards can enter and leave while locks
+  // of earlier levels are held.
   struct Level {
     std::mutex mutex;
     std::set<ForkGuard*> guards;
@@ -62,8 +62,8 @@ class ForkGuard::Registry {
       for (ForkGuard* guard : level.guards) guard->AfterForkInChild();
       level.mutex.unlock();
     }
-    // Guards of these levels belong to the parent. Objects that are destroyed
-    // in the child leave a set that does not contain them.
+    // Guards of these levels belong to the parent. If such an object is
+    // destroyed in the child, it leaves a set that no longer contains it.
     for (const ForkLevel gone :
          {ForkLevel::kControlThreads, ForkLevel::kDescriptors}) {
       levels_[static_cast<size_t>(gone)].guards.clear();

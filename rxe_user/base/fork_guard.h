@@ -28,27 +28,28 @@ class ForkGuard {
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 
-  // Before the first guard here enters, `other` is called to register the
-  // handlers of a library whose locks are taken while locks of this one are
-  // held: handlers run in reverse order. Called once, when this library is
-  // loaded; registering then would be before the preload library of rsockets,
-  // whose handlers have to be the first.
+  // Before the first guard of this library enters, `other` is called to
+  // register the handlers of another library whose locks are taken while locks
+  // of this one are held: handlers run in reverse order. RegisterAfter is
+  // called once, when this library is loaded. Registering the handlers at that
+  // time would be too early: before the preload library of rsockets, whose
+  // handlers must be registered first.
   static void RegisterAfter(void (*other)());
 
  protected:
   explicit ForkGuard(ForkLevel level) : level_(level) {}
   ~ForkGuard() = default;
 
-  // The first and last calls in the life of the complete object. Leaving waits
-  // for a fork in progress.
+  // The first and the last call in the lifetime of the complete object. Leaving
+  // waits for a fork in progress.
   void EnterForkGuard();
   void LeaveForkGuard();
 
   // Locks what the child needs unlocked. Must not wait for anything slow.
   virtual void BeforeFork() = 0;
   virtual void AfterForkInParent() = 0;
-  // In the child, which has one thread. Guards of kDescriptors and
-  // kControlThreads have left when this returns; the others stay.
+  // Called in the child, which has one thread. Guards of kDescriptors and
+  // kControlThreads are removed after this call; the others stay.
   virtual void AfterForkInChild() = 0;
 
  private:
@@ -56,8 +57,8 @@ class ForkGuard {
   const ForkLevel level_;
 };
 
-// A mutex that is free in a child of fork(). For static locks under which no
-// other lock is taken, and which are held briefly.
+// A mutex that is free in a child of fork(). For static locks that are held
+// briefly and under which no other lock is taken.
 class ForkSafeMutex final : private ForkGuard {
  public:
   ForkSafeMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
@@ -73,9 +74,9 @@ class ForkSafeMutex final : private ForkGuard {
   std::mutex mutex_;
 };
 
-// A mutex that is re-created in a child of fork(). fork() does not wait for its
+// A mutex that is re-created in a child of fork(); fork() does not wait for its
 // holder. For static locks that are held while waiting. The data that it guards
-// may be inconsistent in the child, which must re-create it as well.
+// may be inconsistent in the child, which must re-create them as well.
 class ForkRenewedMutex final : private ForkGuard {
  public:
   ForkRenewedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }

@@ -35,7 +35,7 @@ class Recorder final : public ForkGuard {
   std::string& calls_;
 };
 
-// Forks. Returns the parent's calls, and the child's in `child`.
+// Forks. Returns the parent's calls, and stores the child's in `child`.
 std::string Calls(std::string& calls, std::string& child) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -66,7 +66,7 @@ TEST(ForkGuard, IsCalledInTheOrderOfLevels) {
   EXPECT_EQ(child, "");
 }
 
-// A lock that another thread takes all the time is free in each child.
+// A lock that another thread keeps taking is free in each child.
 TEST(ForkGuard, LocksAreFreeInChild) {
   static auto* const mutex = new ForkSafeMutex;
   std::atomic<bool> stop = false;

@@ -9,13 +9,13 @@
 
 namespace rxe_user {
 
-// Programs expect small numbers for their own files: select(2) ends at 1,024,
-// others have limits of their own.
+// Programs expect small numbers for their own files: select(2) is limited to
+// 1,024, and some have limits of their own.
 inline constexpr int kFirstHighFd = 512;
 
 // Moves `fd` to a number of at least kFirstHighFd, close-on-exec. Returns `fd`
 // itself if the soft limit does not allow that. Only for a descriptor whose
-// number is not used yet. Preserves errno.
+// number is not in use yet. Preserves errno.
 inline int MoveHigh(int fd) {
   if (fd < 0 || fd >= kFirstHighFd) return fd;
   const int before = errno;

@@ -18,8 +18,8 @@ using LaneSet = uint32_t;
 
 constexpr LaneSet OnlyLane(int lane) { return LaneSet{1} << lane; }
 
-// The lanes of an object's users: of a completion queue's queue pairs, or of
-// those of a channel.
+// The lanes used by an object's users: the queue pairs of a completion queue,
+// or those of a channel.
 class LaneUse {
  public:
   // Thread: any.

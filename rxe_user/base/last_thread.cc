@@ -19,7 +19,7 @@ namespace rxe_user {
 namespace {
 
 // How often to check whether other threads have ended, since nothing reports
-// it. Only after the main thread has ended while others run.
+// that. Only needed after the main thread has ended while others run.
 constexpr useconds_t kRecheckUs = 50'000;
 
 enum class State : uint8_t {
@@ -67,7 +67,8 @@ void StartToWatch() {
   }
 }
 
-// Destructor of the main thread's value. Runs at pthread_exit(), not at exit().
+// The destructor of the main thread's value. It runs at pthread_exit(), not at
+// exit().
 void OnMainThreadEnds(void* /*unused*/) {
   State now = State::kNotAsked;
   if (state.compare_exchange_strong(now, State::kMainEnded)) return;
@@ -81,8 +82,8 @@ pthread_key_t key;
 
 void RememberMainThread() { (void)::pthread_setspecific(key, &key); }
 
-// The main thread loads libraries, unless another one calls dlopen(); then the
-// program does not end with its last thread.
+// Usually the main thread loads libraries. If another one does, by dlopen(),
+// the program does not end with its last thread.
 [[gnu::constructor]] void Load() {
   if (::pthread_key_create(&key, &OnMainThreadEnds) != 0) return;
   if (::gettid() == ::getpid()) RememberMainThread();
@@ -100,7 +101,7 @@ void EndWithLastThread() {
 }
 
 void ForgetParentsMainThread() {
-  // A watching thread does not exist in the child.
+  // A watching thread of the parent does not exist in the child.
   state = State::kAsked;
   RememberMainThread();
 }

@@ -1,4 +1,4 @@
-// Makes a program end with its own last thread.
+// Ends a program with the last thread of its own.
 #ifndef RXE_USER_BASE_LAST_THREAD_H_
 #define RXE_USER_BASE_LAST_THREAD_H_
 
@@ -6,8 +6,8 @@ namespace rxe_user {
 
 // A program ends by exit(0) when its last thread ends (pthread_exit(3)), but
 // the service threads of an open device would keep it running. After this call
-// they do not. Call it before the first service thread starts. Thread: any, any
-// number of times.
+// they do not. Call it before the first service thread starts. Thread: any; it
+// may be called repeatedly.
 void EndWithLastThread();
 
 // For a child of fork(): its main thread is the one that forked.

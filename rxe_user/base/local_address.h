@@ -26,7 +26,7 @@ static_assert(std::is_trivially_copyable_v<LocalAddress> &&
 // fe80::/10.
 bool IsLinkLocal(const wire::IpAddress& address);
 
-// `local` with the interface only if it is link-local.
+// `local` without the interface, unless it is link-local.
 LocalAddress Normalized(const LocalAddress& local);
 
 // `address` on the interface `ifindex`.

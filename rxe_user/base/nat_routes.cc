@@ -15,10 +15,10 @@ namespace rxe_user {
 namespace {
 
 constexpr size_t kMostOfEach = 4096;
-// All of them are tried for each datagram.
+// A limit, since all of them are tried for each datagram.
 constexpr size_t kMostPeers = 64;
 
-// The newest kMostOfEach to 2 * kMostOfEach entries.
+// Keeps the newest entries: at least kMostOfEach, at most twice as many.
 template <typename Key, typename Value>
 class Recent {
  public:
@@ -95,7 +95,7 @@ void LearnRoute(const wire::IpAddress& peer, uint32_t qpn,
   try {
     OnlyOne<Routes>().Learn(peer, qpn, via);
   } catch (const std::bad_alloc&) {
-    // Learned from the next packet.
+    // The next packet teaches it again.
   }
 }
 
@@ -107,7 +107,7 @@ void LearnSender(const transport::Via& seen, const wire::IpAddress& sender) {
   try {
     OnlyOne<Routes>().LearnSender(seen, sender);
   } catch (const std::bad_alloc&) {
-    // Learned from the next packet.
+    // The next packet teaches it again.
   }
 }
 

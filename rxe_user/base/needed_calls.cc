@@ -27,7 +27,7 @@ constexpr NeededCall kCalls[] = {
 
 absl::Status NeededCalls() {
   for (const NeededCall& call : kCalls) {
-    // An invalid descriptor and invalid flags for all of them.
+    // The descriptor and flags are invalid for all of these calls.
     const long got = ::syscall(call.number, -1, -1, 0, 0, 0);
     const int error = got < 0 ? errno : 0;
     if (error == EPERM || error == ENOSYS || error == EACCES) {

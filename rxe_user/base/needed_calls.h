@@ -6,10 +6,10 @@
 
 namespace rxe_user {
 
-// OK, or one clear line that names a call which a seccomp profile refuses or
-// the system lacks (errno_status.h): memfd_create(2), eventfd(2), recvmmsg(2),
-// sendmmsg(2). Each is made with arguments that the kernel rejects: nothing is
-// opened or sent. Thread: any.
+// OK, or one clear line that names a call that a seccomp profile refuses or the
+// system lacks (errno_status.h): memfd_create(2), eventfd(2), recvmmsg(2),
+// sendmmsg(2). Each call is tried with arguments that the kernel rejects, so
+// nothing is opened or sent. Thread: any.
 absl::Status NeededCalls();
 
 }  // namespace rxe_user

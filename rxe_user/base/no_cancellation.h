@@ -8,7 +8,8 @@ namespace rxe_user {
 
 // While it lives, the calling thread is not cancelled (pthread_cancel(3)),
 // since unwinding would leave allocations, locks and system state half done. A
-// request takes effect at the thread's next cancellation point afterwards.
+// pending request takes effect at the thread's next cancellation point after
+// that.
 class NoCancellation {
  public:
   NoCancellation() {

@@ -10,9 +10,9 @@ namespace rxe_user {
 // The process's T, created by the first caller and never destroyed: other
 // threads may run while the program exits. Thread: any.
 //
-// A function's static object would not do: a child of fork() would wait for
-// ever if another thread was creating it. Here no thread waits: two concurrent
-// callers both create one, and one of these is destroyed.
+// A static object in a function would not do: if another thread was creating it
+// during fork(), the child would wait forever. Here no thread waits: two
+// concurrent callers both create an object, and one of the two is destroyed.
 template <typename T>
 T& OnlyOne() {
   static constinit std::atomic<T*> only = nullptr;

@@ -1,4 +1,4 @@
-// The error for using an object from before fork() in the child.
+// The error for using, in a child of fork(), an object from before the fork.
 #ifndef RXE_USER_BASE_OPENED_BEFORE_FORK_H_
 #define RXE_USER_BASE_OPENED_BEFORE_FORK_H_
 

@@ -1,8 +1,8 @@
-// Public addresses: other hosts know this host by them, but no interface has
-// them. A translator maps each to one address of an interface (a cloud's public
-// address, `docker -p`). They are a device's GIDs, and ICRCs are computed with
-// them. Sockets and routes use the interface's address; everything else uses
-// the public one.
+// Public addresses: other hosts know this host by them, but they are not
+// addresses of an interface. A translator maps each to one address of an
+// interface (a cloud's public address, `docker -p`). They are a device's GIDs,
+// and ICRCs are computed with them. Sockets and routes use the interface's
+// address; everything else uses the public one.
 #ifndef RXE_USER_BASE_PUBLIC_ADDRESSES_H_
 #define RXE_USER_BASE_PUBLIC_ADDRESSES_H_
 
@@ -21,8 +21,8 @@ struct PublicAddress {
 };
 
 // Adds the addresses of the process's devices (ListDevices). Replaces entries
-// with one of these addresses and keeps others, since a device that is down
-// keeps its contexts. Thread: any.
+// that share one of these addresses, and keeps the others, since contexts of a
+// device that is down still need them. Thread: any.
 void AddPublicAddresses(const std::vector<PublicAddress>& addresses);
 
 // The interface's address for `known`, and the public address for `bound`.

@@ -31,7 +31,7 @@ class Block final : private ForkGuard {
  private:
   void BeforeFork() override { mutex_.lock(); }
   void AfterForkInParent() override { mutex_.unlock(); }
-  // Otherwise parent and child would draw the same keys.
+  // Without this, parent and child would draw the same keys.
   void AfterForkInChild() override {
     left_ = 0;
     mutex_.unlock();

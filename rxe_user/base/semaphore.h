@@ -11,8 +11,8 @@ namespace rxe_user {
 // 12 loses wake-ups (GCC bug 104928): a thread that fails to take it may sleep
 // although it has become free again.
 //
-// Thread: any; another thread may release it. No cancellation point. A child of
-// fork() inherits its value.
+// Thread: any; a thread other than the one that took it may release it. No
+// cancellation point. A child of fork() inherits its value.
 class BinarySemaphore {
  public:
   explicit BinarySemaphore(bool free) {
@@ -24,10 +24,10 @@ class BinarySemaphore {
 
   void Acquire() {
     const NoCancellation no_cancellation;
-    while (::sem_wait(&semaphore_) != 0) {  // interrupted by a signal
+    while (::sem_wait(&semaphore_) != 0) {  // a signal interrupted it
     }
   }
-  // It must be taken.
+  // The semaphore must be taken.
   void Release() { ::sem_post(&semaphore_); }
 
  private:

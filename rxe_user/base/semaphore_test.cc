@@ -29,8 +29,8 @@ TEST(BinarySemaphore, AnotherThreadMayRelease) {
   EXPECT_EQ(turns, 1000);
 }
 
-// All rounds end: no later event would make up for a wake-up that is lost at
-// the end of one.
+// Each round must end: if a wake-up is lost at the end of a round, no later
+// event makes up for it.
 TEST(BinarySemaphore, NoThreadSleepsWhileItIsFree) {
   BinarySemaphore semaphore(true);
   ::alarm(60);

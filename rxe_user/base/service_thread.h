@@ -1,4 +1,4 @@
-// The library's own threads, of which the program does not know.
+// The library's own threads, which the program does not know.
 #ifndef RXE_USER_BASE_SERVICE_THREAD_H_
 #define RXE_USER_BASE_SERVICE_THREAD_H_
 

@@ -1,5 +1,5 @@
-// Locks a mutex within a limited time: for the end of a program, which a signal
-// handler may have begun while the thread that it interrupted holds the lock.
+// Locks a mutex within a limited time. For the end of a program, which a signal
+// handler may have begun in a thread that holds the lock.
 #ifndef RXE_USER_BASE_TIMED_LOCK_H_
 #define RXE_USER_BASE_TIMED_LOCK_H_
 
@@ -11,8 +11,8 @@
 
 namespace rxe_user {
 
-// Owns the lock, unless it was not free within `patience` (rounded up to whole
-// seconds).
+// Owns the lock, unless it did not become free within `patience` (rounded up to
+// whole seconds).
 inline std::unique_lock<std::mutex> LockWithin(
     std::mutex& mutex, std::chrono::milliseconds patience) {
   timespec until;

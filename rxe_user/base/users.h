@@ -1,4 +1,4 @@
-// What a user ID from the kernel, of a process or a file, proves.
+// What a user ID that the kernel reports for a process or file proves.
 #ifndef RXE_USER_BASE_USERS_H_
 #define RXE_USER_BASE_USERS_H_
 

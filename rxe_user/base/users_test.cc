@@ -16,7 +16,8 @@ namespace {
 constexpr uid_t kOverflow = 65534;
 constexpr int kNotAllowed = 77;
 
-// The status of a child in a user namespace that maps only `inside`.
+// The exit status of a child that runs `test` in a user namespace that maps
+// only `inside`.
 int InNamespace(uid_t inside, const std::function<bool()>& test) {
   const pid_t child = fork();
   if (child == 0) {

@@ -34,8 +34,9 @@ void WriteWithoutWaiting(const char* text, size_t size) {
               MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
     return;
   }
-  // Another process may fill the pipe first. Reopened, since O_NONBLOCK would
-  // apply to every process that shares the open file.
+  // Another process may fill the pipe before us. It is reopened, since
+  // O_NONBLOCK would otherwise apply to every process that shares the open
+  // file.
   long fd = -1;
   if (S_ISFIFO(file.st_mode) || S_ISCHR(file.st_mode)) {
     fd = ::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd/2",
@@ -50,7 +51,8 @@ struct Said {
   std::set<std::string> topics;
 };
 
-// A peer may choose the topics: they must not fill memory or a disk.
+// A limit, since peers may choose the topics: they must not be able to fill
+// memory or a disk.
 constexpr size_t kMostTopics = 256;
 
 }  // namespace
@@ -74,7 +76,7 @@ void WarnOnceAbout(const std::string& topic, const std::string& line) {
     }
     Warn(line);
   } catch (const std::bad_alloc&) {
-    // No line.
+    // Without memory, there is no line.
   }
 }
 

@@ -58,7 +58,7 @@ TEST(Warn, GoesToPipesSocketsAndFiles) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "rxe_user: three\n");
 }
 
-// Warn may be called with locks held.
+// Warn must not block, since it may be called with locks held.
 TEST(Warn, NeverBlocks) {
   int pipe_ends[2], socket_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -76,7 +76,7 @@ TEST(Warn, NeverBlocks) {
   }
 }
 
-// A peer may choose what a line is about.
+// Lines are limited, since peers may choose their topics.
 TEST(Warn, IsBounded) {
   testing::internal::CaptureStderr();
   for (int i = 0; i < 10'000; ++i) {

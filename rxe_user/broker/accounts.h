@@ -1,4 +1,4 @@
-// Maps user IDs to the users whose quotas they count to.
+// Maps user IDs to the users to whose quotas they count.
 #ifndef RXE_USER_BROKER_ACCOUNTS_H_
 #define RXE_USER_BROKER_ACCOUNTS_H_
 
@@ -14,7 +14,7 @@ namespace rxe_user::broker {
 // A user may have a range of subordinate IDs (subuid(5)) and become any of them
 // (newuidmap(1)). Their use counts as that user's. A range whose owner is not
 // in the passwd file counts as one user, the first of the range. Ranges granted
-// otherwise, by name services or root, are not known here: each of their IDs
+// otherwise, by name services or by root, are unknown here: each of their IDs
 // counts as a user. Thread: one at a time.
 class Accounts {
  public:
@@ -24,7 +24,7 @@ class Accounts {
 
   // Reads the files if they have changed.
   void Refresh();
-  // The user whose quotas `uid` counts to: its owner, or itself.
+  // The user to whose quotas `uid` counts: its owner, or itself.
   uid_t Of(uid_t uid) const;
 
  private:

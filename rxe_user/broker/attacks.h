@@ -33,8 +33,8 @@ inline std::string KeepDoing(const std::function<void()>& again) {
   for (;;) again();
 }
 
-// 22 processes share one service ID, which each reserves 1,024 times, and
-// rewrite their reservations.
+// 22 processes share one service ID, reserve it 1,024 times each, and keep
+// rewriting their reservations.
 inline std::string RewriteServices(const LocalAddress& local) {
   static std::vector<RawClient> clients(22);
   static Reserve reserve;
@@ -60,7 +60,7 @@ inline std::string RewriteServices(const LocalAddress& local) {
 }
 
 // Keeps copies of 30 sockets of `local`, removes the steering program again and
-// again, and has the broker look for positions that cannot be found.
+// again, and makes the broker search for positions that cannot be found.
 inline std::string DetachSteering(const LocalAddress& local) {
   static std::vector<UniqueFd> copies;
   static LocalAddress address;

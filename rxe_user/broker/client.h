@@ -22,8 +22,8 @@ namespace rxe_user::broker {
 
 using Clock = std::chrono::steady_clock;
 
-// How often positions are probed while the groups contain sockets that we do
-// not hold.
+// How often positions are probed while groups contain sockets that we do not
+// hold.
 inline constexpr std::chrono::milliseconds kSettleGaps{1000};
 
 // Bytes that a client may leave unread, including the kernel's overhead for
@@ -31,7 +31,7 @@ inline constexpr std::chrono::milliseconds kSettleGaps{1000};
 inline constexpr int kClientSendBuffer = 212'992;
 
 // Handlers that wait for a client hold a shared pointer: a dropped client lives
-// on, closed, until the last one has been called.
+// on, closed, until the last handler has been called.
 struct Client : std::enable_shared_from_this<Client> {
   explicit Client(boost::asio::io_context& io)
       : connection(io),
@@ -44,11 +44,11 @@ struct Client : std::enable_shared_from_this<Client> {
   int fd() { return connection.native_handle(); }
 
   boost::asio::posix::stream_descriptor connection;  // owns the descriptor
-  // Set while its user has exceeded its share of time (user_time.h).
+  // Set while its user has used up its share of time (user_time.h).
   boost::asio::steady_timer turn;
   uid_t uid = 0;
-  uid_t account = 0;     // the user whose quotas it counts to (accounts.h)
-  bool trusted = false;  // of our user or root: its ledger is trusted
+  uid_t account = 0;     // the user to whose quotas it counts (accounts.h)
+  bool trusted = false;  // our user's or root's: its ledger is trusted
   std::optional<uint16_t> slot;
   // Open::wants_unverified of any of its addresses.
   bool wants_unverified = false;
@@ -57,8 +57,8 @@ struct Client : std::enable_shared_from_this<Client> {
   // Deadline for its Hello.
   boost::asio::steady_timer hello_deadline;
 
-  // A request for a socket that waits for a recovery to end, or for sockets
-  // that are closing.
+  // A request for a socket. It waits for a recovery to end, or for sockets that
+  // are being closed.
   struct PendingOpen {
     LocalAddress local;
     Clock::time_point since;
@@ -66,8 +66,8 @@ struct Client : std::enable_shared_from_this<Client> {
   std::optional<PendingOpen> open;
   boost::asio::steady_timer open_retry;
 
-  // Its answer so far to the question for its connections. Absent if it was not
-  // asked or has answered.
+  // Its answer so far to ListConnected. Absent if it was not asked, or has
+  // answered completely.
   std::optional<std::vector<OpenConnection>> listed;
   // When it may be asked again.
   Clock::time_point list_again = Clock::time_point::min();

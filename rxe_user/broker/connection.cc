@@ -26,13 +26,13 @@ namespace {
 
 constexpr int64_t kFirstPauseMs = 1;
 constexpr int64_t kLongestPauseMs = 20;
-// While our broker is coming up, how often to check for another one.
+// How often to check for another broker while ours is coming up.
 constexpr int64_t kRecheckMs = 100;
-// How long a process may own the broker's name without listening. A broker that
-// comes up listens as soon as it is scheduled.
+// How long a process may own the broker's name without listening. A starting
+// broker listens as soon as it is scheduled.
 constexpr int64_t kNameMs = 3000;
-// How long to wait for an idle broker that we do not accept to end. It ends as
-// soon as it has seen our connection.
+// How long to wait until an idle broker that we do not accept has ended. It
+// ends as soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
 
 void SleepMs(int64_t ms) {
@@ -59,9 +59,9 @@ int TryConnect(UniqueFd& socket_out) {
 // Milliseconds as "N s".
 std::string Seconds(int64_t ms) { return std::to_string(ms / 1000) + " s"; }
 
-// The creator of a socket can read it, so the broker must be root's or our own.
-// In a user namespace, root of the machine looks like every other unmapped
-// user. Then `connected` is replaced by a connection to the socket in a folder
+// Whoever creates a socket can read it, so the broker must be root's or our
+// own. In a user namespace, root of the machine looks like every other unmapped
+// user. `connected` is then replaced by a connection to the socket in a folder
 // that only root can write, if there is one.
 absl::Status CheckTrust(UniqueFd& connected, ucred& broker) {
   broker = {};
@@ -201,7 +201,7 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
       if (progress == Progress::kDied) {
         spawned = absl::NotFoundError(why);
       } else if (pause > kFirstPauseMs) {
-        // Another broker may have had the name, and be ending.
+        // Another broker may have had the name, and may be ending.
         SleepMs(pause);
       }
       continue;
@@ -216,7 +216,7 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
     }
     ucred broker;
     const absl::Status trust = CheckTrust(session.socket, broker);
-    // An unmapped user is trusted only as root.
+    // An unmapped user is trusted only if it is root.
     session.broker_uid = NamesOneUser(broker.uid) ? broker.uid : 0;
     session.broker_pid = pid = broker.pid;
     if (!trust.ok()) {
@@ -229,7 +229,7 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
     hello.slot = slot;
     Message message;
     if (!Send(session.socket.get(), hello, {ledger})) {
-      SleepMs(pause);  // it is ending
+      SleepMs(pause);  // the broker is ending
       continue;
     }
     const Message::Outcome outcome =
@@ -278,7 +278,7 @@ absl::Status FindBroker(ucred* who) {
        pause = std::min(2 * pause, kLongestPauseMs)) {
     UniqueFd socket;
     const int error = TryConnect(socket);
-    // A full queue has a listener.
+    // A full queue means that someone listens.
     *who = {};
     if (error == EAGAIN) return absl::OkStatus();
     if (error == ECONNREFUSED) return absl::NotFoundError("no broker");

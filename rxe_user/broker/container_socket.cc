@@ -16,8 +16,8 @@
 namespace rxe_user::broker {
 namespace {
 
-// Network namespaces may share the folder, so each has its own name. Empty
-// where /proc does not identify the namespace.
+// Network namespaces may share the folder, so the name contains the namespace.
+// Empty where /proc does not identify it.
 std::string Path() {
   struct stat network {};
   if (stat("/proc/self/ns/net", &network) != 0) return "";
@@ -55,7 +55,8 @@ absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder) {
   UniqueFd fd(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return failed();
-  // Whatever the umask. An existing folder is left unchanged.
+  // The mode does not depend on the umask. An existing folder is left
+  // unchanged.
   if (make_folder &&
       (mkdir(kContainerFolder, 0755) == 0 ? chmod(kContainerFolder, 0755) != 0
                                           : errno != EEXIST)) {

@@ -1,7 +1,7 @@
 // The socket by which processes in other user namespaces find the broker of the
-// machine's root. There, SO_PEERCRED does not tell root from an unmapped user.
-// Only root can write the folder /run/rxe_user, so a socket in it is root's. A
-// container needs this folder mounted.
+// machine's root. In those namespaces, SO_PEERCRED does not tell root from an
+// unmapped user. Only root can write the folder /run/rxe_user, so a socket in
+// it is root's. A container needs this folder mounted.
 #ifndef RXE_USER_BROKER_CONTAINER_SOCKET_H_
 #define RXE_USER_BROKER_CONTAINER_SOCKET_H_
 
@@ -19,9 +19,9 @@ inline constexpr char kContainerFolder[] = "/run/rxe_user";
 absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder);
 
 // The address of that socket. Empty (size 0) unless the file exists and other
-// users can write neither the folder nor /run: both belong to root, to our user
-// or to an unmapped user, and whoever mounted them vouches for that. Thread:
-// any.
+// users can write neither the folder nor /run: both must belong to root, to our
+// user or to an unmapped user, for whom the one who mounted them vouches.
+// Thread: any.
 SocketAddress ContainerSocket();
 
 }  // namespace rxe_user::broker

@@ -35,7 +35,7 @@ std::span<const uint8_t> BytesOf(const auto& message) {
 
 using DescriptorsTest = HostileTest;
 
-// An empty record is no message, and its descriptors used to stay open.
+// An empty record is no message. Its descriptors used to stay open.
 TEST_F(DescriptorsTest, DescriptorsOfAnEmptyRecordAreClosed) {
   const pid_t broker = BrokerPid();
   const size_t before = OpenFiles(broker);
@@ -53,12 +53,12 @@ TEST_F(DescriptorsTest, DescriptorsOfAnEmptyRecordAreClosed) {
   ExpectVictimUnharmed();
 }
 
-// The last close of a socket waits for its SO_LINGER. The broker used to do
-// that, and all its clients waited.
+// The last close of a socket waits for its SO_LINGER. The broker used to wait,
+// and so did all its clients.
 class SlowCloseTest : public DescriptorsTest {
  protected:
-  // `say` passes the descriptors to the broker in some message. The broker
-  // reads it when no other process has them open any more.
+  // `say` passes the descriptors to the broker in some message. When the broker
+  // reads it, no other process has them open.
   void Pass(
       size_t count,
       const std::function<void(RawClient&, const std::vector<int>&)>& say) {
@@ -107,7 +107,7 @@ TEST_F(SlowCloseTest, MoreThanAMessageMayContain) {
   });
 }
 
-// The broker stops reading at the message that makes it close the connection.
+// The broker stops reading at the message for which it closes the connection.
 TEST_F(SlowCloseTest, InAMessageThatIsNeverRead) {
   Pass(2, [](RawClient& client, const std::vector<int>& fds) {
     const std::array<uint8_t, 3> garbage = {};

@@ -24,7 +24,7 @@ namespace rxe_user::broker {
 class EarlyRequests {
  public:
   static constexpr transport::Time kHoldFor = 100 * transport::kMillisecond;
-  // More are refused at once.
+  // Further requests are refused at once.
   static constexpr size_t kMost = 256;
 
   struct Entry {
@@ -37,7 +37,7 @@ class EarlyRequests {
     transport::Time deadline = 0;
   };
 
-  // False if it is full.
+  // False if the queue is full.
   bool Push(const Entry& entry, transport::Time now) {
     if (entries_.size() >= kMost) return false;
     entries_.push_back(entry);
@@ -58,8 +58,8 @@ class EarlyRequests {
     entries_.pop_front();
     return entry;
   }
-  // Removes the entries for which `takes` returns true: they have a listener
-  // now.
+  // Removes the entries for which `takes` returns true, since they now have a
+  // listener.
   void Offer(const std::function<bool(const Entry&)>& takes) {
     std::erase_if(entries_, takes);
   }

@@ -190,7 +190,7 @@ class ExclusiveSlot final : public Slot {
   }
 
   uint16_t number() const override { return port_->number(); }
-  // The process owns all of the port.
+  // All slots are free, since the process owns all of the port.
   absl::StatusOr<uint16_t> Extend() override {
     if (further_.full()) {
       return absl::ResourceExhaustedError("a process has too many slots");

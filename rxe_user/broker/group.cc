@@ -16,10 +16,10 @@
 namespace rxe_user::broker {
 namespace {
 
-// Receive buffer of a slot, where we may exceed net.core.rmem_max.
+// Receive buffer of a slot, if we may exceed net.core.rmem_max.
 constexpr int kPrivilegedReceiveBuffer = 16 << 20;
 // How long to wait for a probe in the first round; doubled with each round. On
-// an idle machine it has arrived when sendto returns.
+// an idle machine it has arrived by the time sendto returns.
 constexpr int64_t kProbeWaitNs = 2'000'000;
 constexpr int64_t kLongestProbeWaitNs = 8'000'000;
 constexpr int64_t kLocateStepNs = 8'000'000;
@@ -68,7 +68,7 @@ Group::Group(const LocalAddress& address, const MainSlots& main)
 
 absl::StatusOr<Group> Group::Create(const LocalAddress& address,
                                     const MainSlots& main) {
-  // Another group's sockets would have unknown positions.
+  // Sockets of another group would have unknown positions.
   if (!BindUdp(address, wire::kRoceUdpPort, Sharing::kExclusive).valid()) {
     const int error = errno;
     if (error == EADDRINUSE &&
@@ -113,14 +113,14 @@ bool Group::Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
     const uint64_t cookie = SocketCookie(fd.get());
     for (Member& m : members_) {
       if (m.cookie != cookie) continue;
-      // The same user's, from an earlier connection.
+      // Only the same user may get back its socket of an earlier connection.
       if (m.slot.has_value() || m.uid != uid) return false;
       m.slot = for_slot;
       return true;
     }
     // A created group knows all of its sockets.
     if (!adopted_) return false;
-    // The last broker's record is newer than what it told its client.
+    // The dead broker's record is newer than the index that it told its client.
     const uint16_t former = std::exchange(former_[for_slot], kNoIndex);
     members_.push_back({std::move(fd), cookie, for_slot,
                         former != kNoIndex ? former : claimed, uid});
@@ -131,7 +131,7 @@ bool Group::Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
   if (!adopted_) return took_socket && Install().ok();
   if (took_anchor || took_socket) {
     settled_ = false;
-    locating_.reset();  // starts again
+    locating_.reset();  // start the search again
   }
   return took_socket;
 }
@@ -262,7 +262,7 @@ absl::Status Group::Install() {
   IndexMap map;
   map.fill(kNoIndex);
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
-    // A position of a known socket overrides the former record.
+    // The position of a known socket overrides the former record.
     const uint16_t index = former_[slot];
     if (index != kNoIndex && !IsFurther(slot) &&
         std::none_of(members_.begin(), members_.end(),
@@ -278,7 +278,7 @@ absl::Status Group::Install() {
     const uint16_t index = map[(*main_)[slot]];
     if (index != kNoIndex) map[slot] = index;
   }
-  // Through slot 0's socket, which is not locked.
+  // Attach by slot 0's socket, which is not locked.
   const Member* const own = Find(0);
   if (own == nullptr) {
     return absl::InternalError("the broker has no socket of its own at " +

@@ -48,9 +48,9 @@ class HostileTest : public BrokerTest {
     if (Root()) BrokerTest::TearDown();
   }
 
-  // Runs `attack` as user `uid` in a child, which returns what went wrong
-  // (empty: nothing) and stays, with everything that it holds, until EndAttack.
-  // There may be several.
+  // Runs `attack` as user `uid` in a child. `attack` returns what went wrong
+  // (empty: nothing); the child then stays, with everything that it holds,
+  // until EndAttack. There may be several attackers.
   void Attack(const std::function<std::string()>& attack,
               uid_t uid = kSomebody) {
     int said[2];

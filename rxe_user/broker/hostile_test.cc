@@ -1,5 +1,5 @@
-// A malicious user of a shared broker writes the protocol by hand, and does
-// with lent sockets whatever the system allows.
+// A malicious user of a shared broker writes protocol messages by hand, and
+// does everything with lent sockets that the system allows.
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ UniqueFd SelfBound(const LocalAddress& address) {
   return BindUdp(address, wire::kRoceUdpPort, Sharing::kReusePort);
 }
 
-// Whether the system refuses it because the socket is locked.
+// Whether the system refuses the option because the socket is locked.
 bool Refused(int fd, int option) {
   sock_filter to_me = BPF_STMT(BPF_RET | BPF_K, 1);
   const sock_fprog program = {1, &to_me};
@@ -80,8 +80,8 @@ TEST_F(HostileTest, HandingBackASocketDoesNotHarmOthers) {
   EndAttack();
 }
 
-// The same by a trusted client. The broker used to search for positions for
-// ever, with more than half of a core.
+// The same by a trusted client. The broker used to search for positions
+// forever, with more than half of a core.
 TEST_F(HostileTest, ASocketHandedBackForAnotherSlotIsRefused) {
   RawClient client;
   ASSERT_NE(client.Greet(), 0);
@@ -96,7 +96,7 @@ TEST_F(HostileTest, ASocketHandedBackForAnotherSlotIsRefused) {
   again.HandBack({Ip("127.0.0.1"), 7}, lent.get());
   EXPECT_TRUE(again.Closed());
   ExpectVictimUnharmed();
-  // Its searches came once a second.
+  // The searches used to come once a second.
   const long before = CpuTicks(BrokerPid());
   const int64_t start = MonotonicMs();
   while (MonotonicMs() < start + 2500) {
@@ -149,7 +149,8 @@ TEST_F(HostileTest, AddressesOfAUserAreLimited) {
     return "3000 addresses";
   });
   ExpectVictimUnharmed();
-  // Others can still open theirs, and everything is freed when the client ends.
+  // Other users can still open their addresses, and everything is freed when
+  // the client ends.
   Peer other({{Ip("127.2.0.1"), 0}});
   EXPECT_EQ(other.Start(), "");
   other.Kill();
@@ -206,7 +207,7 @@ TEST_F(HostileTest, ConnectionsOfAUserAreLimited) {
   EndAttack();
 }
 
-// The broker did not create this socket.
+// The handed-back socket was not created by the broker.
 TEST_F(HostileTest, ASelfBoundSocketHandedBackDoesNotBlockThePort) {
   const LocalAddress address = {Ip("127.0.0.9"), 0};
   ReplaceBroker();  // one that recovers accepts sockets
@@ -240,14 +241,14 @@ TEST_F(HostileTest, AKeptCopyDoesNotBlockThePort) {
     ASSERT_EQ(other.Start(), "");
     Asker asker(address.address);
     EXPECT_TRUE(asker.Ask(other.slot()));
-    // The position moves when the copy is closed.
+    // The positions move when the copy is closed.
     if (round == 0) EndAttack();
     EXPECT_TRUE(asker.Ask(other.slot()));
   }
 }
 
 // Programs of the broker's own user see that the broker does not have the
-// socket open. A copy that others hold, or that is in transit, does not block
+// socket open. Copies that others hold, or that are in transit, do not block
 // them either.
 TEST_F(HostileTest, AKeptCopyBlocksNoAddressOfTrustedUsers) {
   const LocalAddress kept = {Ip("127.0.0.6"), 0};
@@ -281,7 +282,7 @@ TEST_F(HostileTest, AKeptCopyBlocksNoAddressOfTrustedUsers) {
 
 class SubordinateTest : public HostileTest {
  protected:
-  // The broker reads an /etc/subuid of the test.
+  // Makes the broker read an /etc/subuid of the test.
   void SetUp() override {
     if (!Root()) GTEST_SKIP() << "needs root";
     char file[] = "/tmp/rxe_user_subuid_XXXXXX";
@@ -330,7 +331,7 @@ TEST_F(SubordinateTest, IdsOfARangeHaveOneQuota) {
   }
 }
 
-// The longest of 50 waits of another program for a slot and a socket.
+// The longest of 50 waits, each of a new program for a slot and a socket.
 std::chrono::milliseconds LongestWait(const LocalAddress& local) {
   using Clock = std::chrono::steady_clock;
   Clock::duration longest{};
@@ -344,9 +345,9 @@ std::chrono::milliseconds LongestWait(const LocalAddress& local) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(longest);
 }
 
-// Each reservation was compared with 22,000 others: Hello and Open took more
-// than a minute. The limit allows for a loaded machine; an idle one takes a few
-// ms.
+// Each reservation used to be compared with 22,000 others, so that Hello and
+// Open took more than a minute. The limit allows for a loaded machine; an idle
+// one takes a few ms.
 TEST_F(HostileTest, ManyServicesOfOneUserDoNotDelayOthers) {
   Attack([] { return RewriteServices(kLoopback); });
   const std::chrono::milliseconds longest = LongestWait(kLoopback);
@@ -356,7 +357,7 @@ TEST_F(HostileTest, ManyServicesOfOneUserDoNotDelayOthers) {
   EndAttack();
 }
 
-// The broker searched without a pause for positions that cannot be found.
+// The broker used to search without a pause for positions that cannot be found.
 TEST_F(HostileTest, AFailingSearchForPositionsDoesNotDelayOthers) {
   Attack([] { return DetachSteering({Ip("127.0.0.9"), 0}); });
   const std::chrono::milliseconds longest = LongestWait(kLoopback);
@@ -366,7 +367,7 @@ TEST_F(HostileTest, AFailingSearchForPositionsDoesNotDelayOthers) {
   EndAttack();
 }
 
-// Root's broker has died, and only users come back, whose sockets are locked.
+// Root's broker has died, and only users return, whose sockets are locked.
 TEST_F(HostileTest, TheNextBrokerLocatesLockedSockets) {
   std::vector<Peer> users;
   for (const uid_t uid : {kSomebody, kAnother, kSomebody, kAnother}) {
@@ -378,7 +379,7 @@ TEST_F(HostileTest, TheNextBrokerLocatesLockedSockets) {
   users.erase(users.begin());
   victim_->Kill();
   KillBroker();
-  Peer root;  // starts the next one, which users leave to root
+  Peer root;  // starts the next broker, since users leave that to root
   ASSERT_EQ(root.Start(), "");
   Asker asker;
   for (const Peer& user : users) EXPECT_TRUE(asker.Ask(user.slot()));
@@ -392,7 +393,7 @@ TEST_F(HostileTest, TheNextBrokerLocatesLockedSockets) {
   }
 }
 
-// While a broker recovers, a slot is returned to its user only, even before a
+// While a broker recovers, a slot is returned only to its user, even before any
 // client has shown a ledger.
 TEST_F(HostileTest, AnotherUsersSlotCannotBeReclaimed) {
   Peer late({}, [] { Become(kAnother); });

@@ -22,7 +22,7 @@ bool ReadAt(int fd, size_t offset, T& value) {
 }
 
 bool IsLedger(int fd) {
-  // Only a sealed memory file: reading anything else might block.
+  // Accept only a sealed memory file: reading anything else might block.
   const int seals = fd < 0 ? -1 : fcntl(fd, F_GET_SEALS);
   uint32_t magic = 0, version = 0, groups = 0;
   struct stat file;
@@ -55,7 +55,7 @@ Ledger::Ledger() {
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
   }
-  // Zeros, in pages that exist only once they are written.
+  // The data are zeros, in pages that exist only once they are written.
   data_ = static_cast<LedgerData*>(memory);
   data_->magic = kMagic;
   data_->version = kProtocolVersion;

@@ -25,7 +25,7 @@ struct LedgerGroup {
   IndexMap index{};
 };
 
-// What a ledger says of one slot.
+// The entry of one slot in a ledger.
 struct LedgerEntry {
   int64_t made_at_ms = 0;  // LedgerData::made_at_ms
   uint16_t main = 0;
@@ -33,8 +33,8 @@ struct LedgerEntry {
 };
 
 struct LedgerData {
-  // A machine has few addresses. Groups beyond these are not recorded; their
-  // clients recover more slowly.
+  // A machine has few addresses. Groups beyond this number are not recorded;
+  // their clients recover more slowly.
   static constexpr size_t kGroups = 64;
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
@@ -51,7 +51,7 @@ struct LedgerData {
   }
 };
 
-// The broker's own, writable copy.
+// The broker's own, writable ledger.
 class Ledger {
  public:
   // Without memory files, uses private memory (fd() is -1).
@@ -68,8 +68,9 @@ class Ledger {
   LedgerData* data_;
 };
 
-// Of the ledger that a client hands over: one slot's entry, or a copy of all
-// (540 KB). Absent unless it is well-formed and was created by our user.
+// Read a ledger that a client hands over: the entry of one slot, or a copy of
+// all (540 KB). Absent unless the ledger is well-formed and was created by our
+// user.
 std::optional<LedgerEntry> ReadLedgerEntry(int fd, uint16_t slot);
 std::shared_ptr<const LedgerData> ReadLedger(int fd);
 

@@ -28,7 +28,7 @@ TEST(LedgerTest, AnEntryIsReadAsTheWholeIs) {
   EXPECT_EQ(all->Of(1).main, 0);
 }
 
-// A memory file with a ledger's bytes, after `change`.
+// A memory file with the bytes of a ledger, after `change`.
 UniqueFd FileOf(const std::function<void(int)>& change, int seals) {
   UniqueFd fd(memfd_create("ledger", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const Ledger ledger;

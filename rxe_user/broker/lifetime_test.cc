@@ -197,7 +197,7 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     EXPECT_NE(said.find("/nonexistent/rxe-user-port-broker"), std::string::npos)
         << said;
     ASSERT_TRUE(fd.ok()) << fd.status();
-    // A second device of the process shares it.
+    // A second device of the process shares the slot.
     auto second = Slot::Acquire();
     ASSERT_TRUE(second.ok());
     EXPECT_EQ((*second)->number(), (*slot)->number());
@@ -212,7 +212,7 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     EXPECT_NE(error.find("process " + std::to_string(getpid())),
               std::string::npos)
         << error;
-    // A process with a broker does not take its datagrams either.
+    // Nor can a process with a broker take its datagrams.
     setenv("RXE_USER_BROKER", broker.c_str(), 1);
     Peer third({}, close_copies);
     EXPECT_NE(third.Start().find("process " + std::to_string(getpid())),
@@ -238,7 +238,7 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(root.slot()));
   EXPECT_TRUE(asker.AskOnce(user.slot()));
-  // A socket that another user may have kept a copy of is not lent again.
+  // A socket of which another user may have kept a copy is not lent again.
   const int sockets = PortSockets();
   user.Kill();
   Peer another({}, [] { Become(kAnother); });
@@ -247,7 +247,7 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   Peer again({}, [] { Become(kSomebody); });
   ASSERT_EQ(again.Start(), "");
   EXPECT_EQ(PortSockets(), sockets + 1);
-  // Users leave it to root to start the next one, which serves them again.
+  // Users leave it to root to start the next broker, which serves them again.
   const pid_t old = KillBroker();
   ASSERT_TRUE(Eventually([&] {
     const pid_t now = BrokerPid();
@@ -281,12 +281,12 @@ TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
         << error;
   }
   EXPECT_TRUE(absl::IsPermissionDenied(PortAvailable({Ip("127.0.0.1")})));
-  // The same user shares it.
+  // The same user shares the port.
   Peer same({}, [] { Become(kSomebody); });
   EXPECT_EQ(same.Start(), "");
 }
 
-// Programs of several users, one after another: the last one's broker still
+// Programs of several users run one after another: the last one's broker still
 // runs, but is idle.
 TEST_F(LifetimeTest, AUsersIdleBrokerEndsForOthers) {
   if (!Root()) GTEST_SKIP() << "needs root";

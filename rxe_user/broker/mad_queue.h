@@ -1,5 +1,6 @@
-// MADs that a process has not read yet. Limited, with space reserved for
-// messages of connections while requests flood.
+// MADs that a process has not read yet. Their number is limited; some space is
+// reserved for messages of connections, so that a flood of requests cannot use
+// it.
 #ifndef RXE_USER_BROKER_MAD_QUEUE_H_
 #define RXE_USER_BROKER_MAD_QUEUE_H_
 
@@ -31,7 +32,7 @@ class MadQueue {
   bool Push(const Entry& entry) {
     if (entries_.size() >= most_) return false;
     if (entry.initial) {
-      // Limits for unanswered requests: in all, and from one address.
+      // Limits for unanswered requests: in total, and from one address.
       if (initial_ >= most_ * 3 / 4) return false;
       size_t& of_source = initial_of_[entry.source];
       if (of_source >= most_ / 2) return false;

@@ -34,12 +34,12 @@ void ResetProcess() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // the ledger then fails to grow, with an error
-  // Started by a setuid program: its caller must not be able to signal us.
+  // If a setuid program started us, its caller must not be able to signal us.
   (void)!setresgid(getegid(), getegid(), getegid());
   (void)!setresuid(geteuid(), geteuid(), geteuid());
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    // Root may raise the limit above the starter's.
+    // Root may raise the limit above that of the program that started us.
     const rlimit wanted = {65'536, 65'536};
     if (files.rlim_max < wanted.rlim_max &&
         setrlimit(RLIMIT_NOFILE, &wanted) == 0) {
@@ -50,8 +50,8 @@ void ResetProcess() {
   }
 }
 
-// The broker serves all processes, so it does not keep the starter's priority
-// and OOM score.
+// The broker serves all processes, so it drops the priority and OOM score of
+// the program that started it.
 void ResetPriority() {
   if (getpriority(PRIO_PROCESS, 0) > 0) (void)setpriority(PRIO_PROCESS, 0, 0);
   const UniqueFd file(open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC));
@@ -61,8 +61,9 @@ void ResetPriority() {
   }
 }
 
-// Nor does it keep the starter's limits: a setuid program has those of its
-// caller. Where it may not exceed a hard limit, it raises the soft limit to it.
+// It also drops the limits of that program, which for a setuid program are its
+// caller's. Where it may not exceed a hard limit, it raises the soft limit to
+// it.
 void ResetLimits() {
   for (const auto resource :
        {RLIMIT_AS, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_MEMLOCK,

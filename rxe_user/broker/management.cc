@@ -9,11 +9,12 @@ using transport::Time;
 using transport::cm::MadPacketError;
 using What = Management::Verdict::What;
 
-// How long, and how many in each half, requests are remembered: longer than
-// peers retransmit with the kernel's time-outs.
+// How long requests are remembered, and how many in each half: longer than
+// peers retransmit with the kernel's timeouts.
 constexpr Time kRememberFor = 60 * transport::kSecond;
 constexpr size_t kMostRemembered = 8192;
-// Datagrams with a wrong ICRC that are forwarded only to be reported.
+// Datagrams with a wrong ICRC that are forwarded only so that they can be
+// reported.
 constexpr int64_t kUnverifiedPerSecond = 10;
 
 bool IsProcess(Management::Holder holder) {
@@ -136,7 +137,7 @@ Management::Verdict Management::Route(const Datagram& datagram,
                        address.service_id, datagram.local, holder_of, now);
     may_come_back = !all_known;
   } else if (address.remote_id == 0) {
-    // A requester that gives up may not know our communication ID.
+    // A requester that gives up may not know our communication ID yet.
     const Request* const recent =
         Recent({datagram.source, address.own_id, false});
     if (recent != nullptr) slot = recent->slot;

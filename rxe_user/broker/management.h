@@ -3,9 +3,9 @@
 // Requests (REQ, SIDR_REQ) go to the process that listens on the service ID.
 // Other messages go to the process that created the communication ID they name:
 // its upper bits are the process's slot, so routing needs no connection state.
-// Unclaimed messages get the answer of the specification, one MAD of the same
-// size: a REJ for a REQ or a REP, a SIDR_REP, a DREP. Each address has a rate
-// limit (transport/cm/answer_limit.h).
+// Unclaimed messages get the answer that the specification defines, one MAD of
+// the same size: a REJ for a REQ or a REP, a SIDR_REP, a DREP. Each address has
+// a rate limit (transport/cm/answer_limit.h).
 #ifndef RXE_USER_BROKER_MANAGEMENT_H_
 #define RXE_USER_BROKER_MANAGEMENT_H_
 

@@ -196,7 +196,7 @@ TEST_F(ManagementTest, RequestsAreDroppedWhileProcessesMayComeBack) {
   EXPECT_EQ(Route(Of(Req(1))).what, What::kDrop);
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00923456})).what,
             What::kDrop);
-  // Not for a slot that may come back.
+  // But such a slot may come back.
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00a23456})).what,
             What::kAnswer);
   Listen(kA);
@@ -226,8 +226,8 @@ TEST_F(ManagementTest, RememberedRequestsAreLimited) {
   for (uint32_t i = 2; i < 20'000; ++i) Route(Of(Req(i)));
   qp1_.services().RemoveAll(kA);
   Listen(kB);
-  ExpectFor(kB, Route(Of(Req(1))));       // forgotten
-  ExpectFor(kA, Route(Of(Req(19'999))));  // not yet
+  ExpectFor(kB, Route(Of(Req(1))));       // already forgotten
+  ExpectFor(kA, Route(Of(Req(19'999))));  // still remembered
 }
 
 }  // namespace

@@ -77,8 +77,8 @@ class ManagementUsersTest : public BrokerTest {
 
 TEST_F(ManagementUsersTest, ForgeriesDoNotReachOtherUsers) {
   ASSERT_TRUE(slot_->Reserve(1, Listening()).ok());
-  // Root last, which all processes trust: its REQ arrives, and nothing before
-  // it.
+  // Root, which all processes trust, sends last: its REQ arrives, and nothing
+  // before it.
   for (const auto& [uid, id] :
        std::vector<std::pair<uid_t, uint32_t>>{{kSomebody, 1}, {0, 2}}) {
     const pid_t child = fork();
@@ -115,18 +115,18 @@ TEST_F(ManagementUsersTest, ServiceIdsOfAProcessAreLimited) {
   }
   EXPECT_EQ(greedy.ReserveService(kShare + 1, Listening(kShare + 1)),
             Refusal::kFull);
-  // Existing reservations may be changed.
+  // Existing reservations can be changed.
   EXPECT_EQ(greedy.ReserveService(1, Listening(1)), Refusal::kNone);
   EXPECT_TRUE(slot_->Reserve(1, Listening(kShare + 1)).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(slot_->Reserve(2, Listening(1))));
   EXPECT_TRUE(greedy.UnreserveService(1));
   EXPECT_TRUE(slot_->Reserve(2, Listening(1)).ok());
-  // The end of the connection frees all of them.
+  // The end of the connection frees all of its reservations.
   greedy.HangUp();
   EXPECT_TRUE(Eventually([&] { return slot_->Reserve(3, Listening(2)).ok(); }));
 }
 
-// Every request is looked up by each mask.
+// Each request is looked up once per mask, so the number of masks is limited.
 TEST_F(ManagementUsersTest, MasksOfAProcessAreLimited) {
   constexpr uint32_t kShare = 16;
   RawClient greedy;
@@ -140,7 +140,7 @@ TEST_F(ManagementUsersTest, MasksOfAProcessAreLimited) {
     ASSERT_EQ(greedy.ReserveService(i, with_mask(i)), Refusal::kNone) << i;
   }
   EXPECT_EQ(greedy.ReserveService(100, with_mask(100)), Refusal::kFull);
-  // An existing mask, and one that replaces another.
+  // An existing mask is allowed, and a mask that replaces another.
   EXPECT_EQ(greedy.ReserveService(1, with_mask(1)), Refusal::kNone);
   EXPECT_EQ(greedy.ReserveService(1, with_mask(100)), Refusal::kNone);
 }

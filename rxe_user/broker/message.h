@@ -45,8 +45,8 @@ class Message {
   // Descriptor i; invalid if there is none.
   UniqueFd TakeFd(int i) { return std::move(fds_[static_cast<size_t>(i)]); }
   std::array<UniqueFd, kMaxMessageFds>& fds() { return fds_; }
-  // Some descriptors are missing: this process may not open more, or Receive
-  // refused them.
+  // Some descriptors are missing: this process may not open more files, or
+  // Receive refused them.
   bool lost_fds() const { return lost_fds_; }
 
   enum class Outcome { kMessage, kNothing, kClosed };

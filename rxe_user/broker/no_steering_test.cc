@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kIgnored = 0;
 
-// Runs in a process of the test before it takes a slot.
+// `before` of a Peer: makes the system refuse steering before the process takes
+// a slot.
 std::function<void()> Refusing(int error) {
   return [error] {
     if (!RefuseSteering(error)) _exit(9);
@@ -34,7 +35,8 @@ TEST_P(NoSteeringTest, TheFirstProcessAtAnAddressOwnsThePort) {
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(first.slot()));
 
-  // Each process gets an error that says what to do, refused or not.
+  // Each process gets an error that says what to do, even if only the first one
+  // is refused steering.
   for (const std::function<void()>& before :
        {Refusing(GetParam()), std::function<void()>()}) {
     Peer second({}, before);
@@ -78,7 +80,7 @@ std::string SaidBy(const std::function<void()>& refuse) {
     const auto slot = Slot::Acquire();
     if (!slot.ok()) _exit(1);
     const bool opened = (*slot)->OpenAddress({Ip("127.0.0.1"), 0}).ok();
-    // A second device of the process adds no line.
+    // A second device of the process does not print the line again.
     const auto second = Slot::Acquire();
     _exit(opened && second.ok() &&
                   (*second)->OpenAddress({Ip("127.0.0.1"), 0}).ok()
@@ -126,7 +128,7 @@ TEST_F(NoSteeringLineTest, OneLineSaysWhy) {
   EXPECT_EQ(SaidBy([] {}), "");
 }
 
-// Those of an address that the process has alone, too.
+// This includes the descriptors of an address that the process owns alone.
 TEST_F(NoSteeringLineTest, DescriptorsHaveHighNumbers) {
   const pid_t child = fork();
   if (child == 0) {

@@ -99,7 +99,7 @@ TEST_F(OpenConnectionsTest, IsLimited) {
   EXPECT_EQ(connections_.Take(kSlot).size(), OpenConnections::kMostOpen);
 }
 
-// Forged IDs and addresses.
+// The forgeries vary IDs and addresses.
 TEST_F(OpenConnectionsTest, OpenConnectionsSurviveAFloodOfForgeries) {
   Note(wire::CmRep{
       .local_comm_id = 8, .remote_comm_id = 0x03000007, .local_qpn = 0x22});
@@ -145,7 +145,7 @@ TEST_F(OpenConnectionsTest, TheProcesssAnswerReplacesClaims) {
   EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Ask(kSlot);
   EXPECT_FALSE(connections_.MustAsk(kSlot));
-  // Before it has answered.
+  // This record is added before the process has answered.
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
   EXPECT_TRUE(connections_.MustAsk(kSlot));
   connections_.Replace(kSlot, {{.local = kLocal,
@@ -155,7 +155,7 @@ TEST_F(OpenConnectionsTest, TheProcesssAnswerReplacesClaims) {
                                 .remote_qpn = 0x22}});
   EXPECT_EQ(connections_.size(), 1u);
   EXPECT_TRUE(connections_.MustAsk(kSlot));
-  // A record that is newer than the question stays.
+  // A record that is newer than the question is kept.
   connections_.Ask(kSlot);
   Note(wire::CmRep{.local_comm_id = 9, .remote_comm_id = 0x03800001});
   connections_.Replace(kSlot, {});

@@ -1,5 +1,5 @@
-// Finds the holder of the RoCE port: /proc/net/udp and udp6, then the
-// descriptors of all processes that we may inspect.
+// Finds the process that holds the RoCE port: in /proc/net/udp and udp6, then
+// among the descriptors of all processes that we may inspect.
 #include <dirent.h>
 #include <unistd.h>
 
@@ -87,7 +87,8 @@ std::optional<std::set<uint64_t>> SocketsOf(pid_t process) {
   return inodes;
 }
 
-// The ID, as text, of a process that has the socket open. Empty if we see none.
+// The ID, as text, of a process that has the socket open. Empty if we can see
+// none.
 std::string ProcessOf(uint64_t inode) {
   const std::string wanted = "socket:[" + std::to_string(inode) + "]";
   const Folder proc = OpenFolder("/proc");
@@ -111,7 +112,8 @@ std::string Line(const std::string& path) {
   return line;
 }
 
-// Whether the process has one of our engines, which have this thread.
+// Whether the process has one of our engines, by the name of the control
+// thread.
 bool HasEngine(const std::string& process) {
   const std::string base = "/proc/" + process + "/task/";
   const Folder tasks = OpenFolder(base);
@@ -123,8 +125,8 @@ bool HasEngine(const std::string& process) {
   return found;
 }
 
-// The kernel's sockets are root's and in no process's table of files. An
-// ordinary user cannot tell them from those of root's processes.
+// The kernel's sockets belong to root and are in no process's table of files.
+// An ordinary user cannot tell them from sockets of root's processes.
 bool MayBeTheKernels(const PortSocket& socket, const std::string& process) {
   return process.empty() && socket.uid == 0 &&
          access("/sys/module/rdma_rxe", F_OK) == 0;
@@ -141,10 +143,11 @@ std::optional<uint32_t> UserOf(const std::string& process) {
   return std::nullopt;
 }
 
-// Whether the socket was lent by a broker and a user keeps a copy, which does
-// not block the next broker (Group::Join): it belongs to the broker's user, or
-// to ours, who would start the next one, and a process of another user holds
-// it. If no process holds it, it may be in transit in a message.
+// Whether a broker lent the socket and a user keeps a copy, which does not
+// block the next broker (Group::Join). Then the socket belongs to the broker's
+// user, or without a broker to ours, since we would start the next one, and a
+// process of another user holds it. If no process holds it, it may be in
+// transit in a message.
 bool IsLent(const PortSocket& socket, const std::string& process,
             const ucred* broker) {
   if (socket.uid != (broker != nullptr ? broker->uid : geteuid())) return false;
@@ -166,8 +169,8 @@ std::string Describe(const PortSocket& socket, const std::string& process) {
 
 // As ProcessOf; nullopt if the socket is gone. A socket without a process may
 // have been closed since it was listed, belong to a process that is ending, or
-// be in transit between processes. That ends without notice, so it retries for
-// an eighth of a second.
+// be in transit between processes. Nothing signals the end of such a state, so
+// this retries for an eighth of a second.
 std::optional<std::string> LastingProcessOf(const PortSocket& socket) {
   for (useconds_t wait_ms = 1;; wait_ms *= 2) {
     std::string process = ProcessOf(socket.inode);
@@ -225,13 +228,15 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
   for (const PortSocket& socket : sockets) {
     if (!MayConflict(socket, ip)) continue;
     if (broker != nullptr && socket.inode != 0) {
-      // Where we may not inspect it, its user's sockets count as the broker's.
+      // Where we may not inspect the broker, all sockets of its user count as
+      // its own.
       if (of_broker.has_value() ? of_broker->contains(socket.inode)
                                 : socket.uid == broker->uid) {
         continue;
       }
     }
-    // A broker's successor gets these sockets from their owners soon.
+    // A process with one of our engines soon hands its sockets to the next
+    // broker.
     const std::optional<std::string> process = LastingProcessOf(socket);
     if (!process.has_value()) continue;
     if (!process->empty() && HasEngine(*process)) continue;

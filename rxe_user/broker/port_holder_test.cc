@@ -1,4 +1,4 @@
-// Which holder of the port is reported while sockets come and go.
+// Which holder of the port is reported while sockets appear and disappear.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -44,7 +44,8 @@ TEST_F(PortHolderTest, ASocketClosedSinceTheListingHasNoHolder) {
   EXPECT_EQ(ForeignHolder(listed, local_.address, nullptr), "");
 }
 
-// Every process that lists its devices looks at all sockets of the broker.
+// Every process that lists its devices checks all sockets of the broker, with a
+// single search.
 TEST_F(PortHolderTest, ManySocketsOfTheBrokerAreOneSearch) {
   constexpr int kMany = 400;
   std::vector<UniqueFd> sockets;
@@ -69,7 +70,7 @@ TEST_F(PortHolderTest, ManySocketsOfTheBrokerAreOneSearch) {
   EXPECT_LT(cost(all), 20 * cost({all.front()}));
 }
 
-// As when clients hand theirs to the next broker.
+// As when clients hand their sockets to the next broker.
 TEST_F(PortHolderTest, InTransitBetweenProcesses) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
@@ -81,7 +82,7 @@ TEST_F(PortHolderTest, InTransitBetweenProcesses) {
     const uint8_t byte = 0;
     ASSERT_TRUE(SendWithDescriptors(from.get(), {&byte, 1}, {socket.get()}));
   }
-  // It stays in transit: there is a holder, but it cannot be identified.
+  // The socket stays in transit: it has a holder, which cannot be identified.
   EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();
   to.Reset();
   EXPECT_EQ(Holder(), "");

@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kSearchBudgetNs = 100'000'000;
 constexpr int64_t kPairBudgetNs = 2000;
 constexpr size_t kProbesAtOnce = 128;
-// Indexes that a socket may have: others of the group may be foreign.
+// The range of indexes that a socket may have: others in the group may be
+// foreign.
 constexpr uint16_t kMostIndexes = 2 * kSlots;
 constexpr int kMeminfoWords = 9;
 constexpr int kMeminfoDrops = 8;
@@ -42,7 +43,7 @@ int64_t Ns(clockid_t clock) {
   return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
 }
 
-// Time that others have the core does not count.
+// The clock is the thread's CPU time, so preemption does not count.
 int64_t ThreadNs() { return Ns(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
@@ -80,7 +81,8 @@ bool Prober::SendProbe(uint16_t index, uint32_t identity) const {
                 to_.size) == ssize_t{sizeof(p)};
 }
 
-// Tries some guesses: the queue of a busy processor holds no more datagrams.
+// Tries some of the guesses. The queue of a busy processor holds no more
+// datagrams.
 void Prober::Verify(Search& search, int64_t wait_ns) const {
   const size_t begin = search.verified;
   const size_t end = std::min(begin + kProbesAtOnce, sockets_.size());
@@ -126,7 +128,7 @@ Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
     if (!drops.has_value()) return Outcome::kFailed;
     open.push_back({i, *drops});
   }
-  // The one whose counter changed since the last call, if any.
+  // The socket whose drop counter has changed since the last call, if any.
   const auto look = [&] {
     auto hit = open.end();
     for (auto it = open.begin(); it != open.end(); ++it) {

@@ -22,8 +22,8 @@ namespace rxe_user::broker {
 class Prober {
  public:
   // Attaches the filters to `sockets`, all of one group, which takes some
-  // microseconds for each. Probes are sent by `sender`. The sockets must
-  // outlive the prober.
+  // microseconds for each. `sender` sends the probes. The sockets must outlive
+  // the prober.
   Prober(std::vector<int> sockets, UniqueFd sender, const LocalAddress& address,
          uint32_t probe_word);
   // Removes the filters of sockets that are not locked.
@@ -33,8 +33,8 @@ class Prober {
 
   // The state of a search.
   struct Search {
-    // The index of each socket. First the caller's guess; then kNoIndex until
-    // the socket is found, if it was not there.
+    // The index of each socket: first the caller's guess; if that was wrong,
+    // kNoIndex until the socket is found.
     std::vector<uint16_t> indexes;
     size_t verified = 0;    // sockets whose guess was tried
     bool all_right = true;  // no guess was wrong so far
@@ -42,10 +42,10 @@ class Prober {
     int64_t spent_ns = 0;   // on these probes, of this thread
   };
   enum class Outcome { kFound, kFailed, kMore };
-  // Tries the guesses, then searches for the probable indexes of the sockets
-  // that are not there, until `deadline_ns` (CLOCK_MONOTONIC); may exceed it by
-  // a wait or two. Waits up to `wait_ns` for probes. A probe costs time for
-  // each socket that is not found yet.
+  // Tries the guesses, then searches the probable indexes for the sockets whose
+  // guesses were wrong, until `deadline_ns` (CLOCK_MONOTONIC), which it may
+  // exceed by a wait or two. Waits up to `wait_ns` for probes. A probe costs
+  // time for each socket that is not found yet.
   Outcome Continue(Search& search, int64_t wait_ns, int64_t deadline_ns) const;
 
  private:
@@ -60,7 +60,7 @@ class Prober {
 
 int64_t MonotonicNs();
 
-// The name of a socket in probes; constant for its lifetime.
+// A socket's name in probes; constant for its lifetime.
 uint32_t ProbeIdentity(int fd);
 
 }  // namespace rxe_user::broker

@@ -57,7 +57,7 @@ namespace rxe_user::broker {
 // library of another version, with a text that names both.
 inline constexpr uint16_t kProtocolVersion = 7;
 // The same for all versions since 6, so that a broker and a library of
-// different versions meet.
+// different versions find each other.
 inline constexpr std::string_view kSocketName = "rxe_user/port-broker/6";
 
 inline constexpr uint32_t kMagic = 0x52584542;  // "RXEB"

@@ -25,7 +25,7 @@ class PublicSlot final : public Slot {
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
     slot_->OnReadable([&](const Stray& stray) {
       Stray known = stray;
-      // Also for a datagram from this host to itself.
+      // This applies to datagrams from this host to itself, too.
       if (known.source == known.destination) {
         known.source = KnownAddress(known.source);
       }

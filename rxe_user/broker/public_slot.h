@@ -1,6 +1,6 @@
 // A slot of a process whose devices may have public addresses
-// (base/public_addresses.h). It translates between these and the addresses of
-// the interfaces, which the inner slot uses.
+// (base/public_addresses.h). It translates between the public addresses and
+// those of the interfaces, which the inner slot uses.
 #ifndef RXE_USER_BROKER_PUBLIC_SLOT_H_
 #define RXE_USER_BROKER_PUBLIC_SLOT_H_
 

@@ -33,8 +33,8 @@ class FakeSlot final : public Slot {
   OpenConnection* const told_;
 };
 
-// The broker knows the addresses of the interfaces. With others it could not
-// disconnect the connections of a killed process.
+// The broker knows the addresses of the interfaces. With public ones it could
+// not disconnect the connections of a killed process.
 TEST(PublicSlotTest, TheBrokerGetsTheInterfacesAddress) {
   const wire::IpAddress known = *wire::IpAddress::Parse("203.0.113.7");
   const wire::IpAddress bound = *wire::IpAddress::Parse("10.1.2.3");

@@ -79,7 +79,8 @@ class RawClient {
     const auto reply = Next<ReserveReply>(message);
     return reply.has_value() ? reply->refusal : Refusal::kOther;
   }
-  // Whether it is answered. By then all earlier messages are done.
+  // Whether there is a reply. The broker has then processed all earlier
+  // messages.
   bool UnreserveService(uint32_t token) {
     Unreserve unreserve;
     unreserve.token = token;
@@ -104,7 +105,7 @@ class RawClient {
   bool SendRaw(std::span<const uint8_t> bytes, const std::vector<int>& fds) {
     return SendWithDescriptors(fd_.get(), bytes, fds);
   }
-  // From now on the broker cannot write to it.
+  // From now on the broker cannot write to this client.
   void StopReading() { shutdown(fd_.get(), SHUT_RD); }
   bool Closed() {
     Message message;

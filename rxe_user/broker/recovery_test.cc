@@ -41,7 +41,8 @@ TEST_F(RecoveryTest, NoDatagramIsLostIfNoSlotWasReturned) {
   Asker asker;
   for (int round = 0; round < 5; ++round) {
     const pid_t old = KillBroker();
-    // No datagram is lost before, during and after the start of the next one.
+    // No datagram is lost while the next broker starts, or before and after
+    // that.
     for (int i = 0; i < 400; ++i) {
       for (const Peer& p : peers) ASSERT_TRUE(asker.AskOnce(p.slot()));
     }
@@ -57,8 +58,8 @@ TEST_F(RecoveryTest, MovedPositionsAreFoundAgain) {
   std::vector<Peer> peers = StartPeers(8);
   Asker asker;
   for (const size_t victim : {1u, 0u, 3u}) {
-    // Only the broker has its socket open. When the broker dies, the last
-    // socket moves.
+    // Only the broker has the victim's socket open. When the broker dies, the
+    // last socket moves.
     peers[victim].Kill();
     peers.erase(peers.begin() + static_cast<ptrdiff_t>(victim));
     const auto start = std::chrono::steady_clock::now();
@@ -71,13 +72,13 @@ TEST_F(RecoveryTest, MovedPositionsAreFoundAgain) {
     std::printf("recovered in %d ms\n", static_cast<int>(took.count()));
     // Seven retransmissions of 67 ms suffice on a quiet machine.
     EXPECT_LT(took.count(), 5000);
-    // It stays so when the new broker probes again.
+    // All peers stay reachable when the new broker probes again.
     const Peer next;
     for (int i = 0; i < 200; ++i) {
       for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
     }
   }
-  // A newcomer gets a slot and a socket of its own.
+  // A new process gets its own slot and socket.
   Peer next;
   ASSERT_EQ(next.Start(), "");
   for (const Peer& p : peers) EXPECT_NE(p.slot(), next.slot());
@@ -117,7 +118,7 @@ TEST_F(RecoveryTest, StoppedClientKeepsItsSlotAndItsTraffic) {
     EXPECT_NE(p.slot(), sleeper.slot());
     EXPECT_TRUE(asker.Ask(p.slot()));
   }
-  // Datagrams sent to it meanwhile wait in its own socket.
+  // Datagrams that were sent to it meanwhile wait in its socket.
   sleeper.Signal(SIGCONT);
   EXPECT_TRUE(asker.Ask(sleeper.slot()));
   for (const Peer& p : peers) EXPECT_TRUE(asker.Ask(p.slot()));
@@ -130,8 +131,8 @@ TEST_F(RecoveryTest, MovesByADyingStoppedClientAreNoticed) {
   peers[0].Signal(SIGSTOP);
   ReplaceBroker();
   for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
-  // The new broker does not hold its socket. When it closes, long after all was
-  // settled, the last socket moves to its position.
+  // The new broker does not hold its socket. When that closes, long after all
+  // positions were settled, the last socket moves to its position.
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
   peers[0].Kill();
   for (const size_t i : {1u, 2u}) EXPECT_TRUE(asker.Ask(peers[i].slot()));
@@ -204,11 +205,11 @@ TEST_F(RecoveryTest, FurtherSlotsComeBack) {
     EXPECT_TRUE(Asker().Ask(witness.slot()));
     EXPECT_TRUE(Eventually([&] { return arrives(*further); }));
     EXPECT_TRUE(Eventually([&] { return arrives((*slot)->number()); }));
-    // Nobody else gets it.
+    // No other process gets the further slot.
     std::vector<Peer> others = StartPeers(3);
     for (const Peer& p : others) EXPECT_NE(p.slot(), *further);
   }
-  // All of it is free when the process ends.
+  // All its slots are free once the process has ended.
   const uint16_t number = *further;
   slot->reset();
   RawClient again;
@@ -218,8 +219,8 @@ TEST_F(RecoveryTest, FurtherSlotsComeBack) {
   }));
 }
 
-// Sockets that nobody holds any more close with the broker, and the kernel
-// moves others to their positions.
+// Sockets that no process holds any more are closed with the broker, and the
+// kernel moves other sockets to their positions.
 TEST_F(RecoveryTest, ManySocketsAreFoundAgain) {
   constexpr int kMany = 300;
   std::vector<Peer> peers = StartPeers(kMany);
@@ -241,7 +242,7 @@ int64_t CpuTime(pid_t pid) {
   return used.tv_sec * int64_t{1'000'000'000} + used.tv_nsec;
 }
 
-// Otherwise a broker with many clients would never come to those that wait.
+// Otherwise a broker with many clients would never reach those that still wait.
 TEST_F(RecoveryTest, AHelloOfAClientThatHasGoneIsCheap) {
   constexpr int kGone = 500;
   std::vector<Peer> peers = StartPeers(1);
@@ -251,7 +252,7 @@ TEST_F(RecoveryTest, AHelloOfAClientThatHasGoneIsCheap) {
   ReplaceBroker();
   EXPECT_TRUE(Asker().Ask(peers[0].slot()));
   const pid_t broker = BrokerPid();
-  // The broker's time for clients that go before it sees them.
+  // The broker's CPU time for clients that disconnect before it has seen them.
   const auto cost = [&](bool with_hello) {
     kill(broker, SIGSTOP);
     for (int i = 0; i < kGone; ++i) {
@@ -267,12 +268,12 @@ TEST_F(RecoveryTest, AHelloOfAClientThatHasGoneIsCheap) {
   std::printf("%d connections: %d us, with a Hello %d us\n", kGone,
               static_cast<int>(without / 1000), static_cast<int>(with / 1000));
   EXPECT_LT(with, 3 * without);
-  // A living one gets its slot.
+  // A client that still waits gets its slot.
   EXPECT_EQ(RawClient().Greet(slot, former.ledger()), slot);
 }
 
 // Several threads wait on the slot, and any of them may reconnect to the next
-// broker. The others must go on waiting.
+// broker. The others must keep waiting.
 TEST_F(RecoveryTest, EveryWaitingThreadNoticesEachBrokersDeath) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());

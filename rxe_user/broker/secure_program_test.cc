@@ -33,8 +33,8 @@ std::string ReadAll(const std::string& path) {
   return all.str();
 }
 
-// Run by the setuid copy: uses everything that reads variables, and prints the
-// results on stdout.
+// Run by the setuid copy: uses everything that reads environment variables, and
+// prints the results on stdout.
 int RunAsSecureProgram() {
   if (getauxval(AT_SECURE) == 0) return 3;
   const auto devices = ListDevices();
@@ -114,7 +114,7 @@ TEST_F(SecureProgramTest, IgnoresTheEnvironment) {
   const std::string broker = std::to_string(std::atoi(said.c_str() + at + 7));
   EXPECT_EQ(ReadAll("/proc/" + broker + "/comm"), "rxe-user-port-b\n");
   EXPECT_EQ(ReadAll("/proc/" + broker + "/environ"), "");
-  // Nor may its caller stop it: it has no user ID of the caller left.
+  // Nor may its caller stop it: none of its user IDs is the caller's.
   const std::string owner = std::to_string(kOwner);
   EXPECT_NE(ReadAll("/proc/" + broker + "/status")
                 .find("Uid:\t" + owner + "\t" + owner + "\t" + owner),

@@ -33,7 +33,7 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// A process may have a connection for each slot, and others ask for a moment.
+// A process may have a connection for each slot; others are short queries.
 constexpr int kMaxClients = 10'000;
 // A connection that sends no Hello is closed after this time.
 constexpr milliseconds kHelloTime{5000};
@@ -41,21 +41,21 @@ constexpr milliseconds kHelloTime{5000};
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// The first of them have kClientSendBuffer bytes and MadQueue::kMost MADs for
-// what they leave unread. Those beyond this number have less, as follows.
+// The first of them have kClientSendBuffer bytes and MadQueue::kMost MADs of
+// space for unread data. Further ones get less, as follows.
 constexpr ptrdiff_t kLargeClientsOfUser = 256;
 constexpr int kSmallSendBuffer = 32'768;
 constexpr size_t kFewMads = 64;
 // Messages and time of one client before the next client's turn.
 constexpr int kMessagesPerTurn = 64;
 constexpr milliseconds kTurn{1};
-// How many free slots are passed before one is granted again.
+// How many other free slots are granted before a slot is granted again.
 constexpr size_t kRestingSlots = 64;
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
 
-// Whether the client has closed its connection. A client does that when the
-// answer to its Hello does not come in time, and then connects again.
+// Whether the client has closed its connection. A client does so when its Hello
+// is not answered in time, and then connects again.
 bool HasHungUp(int fd) {
   pollfd p{fd, 0, 0};
   return poll(&p, 1, 0) == 1 && (p.revents & POLLHUP) != 0;
@@ -88,8 +88,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
   }
   try {
     std::unique_ptr<Server> server(new Server(options, std::move(listener)));
-    // A process that connects earlier sees that the name is taken, and waits.
-    // So a client that connects finds that the port was probed.
+    // A process that connects before this sees that the name is taken, and
+    // waits. So the port has been probed by the time that a client can connect.
     if (listen(server->listener_.native_handle(), kMaxClients) != 0) {
       return absl::InternalError(std::string("listen: ") +
                                  std::strerror(errno));
@@ -120,7 +120,8 @@ Server::Server(Options options, UniqueFd listener)
 }
 
 Server::~Server() {
-  // The port first: a process that finds the name free must find the port free.
+  // Close the port first: a process that finds the name free must find the port
+  // free.
   management_.clear();
   groups_.clear();
   if (stat_server_ != nullptr) (void)stat_socket_.release();
@@ -169,7 +170,7 @@ void Server::Accept(int listener) {
     UniqueFd fd(
         accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid() && (errno == EMFILE || errno == ENFILE)) {
-      // Otherwise the connection would stay queued and wake us for ever.
+      // Otherwise the connection would stay queued and keep waking us.
       spare_.Reset();
       UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       spare_.Reset(fcntl(listener, F_DUPFD_CLOEXEC, 3));
@@ -191,7 +192,7 @@ void Server::Accept(int listener) {
       continue;
     }
     if (uid_ != 0 && peer.uid != uid_) {
-      // Idle: end, to make way for a broker that this user accepts.
+      // An idle broker ends, to make way for one that this user accepts.
       if (clients_.empty() && absent_.empty()) LeaveAfter(milliseconds::zero());
       Refuse(fd.get(), Refusal::kUser,
              "UDP port 4791 of this network namespace is shared by user " +
@@ -217,7 +218,7 @@ void Server::Accept(int listener) {
     (void)fd.Release();
     const bool small = others >= kLargeClientsOfUser;
     if (small) client->mads = MadQueue(kFewMads);
-    // The kernel doubles it.
+    // The kernel doubles the value.
     const int half = (small ? kSmallSendBuffer : kClientSendBuffer) / 2;
     (void)setsockopt(client->fd(), SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
     client->uid = peer.uid;
@@ -275,8 +276,8 @@ bool Server::MayHandBack(const Client& client) const {
                             (!client.slot.has_value() || client.restoring));
 }
 
-// True if there was something to refuse. A descriptor that cannot be closed
-// without waiting is leaked: no more are accepted from this user.
+// True if there were any. A descriptor that cannot be closed without waiting is
+// leaked; no more are accepted from that user.
 bool Server::RefuseUnexpectedDescriptors(const Client& client,
                                          Message& message) {
   bool unexpected = false;
@@ -307,7 +308,7 @@ Server::Next Server::ReadMessages(const ClientPtr& client) {
         return Next::kClose;
       case Message::Outcome::kMessage:
         if (OnMessage(client, message) == Next::kClose) return Next::kClose;
-        // Lost descriptors cost time.
+        // Lost descriptors cost time, so an untrusted client may not send them.
         if (!client->trusted && message.lost_fds()) return Next::kClose;
     }
   }
@@ -422,7 +423,7 @@ absl::Status Server::MayHaveSlot(const Client& client) const {
       std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
         return accounts_.Of(a.second.uid) == client.account;
       });
-  // With one more, the user would have more than all others can still get.
+  // With one more, the user would have more than all other users can still get.
   if (static_cast<size_t>(held) + 1 > free - 1) {
     return absl::ResourceExhaustedError(
         "user " + std::to_string(client.uid) +
@@ -479,7 +480,7 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
     Hold(client, slot);
     return Next::kKeep;
   }
-  // Processes that have not come back may have it.
+  // Processes that have not come back may own all free slots.
   if (recovering_) {
     return refuse(Refusal::kFull, "the port broker waits for processes");
   }

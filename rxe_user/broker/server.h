@@ -45,10 +45,10 @@ namespace rxe_user::broker {
 class Server {
  public:
   struct Options {
-    // How long to stay after the last client; negative: for ever.
+    // How long to stay after the last client has gone; negative: forever.
     std::chrono::milliseconds linger{2000};
     // Also listen where processes in user namespaces look for a broker
-    // (container_socket.h), if the folder exists; a broker that stays for ever
+    // (container_socket.h), if the folder exists; a broker that stays forever
     // creates it. Prints a line on stderr if that fails.
     bool containers = false;
   };
@@ -75,7 +75,7 @@ class Server {
   void Refuse(int fd, Refusal refusal, std::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
-  // Reads messages, now or at its user's next turn (user_time.h).
+  // Reads messages, now or at the next turn of the client's user (user_time.h).
   void Serve(const ClientPtr& client);
   Next ReadMessages(const ClientPtr& client);
   bool MayHandBack(const Client& client) const;
@@ -85,15 +85,16 @@ class Server {
   Next GrantFreeSlot(Client& client);
   Next Grant(Client& client, uint16_t slot);
   Next OnExtend(Client& client, Message& message);
-  // Records that the client has the slot, which uses the sockets of its first
-  // one.
+  // Records that the client has the slot, which uses the sockets of the
+  // client's first slot.
   void Hold(Client& client, uint16_t slot);
   void GiveUp(uint16_t slot);
   size_t FreeSlots() const;
-  // There is one. The next after the last one granted, among few more than are
-  // in use: a slot rests for a while, and the steering program stays small.
+  // Returns the free slot after the last one granted, within a range a little
+  // larger than the number of slots in use: slots are not reused soon, and the
+  // steering program stays small. There must be a free slot.
   uint16_t NextFreeSlot();
-  // Why the client may have no further slot. OK: it may.
+  // OK if the client may have a further slot; otherwise the reason why not.
   absl::Status MayHaveSlot(const Client& client) const;
   void Drop(const ClientPtr& client);
   bool InUse(uint16_t slot) const;
@@ -132,7 +133,7 @@ class Server {
               const transport::cm::Mad& mad);
   bool HoldEarly(const Management::Datagram& datagram,
                  const Management::Verdict& verdict);
-  // Call it when `service` was set: if it listens, it gets early requests.
+  // Call this when `service` was set: if it listens, it gets early requests.
   void OfferEarly(const Service& service);
   void AwaitEarly();
 
@@ -164,38 +165,38 @@ class Server {
   void OnSettleTime();
   void SettleGroups();
   bool AnyGaps() const;
-  // Continues the searches of all groups that are locating(), one after the
-  // other, in steps. Takes at most a third of the time.
+  // Continues the searches of all groups that are locating(), in turn and in
+  // steps. Uses at most a third of the time.
   void AwaitLocating();
   void LocateNext();
   void OnLocated(const LocalAddress& local);
 
   const Options options_;
   const uid_t uid_;
-  // First: everything that waits on it is destroyed before it.
+  // First member, so that everything that waits on it is destroyed before it.
   boost::asio::io_context io_{1};
   boost::asio::posix::stream_descriptor listener_;
   // open only with Options::containers
   boost::asio::posix::stream_descriptor container_listener_;
   boost::asio::steady_timer leave_;
-  UniqueFd spare_;  // closed to accept and refuse a connection when out of
-                    // descriptors
+  UniqueFd spare_;  // reserve: closed to accept and refuse a connection when
+                    // out of descriptors
   Ledger ledger_;
   std::set<ClientPtr> clients_;
   Accounts accounts_;
   UserTime user_time_;  // by account
   // Users who have passed descriptors that are neither a socket nor a memory
-  // file: no more are accepted from them.
+  // file. No more are accepted from them.
   std::set<uid_t> blocked_uids_;
   std::array<Client*, kSlots> holders_{};  // by slot
-  uint16_t last_slot_;                     // that was granted
+  uint16_t last_slot_;                     // the last one that was granted
   std::map<LocalAddress, Group> groups_;
   // Slot 0's sockets: copies of the groups' descriptors.
   std::map<LocalAddress, boost::asio::posix::stream_descriptor> management_;
   Management qp1_;
   OpenConnections connections_;
   EarlyRequests early_;
-  // Null where it is refused.
+  // Null where the system refuses it.
   std::unique_ptr<StatServer> stat_server_;
   boost::asio::posix::stream_descriptor stat_socket_{io_};
   boost::asio::steady_timer early_timer_{io_};
@@ -207,7 +208,7 @@ class Server {
   boost::asio::steady_timer recovery_deadline_;
   // The latest ledger that was handed over; may be null.
   std::shared_ptr<const LedgerData> former_;
-  // When a trusted program of another protocol version asked.
+  // The last request of a trusted program of another protocol version.
   std::optional<Clock::time_point> other_version_at_;
   bool former_trusted_ = false;  // handed over by a trusted client
   // Processes that held a slot under the dead broker and have not come back.

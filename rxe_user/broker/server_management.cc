@@ -27,17 +27,18 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using What = Management::Verdict::What;
 
-// Datagrams of one address before the next one's turn.
+// Datagrams read from one address before the next one's turn.
 constexpr int kManagementBatch = 64;
-// A longer datagram is not a MAD.
+// A datagram of this size or more is not a MAD.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
 // Datagrams read from the socket of a process that has ended.
 constexpr size_t kMostUnread = 8192;
 constexpr size_t kMostServicesOfProcess = 1024;
-// Every request is looked up by each mask.
+// Each request is looked up once per mask.
 constexpr size_t kMostMasksOfProcess = 16;
-// Bytes queued in a client's connection, of kClientSendBuffer. The connection
-// becomes writable again when a quarter is in use.
+// The limit for bytes queued in a client's connection, out of
+// kClientSendBuffer. The connection becomes writable again when only a quarter
+// is in use.
 constexpr int kMaxMadBacklog = kClientSendBuffer * 5 / 8;
 
 // How often a client is asked for its connections, and how long to wait if the
@@ -49,8 +50,7 @@ transport::Time Now() {
   return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
 }
 
-// Makes replies leave with the IP identification that their ICRC was computed
-// with.
+// Makes replies carry the IP identification with which their ICRC was computed.
 void Prepare(int fd, const LocalAddress& local) {
   const auto set = [fd](int level, int option, int value) {
     (void)setsockopt(fd, level, option, &value, sizeof(value));
@@ -181,7 +181,7 @@ void Server::Answer(const LocalAddress& local, const wire::IpAddress& peer,
                                /*psn=*/0, mad, answer);
   const SocketAddress to =
       ToSocketAddress({peer, local.scope_id}, wire::kRoceUdpPort);
-  // If it is lost, the peer retransmits.
+  // A lost reply is not repeated: the peer retransmits its request.
   (void)!sendto(socket->second.native_handle(), answer.data(), answer.size(),
                 MSG_DONTWAIT, to.get(), to.size);
 }
@@ -193,7 +193,7 @@ bool Server::HoldEarly(const Management::Datagram& datagram,
                                 .source = datagram.source,
                                 .source_port = datagram.source_port,
                                 .service_id = verdict.service_id};
-  // The size was checked.
+  // Route has checked the size.
   std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
   entry.refusal = verdict.answer;
   const bool first = !early_.NextDeadline().has_value();
@@ -245,7 +245,8 @@ Management::Verdict Server::Route(const Management::Datagram& datagram) {
                    ? Management::Holder::kMayComeBack
                    : Management::Holder::kNobody;
       },
-      // Untrusted clients that restore could delay all requests.
+      // Untrusted clients do not count, since they could delay all requests by
+      // restoring.
       !recovering_ && absent_.empty() && trusted_restoring_ == 0, Now());
 }
 
@@ -283,7 +284,7 @@ void Server::HandOn(const Management::Datagram& datagram,
               sizeof(entry.head.destination));
   entry.head.source_port = datagram.source_port;
   entry.head.length = static_cast<uint32_t>(entry.bytes.size());
-  // The size was checked.
+  // Route has checked the size.
   std::memcpy(entry.bytes.data(), datagram.bytes.data(), entry.bytes.size());
   entry.source = datagram.source;
   entry.initial = verdict.initial;
@@ -297,7 +298,7 @@ void Server::HandOn(const Management::Datagram& datagram,
 }
 
 // Asks the process for its connections when the peers' claims exceed the space.
-// Waits until it has received all recorded MADs.
+// Waits until the process has received all recorded MADs.
 void Server::AskConnected(const ClientPtr& client) {
   if (!connections_.MustAsk(*client->slot) || client->list_waits) return;
   if (Clock::now() >= client->list_again && client->mads.empty() &&
@@ -321,7 +322,7 @@ void Server::NoteUnread(uint16_t slot, const Group& group) {
   if (fd < 0 || !connections_.AwaitsRtu(slot)) return;
   std::array<uint8_t, kReadBytes> bytes;
   SocketAddress from;
-  // Limited, since packets may still arrive.
+  // The number is limited, since packets may still arrive.
   for (size_t i = 0; i < kMostUnread; ++i) {
     from.size = sizeof(from.storage);
     const ssize_t n =
@@ -344,8 +345,8 @@ void Server::NoteUnread(uint16_t slot, const Group& group) {
   }
 }
 
-// The process of `slot` has ended: sends each peer one DREQ. A lost one is not
-// repeated, as if the host had died.
+// The process of `slot` has ended: sends each peer one DREQ. Lost ones are not
+// retransmitted, as if the host had died.
 void Server::DisconnectAll(uint16_t slot) {
   for (const OpenConnections::Connection& c : connections_.Take(slot)) {
     transport::cm::Mad mad;
@@ -358,7 +359,7 @@ void Server::DisconnectAll(uint16_t slot) {
   }
 }
 
-// Sends as many as the client's connection has space for, and the others later.
+// Sends as many MADs as fit in the client's connection, and the others later.
 void Server::SendMads(const ClientPtr& client) {
   // Replies need space too.
   int waiting = 0;
@@ -370,7 +371,8 @@ void Server::SendMads(const ClientPtr& client) {
         {reinterpret_cast<const uint8_t*>(&entry.head), sizeof(entry.head)},
         entry.bytes};
     if (!SendRecord(client->fd(), parts)) {
-      // A client that has shut down reading stays writable: drop the rest.
+      // The connection of a client that has shut down reading stays writable:
+      // drop the rest.
       if (errno == EPIPE || errno == ECONNRESET) client->mads.Clear();
       break;
     }

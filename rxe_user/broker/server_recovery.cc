@@ -13,21 +13,21 @@ namespace {
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// After a start on a port in use: how long new clients wait for the old ones to
-// come back.
+// If the port was in use at the start: how long new clients wait for the old
+// ones to come back.
 constexpr milliseconds kRecoveryTime{1000};
 // How long the slot of a process that has not come back (a stopped one, say)
 // stays reserved.
 constexpr milliseconds kAbsentTime{60'000};
-// Restored sockets are settled together with those that follow.
+// How long to wait for further restored sockets, to settle them together.
 constexpr milliseconds kSettleDelay{20};
-// Positions are probed again, since sockets that are about to close move
+// When to probe positions again, since sockets that are about to close move
 // others.
 constexpr milliseconds kSettleAgain[] = {milliseconds{60}, milliseconds{250},
                                          milliseconds{1000}};
 
-// Doubled up to this while positions are not found, since probing costs CPU
-// time.
+// The interval is doubled up to this while positions are not found, since
+// probing costs CPU time.
 constexpr milliseconds kSettleGapsMost{60'000};
 
 }  // namespace
@@ -69,8 +69,8 @@ bool Server::MayTakeBack(const Client& client, uint16_t slot,
   return !InUse(slot) && (had_it || client.trusted);
 }
 
-// Accepted from any client: a ledger created by our user is a broker's. But it
-// may be an old one, of an earlier broker.
+// Ledgers are accepted from any client: one that our user created is a
+// broker's. But it may be that of an earlier broker.
 void Server::NoteLedger(int fd, int64_t made_at_ms, bool trusted) {
   if (former_ != nullptr && made_at_ms <= former_->made_at_ms) {
     former_trusted_ |= trusted && made_at_ms == former_->made_at_ms;
@@ -91,9 +91,9 @@ void Server::NoteLedger(int fd, int64_t made_at_ms, bool trusted) {
   }
 }
 
-// Recorded in our own ledger at once, since we may be killed before all have
-// come back. The first slot of a process may come back before its others do, or
-// without them, so these keep their own positions.
+// Merges the record into our own ledger at once, since we may be killed before
+// all clients have come back. The first slot of a process may come back before
+// its other slots, or without them, so these keep their own positions.
 void Server::MergeLedger(const LedgerData& former) {
   LedgerData& ours = ledger_.data();
   ours.groups = former.groups;
@@ -118,7 +118,7 @@ void Server::AwaitAbsent(uint16_t slot) {
 
 void Server::OnAbsentTooLong(uint16_t slot) {
   const auto absent = absent_.find(slot);
-  // It may have come back just now.
+  // The process may have just come back.
   if (absent == absent_.end()) return;
   // A process that did not come back may still have its sockets in the groups.
   if (AnyGaps()) return AwaitAbsent(slot);
@@ -161,8 +161,8 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// Accepts only what can be the client's: an ID of its slot, at an address of
-// ours.
+// Accepts only connections that can be the client's: with an ID of one of its
+// slots, at an address of ours.
 Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
   if (!connected.has_value() || connected->count > Connected::kMost) {

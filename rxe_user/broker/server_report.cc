@@ -44,8 +44,8 @@ void Server::AwaitReport() {
                           [this](boost::system::error_code error) {
                             if (error) return;
                             stat_server_->OnReadable();
-                            // -1: blocked by other users' connections. The
-                            // report is no longer served then.
+                            // -1: blocked by other users' connections. We then
+                            // stop serving the report.
                             if (stat_server_->fd() >= 0) AwaitReport();
                           });
 }

@@ -22,16 +22,18 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using std::chrono::milliseconds;
 
-// How long a request waits for a taken port: while a dead broker's clients may
-// hand it back, and for a foreign holder.
+// How long a request waits for a port that is in use: while a dead broker's
+// clients may hand it back, and for a foreign holder.
 constexpr milliseconds kOwnPortWait{1500};
 constexpr milliseconds kForeignPortWait{100};
-// Programs of another version ask a new broker again every second.
+// How long such programs count as present. They repeat their request to a new
+// broker every second.
 constexpr milliseconds kOtherVersionSeen{5000};
-// The kernel does not report when a port becomes free.
+// Retries, since the kernel does not report when a port becomes free.
 constexpr milliseconds kOpenRetry{10};
-// The quota of an untrusted user: a number of sockets, and a fraction of the
-// descriptors that we may open. Each socket may cost two more, for its group.
+// The quota of an untrusted user: a number of sockets, and a fraction (1/16) of
+// the descriptors that we may open. Each socket may cost two more, for its
+// group.
 constexpr size_t kMaxSocketsOfUser = 4096;
 constexpr size_t kPartOfDescriptors = 16;
 constexpr int kMaxStrayBacklog = 64 << 10;
@@ -74,7 +76,7 @@ Server::Next Server::OnClose(const Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// Answers the client's request, now or after retries.
+// Tries to answer the client's request, now and again later.
 void Server::RetryOpen(const ClientPtr& client) {
   if (TryOpen(*client)) {
     client->open.reset();
@@ -133,13 +135,14 @@ bool Server::TryOpen(Client& client) {
     if (absl::IsAlreadyExists(created.status())) {
       if (waited < (recovering_ ? kOwnPortWait : kForeignPortWait))
         return false;
-      // Their program would be replaced.
+      // A new group would replace the steering program of that version's
+      // sockets.
       if (other_version_at_ > Clock::now() - kOtherVersionSeen) {
         return refuse(absl::UnavailableError(
             "programs with another version of rxe_user use UDP port 4791 of " +
             local.ToString() + "; wait until they have ended"));
       }
-      // Another user has kept copies of lent sockets.
+      // Another user keeps copies of lent sockets.
       created = Group::Join(local, ledger_.data().main);
       if (created.ok() && !settle_at_.has_value()) {
         SettleAt(Clock::now() + kSettleGaps);
@@ -161,7 +164,7 @@ bool Server::TryOpen(Client& client) {
     FreeUnusedGroups();
     return refuse(member.status());
   }
-  // The index is not known yet.
+  // Wait until the index is known.
   if (is_locating()) return false;
   reply.index = (*member)->index;
   // A client that does not read its replies loses them.
@@ -184,8 +187,8 @@ bool Server::MayOpenOneMore(const Client& client) const {
   return lent < most;
 }
 
-// Frees groups without users: an address costs descriptors, and a user could
-// open all of 127.0.0.0/8.
+// Frees groups that no client uses: an address costs descriptors, and one user
+// could open all of 127.0.0.0/8.
 void Server::FreeUnusedGroups() {
   for (auto it = groups_.begin(); it != groups_.end();) {
     if (!it->second.unused() || it->second.locating()) {

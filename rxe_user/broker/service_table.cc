@@ -104,15 +104,15 @@ bool ServiceTable::MayAdd(const Service& service, const Service* old,
   const Ids* const ids = Find(service);
   if (ids == nullptr) return true;
   Users others = ids->Overlapping(service);
-  // Without its own present state.
+  // Ignore the present state of the service itself.
   if (old != nullptr && Find(*old) == ids && Overlap(*old, service)) {
     others.Subtract(*old);
   }
   if (service.reuse == 1 ? others.exclusive != 0 : others.all != 0) {
     return false;
   }
-  // A new reservation conflicts with a listener; earlier ones may stay beside
-  // it.
+  // A new reservation conflicts with a listener. An earlier one may remain
+  // beside it.
   const bool comes = since == Since::kNow && old == nullptr;
   return others.listening == 0 || (service.listening != 1 && !comes);
 }
@@ -142,7 +142,7 @@ bool ServiceTable::Set(uint16_t holder, uint32_t token, const Service& service,
   std::move(undo).Cancel();
   if (added) ++of_holder_[holder].services;
   ++of_mask;
-  // Leave comes first: both may use one Endpoint, which has one listener.
+  // Leave before Enter: both may use the same Endpoint, which has one listener.
   const Service old = std::exchange(now->second, service);
   if (!added) {
     Find(old)->Leave(old);

@@ -20,9 +20,9 @@ namespace rxe_user {
 // A service ID that a process reserves. Copied into messages as raw bytes.
 struct Service {
   uint64_t service_id = 0;
-  uint64_t mask = ~uint64_t{0};  // the bits that count
-  // The address that requests arrive at. 0.0.0.0 (mapped): all of IPv4. ::, all
-  // of both families, or of IPv6 only.
+  uint64_t mask = ~uint64_t{0};  // the bits of service_id that are compared
+  // The address at which requests arrive. 0.0.0.0 (mapped): all of IPv4. `::`:
+  // all of both families, or only of IPv6.
   LocalAddress local;
   uint8_t ipv6_only = 0;  // 1: see above
   // 1: other services with this flag may reserve the same ID, until one
@@ -54,8 +54,8 @@ class ServiceTable {
   // How many masks `holder` would have if `token` had `mask`.
   size_t MasksWith(uint16_t holder, uint32_t token, uint64_t mask) const;
 
-  // The holder that listens for a request. More bits in the mask win; then the
-  // exact address over a family, and a family over all.
+  // The holder that listens for a request. A mask with more bits wins; then an
+  // exact address over a family, and a family over both.
   std::optional<uint16_t> Match(uint64_t service_id,
                                 const LocalAddress& local) const;
 
@@ -69,13 +69,13 @@ class ServiceTable {
     }
   };
 
-  // The address family of the requests that a service gets. kBoth: an IPv6
-  // wildcard that is not restricted to IPv6.
+  // The address family of a wildcard service. kBoth: an IPv6 wildcard that is
+  // not restricted to IPv6.
   enum Family : uint8_t { kV4, kV6, kBoth };
   static Family FamilyOf(const Service& s);
 
-  // Counts of services. They suffice to decide whether another service may be
-  // added beside these.
+  // Counts of services. They suffice to decide whether another service can be
+  // added.
   struct Users {
     size_t all = 0;
     size_t exclusive = 0;  // without `reuse`
@@ -99,7 +99,7 @@ class ServiceTable {
     // Null if its address has no entry.
     Endpoint* EndpointOf(const Service& s);
     Users Overlapping(const Service& s) const;
-    // EndpointOf is not null.
+    // EndpointOf must not be null.
     void Enter(uint16_t holder, const Service& s);
     void Leave(const Service& s);
     bool empty() const;

@@ -72,7 +72,7 @@ TEST(ServiceTable, CommonAddressesConflict) {
     ASSERT_TRUE(table.Set(1, 1, first));
     EXPECT_EQ(table.Set(2, 1, second), c.together)
         << c.first.ToString() << " " << c.second.ToString();
-    // A process conflicts with itself, too.
+    // Services of one process conflict in the same way.
     ServiceTable own;
     ASSERT_TRUE(own.Set(1, 1, first));
     EXPECT_EQ(own.Set(1, 2, second), c.together);
@@ -109,7 +109,7 @@ TEST(ServiceTable, ALaterReservationConflictsWithAListener) {
   ASSERT_TRUE(table.Set(1, 1, service));
   service.listening = 0;
   EXPECT_FALSE(table.Set(2, 1, service));
-  // An older reservation that a new broker learns of later.
+  // A new broker may learn later of a reservation that is older.
   EXPECT_TRUE(table.Set(2, 1, service, ServiceTable::Since::kBefore));
   EXPECT_TRUE(table.Set(2, 1, service));
   service.listening = 1;
@@ -158,7 +158,7 @@ TEST(ServiceTable, MasksOfAProcess) {
   EXPECT_EQ(table.MasksWith(1, 3, 0xffff), 2u);
 }
 
-// The same rules in a list of all services.
+// The same rules, applied to a list of all services.
 class Model {
  public:
   struct Entry {
@@ -265,8 +265,8 @@ TEST(ServiceTable, AgreesWithAListOfAllServices) {
   }
 }
 
-// Each change was compared with all services of the same ID, so 22 processes of
-// one user kept the broker busy for minutes.
+// Each change used to be compared with all services of the same ID, so 22
+// processes of one user kept the broker busy for minutes.
 TEST(ServiceTable, ManyServicesOfOneIdAreFast) {
   constexpr uint32_t kTokens = 1024;  // of a process
   ServiceTable table;

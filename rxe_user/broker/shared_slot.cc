@@ -24,12 +24,13 @@
 namespace rxe_user::broker {
 namespace {
 
-// A busy machine may delay a broker for long.
+// A busy machine may delay a broker for a long time.
 constexpr int64_t kRequestMs = 30'000;
-// Nothing depends on the reply.
+// Short, since nothing depends on the reply.
 constexpr int64_t kUnreserveMs = 5000;
-// The serving thread also makes progress for others. After each time-out the
-// patience doubles: with many clients a broker may take longer.
+// How long the serving thread waits for a new broker; short at first, since it
+// also makes progress for others. It doubles after each timeout, since a broker
+// with many clients may take longer.
 constexpr int64_t kRecoverMs = 200;
 constexpr int64_t kMostRecoverMs = 1600;
 constexpr std::chrono::milliseconds kRetry{50};
@@ -40,7 +41,8 @@ constexpr int kMessagesPerCall = 64;
 // Messages kept while a reply is awaited.
 constexpr size_t kMostEarly = 256;
 
-// 1 if the ICRC of arriving datagrams may be for other addresses (Open).
+// 1 if the ICRC of arriving datagrams may have been computed for other
+// addresses (Open).
 uint32_t WantsUnverified(const LocalAddress& local) {
   return NatMode() || KnownAddress(local.address) != local.address ? 1 : 0;
 }
@@ -197,12 +199,13 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
   return true;
 }
 
-// The broker has died: finds or starts another and hands the sockets back. A
-// failure is retried later. Established traffic does not need the broker.
+// Called when the broker has died: finds or starts another one, and hands the
+// sockets back to it. A failure is retried later. Established traffic does not
+// need the broker.
 absl::Status SharedSlot::Recover(int64_t patience_ms) {
   const int64_t now = MonotonicMs();
   if (lost_since_ms_ == 0) lost_since_ms_ = now;
-  // Root's broker served all users, so another of root's is preferred.
+  // Root's broker served all users, so a new broker of root is preferred.
   const bool lets_root = broker_uid_ == 0 && !IsRootOfTheMachine() &&
                          now - lost_since_ms_ < kLetRootMs;
   Failure failure{};
@@ -299,9 +302,9 @@ void SharedSlot::KeepEarly(Message& message) {
     early_.push_back(std::move(message));
     message = Message();
   } catch (const std::bad_alloc&) {
-    // Sends a MAD to the broker, which returns it after the reply, since its
-    // peer would retransmit only after seconds. Others are lost, as if on the
-    // network.
+    // Return a MAD to the broker, which sends it again after the reply, because
+    // its peer would take seconds to retransmit it. Other datagrams are lost,
+    // as if on the network.
     if (!stray.has_value()) return;
     const std::span<const uint8_t> parts[] = {
         {reinterpret_cast<const uint8_t*>(&stray->head), sizeof(stray->head)},
@@ -408,8 +411,8 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
       return;
     }
   }
-  // Before the broker lends the socket to another process. If the message does
-  // not fit, the socket stays ours.
+  // Sent before the broker can lend the socket to another process. If the
+  // message does not fit, the socket stays ours.
   Close close;
   close.address = local;
   if (connection_.valid()) (void)Send(connection_.get(), close);
@@ -459,7 +462,7 @@ absl::StatusOr<ReserveReply> SharedSlot::AskForService(T& request,
 void SharedSlot::TellConnected(const OpenConnection& connection) {
   if (dead_) return;
   const std::lock_guard lock(requests_);
-  // The next broker gets all of them.
+  // Without a broker this need not be sent: the next one gets all connections.
   if (!connection_.valid()) return;
   Connected message;
   message.count = 1;
@@ -470,7 +473,7 @@ void SharedSlot::TellConnected(const OpenConnection& connection) {
 absl::Status SharedSlot::Reserve(uint32_t token, const Service& service) {
   if (dead_) return OpenedBeforeForkError();
   const std::lock_guard lock(requests_);
-  // Allocate first: a granted reservation must be recorded.
+  // Allocate first: once granted, the reservation must be recorded.
   decltype(services_) kept;
   kept.try_emplace(token, service);
   broker::Reserve reserve;
@@ -490,7 +493,7 @@ void SharedSlot::Unreserve(uint32_t token) {
   if (dead_) return;
   const std::lock_guard lock(requests_);
   services_.erase(token);
-  // A dead broker has forgotten it.
+  // Without a broker there is nothing to undo: a dead one has forgotten it.
   if (!connection_.valid()) return;
   broker::Unreserve unreserve;
   unreserve.token = token;

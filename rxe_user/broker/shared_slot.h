@@ -58,9 +58,9 @@ class SharedSlot final : public Slot, private ForkGuard {
   // requests_ held for the following.
   absl::Status Recover(int64_t patience_ms);
   bool RestoreAll(const Session& session, int64_t deadline_ms);
-  // In answer to ListConnected, or to a new broker.
+  // Sends all connections, as the answer to ListConnected or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
-  // On success the slot uses the session.
+  // On success, the slot uses the session.
   absl::Status Use(Session&& session);
   // descriptors_ held. Stops waiting for the connection and returns it; the
   // caller closes it.
@@ -68,10 +68,10 @@ class SharedSlot final : public Slot, private ForkGuard {
   void RetryAfter(std::chrono::milliseconds pause);
   // Asks the broker for a socket.
   absl::Status Request(const LocalAddress& local);
-  // Sends a request, again to the next broker if this one dies, until
-  // `answered` accepts `message` as the reply. Keeps strays that arrive before
-  // it. Waits up to `patience_ms` for a broker, and as long again for the
-  // reply.
+  // Sends a request, and sends it again to the next broker if this one dies,
+  // until `answered` accepts `message` as the reply. Keeps strays that arrive
+  // before that. Waits up to `patience_ms` for a broker, and as long again for
+  // the reply.
   template <typename T>
   absl::Status Ask(const T& request, Message& message, int64_t patience_ms,
                    const std::function<bool()>& answered);
@@ -84,8 +84,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   void AnnounceEarly();
   const Held* Find(const LocalAddress& local) const;
 
-  // The child closes its copies: the end of the connection tells the broker
-  // that its client is gone, and the kernel frees a port with its last
+  // A forked child closes its copies: the end of the connection tells the
+  // broker that its client is gone, and the kernel frees a port with its last
   // descriptor.
   void BeforeFork() override { descriptors_.lock(); }
   void AfterForkInParent() override { descriptors_.unlock(); }
@@ -95,10 +95,10 @@ class SharedSlot final : public Slot, private ForkGuard {
   const uint16_t number_;
   FurtherSlots further_;            // added to under requests_
   std::atomic<bool> dead_ = false;  // in a forked child
-  // An epoll set with the connection in it. Threads can wait on it while the
+  // An epoll set that contains the connection. Threads can wait on it while the
   // connection is replaced.
   UniqueFd readable_;
-  // When to look for the next broker, while there is none.
+  // When to look for the next broker; max() unless there is none.
   std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
   // Serializes requests. Its holder may wait for the broker.
   std::mutex requests_;
@@ -113,11 +113,12 @@ class SharedSlot final : public Slot, private ForkGuard {
   int64_t lost_since_ms_ = 0;
   int64_t recover_ms_ = 0;  // patience of OnReadable
   bool complained_ = false;
-  uid_t broker_uid_ = 0;  // the last one's
-  pid_t broker_pid_ = 0;  // the same
-  // Guards what follows, and held during fork(). Its holder never waits.
+  uid_t broker_uid_ = 0;  // that of the last broker
+  pid_t broker_pid_ = 0;  // that of the last broker
+  // Guards the following members, and is held during fork(). Its holder never
+  // waits.
   std::mutex descriptors_;
-  // Changes of these need requests_ and descriptors_.
+  // To change these, hold requests_ and descriptors_.
   UniqueFd connection_;
   UniqueFd ledger_;
   UniqueFd starting_;  // a broker that is coming up (Connect)

@@ -14,8 +14,8 @@ namespace {
 
 constexpr long kTickNs = 100'000;
 
-// By syscall(2): the functions are in different libraries in different versions
-// of the C library.
+// Called by syscall(2), since versions of the C library differ in the library
+// that contains these functions.
 class Ticker {
  public:
   Ticker() {

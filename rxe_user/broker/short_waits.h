@@ -4,9 +4,9 @@
 
 namespace rxe_user::broker {
 
-// While one lives, a signal (the second real-time signal) interrupts the
-// calling thread every tenth of a millisecond and does nothing else. It cuts
-// short waits that others cause: the last close of a socket waits for its
+// While an instance lives, a signal (the second real-time signal) interrupts
+// the calling thread every tenth of a millisecond and does nothing else. It
+// cuts short waits that others cause: the last close of a socket waits for its
 // SO_LINGER, and dropping a message with descriptors (SCM_RIGHTS), or a
 // connection with unread messages, may be that close. The broker has few other
 // blocking calls, and these are restarted.

@@ -21,7 +21,7 @@
 namespace rxe_user {
 namespace {
 
-// A busy machine may delay a broker for long.
+// A busy machine may delay a broker for a long time.
 constexpr int64_t kAcquireMs = 30'000;
 
 }  // namespace
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<PortUse>> ProbePorts(
                  : errno;
     };
     PortUse& use = uses.emplace_back();
-    // Whether the address can be bound at all.
+    // Check whether the address can be bound at all.
     int error = bind(0);
     if (error == 0 && sockets.has_value()) {
       use.foreign_holder = broker::ForeignHolder(*sockets, local.address,

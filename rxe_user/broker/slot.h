@@ -33,13 +33,13 @@ struct Stray {
 
 class Slot {
  public:
-  // Acquires a slot from the broker of this network namespace, and starts one
-  // if none runs. If none can be started, or it dies while starting, as where
-  // the port cannot be shared, the slot owns the port of its addresses
-  // exclusively. Errors carry one clear line: who holds the port, and what to
-  // do. kDeadlineExceeded: a broker has not replied for half a minute. Thread:
-  // any. Blocks up to half a minute for the reply, and as long again for a
-  // broker to start.
+  // Acquires a slot from the broker of this network namespace, after starting a
+  // broker if none runs. If none can be started, or it dies while starting, as
+  // where the port cannot be shared, the slot owns the port of its addresses
+  // exclusively. An error is one clear line that says who holds the port and
+  // what to do. kDeadlineExceeded: a broker has not replied for half a minute.
+  // Thread: any. Blocks up to half a minute for the reply, and as long again
+  // for a broker to start.
   static absl::StatusOr<std::unique_ptr<Slot>> Acquire();
   virtual ~Slot() = default;
 
@@ -58,25 +58,29 @@ class Slot {
   // Returns a socket of the address's reuseport group on port 4791. It receives
   // the datagrams for this slot. Non-blocking, close-on-exec, owned by the
   // caller; the slot keeps a copy for the next broker.
+  //
   // The caller sets the options that receiving needs (GRO, IP_RECVTOS,
-  // IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes). The broker sets
-  // those that need privilege: with CAP_NET_ADMIN the receive buffer is large
-  // already, so never shrink it. The socket may have had another owner: set
-  // every option that matters. A filter (SO_ATTACH_FILTER) does not survive a
-  // recovery of the broker.
+  // IP_PKTINFO, SO_RXQ_OVFL, UDP_NO_CHECK6_RX, buffer sizes), and must set
+  // every option that matters, since the socket may have had another owner. The
+  // broker sets those that need privilege: with CAP_NET_ADMIN the receive
+  // buffer is large already, so never shrink it. A filter (SO_ATTACH_FILTER)
+  // does not survive a recovery of the broker.
+  //
   // kUnavailable: the port is taken; the message says by what, and what to do.
   // kNotFound: no such address. kDeadlineExceeded: the broker has not replied
   // for half a minute.
   virtual absl::StatusOr<int> OpenAddress(const LocalAddress& local) = 0;
-  // Returns the socket of OpenAddress. The caller has closed its copies. An
-  // address that is not open is allowed. Does not wait for the broker.
+  // Returns the socket of OpenAddress to the broker. The caller must have
+  // closed its copies. An address that is not open is allowed. Does not wait
+  // for the broker.
   virtual void CloseAddress(const LocalAddress& local) { (void)local; }
 
-  // Call OnReadable soon after fd() has become readable or retry_at() has come:
-  // the broker has sent something or has died. Thread: any; several may take
-  // turns. OnReadable reconnects, hands copies of the sockets to a new broker,
-  // and passes strays to `deliver`, holding no lock. A new broker knows the
-  // positions of the sockets only when all its clients have done so.
+  // Call OnReadable soon after fd() has become readable or retry_at() has
+  // passed: the broker has sent something or has died. Thread: any; several may
+  // take turns. OnReadable reconnects, hands copies of the sockets to a new
+  // broker, and passes strays to `deliver`, holding no lock. A new broker knows
+  // the positions of the sockets only when all its clients have done so.
+  //
   // fd() is the same for the slot's lifetime, and not readable while there is
   // no broker. It is -1 for an exclusive slot without management, and in a
   // forked child, where the slot is dead and its descriptors are closed.
@@ -92,25 +96,25 @@ class Slot {
   // served.
   virtual void OnChange(std::function<void()> changed) { (void)changed; }
 
-  // Returns the connections of the process, for the next broker, which
-  // disconnects them if the process is killed. `connections` is called by any
-  // thread that finds the broker gone, with the slot's locks held. Set it once,
-  // before the slot is served.
+  // Sets the function that lists the process's connections for the next broker,
+  // which disconnects them if the process is killed. `connections` is called by
+  // any thread that finds the broker gone, with the slot's locks held. Set it
+  // once, before the slot is served.
   virtual void TellConnections(
       std::function<std::vector<OpenConnection>()> connections) {
     (void)connections;
   }
 
-  // Reports that the RTU of `connection`, an ID of this slot, has arrived at
-  // the slot's socket, unseen by the broker. Waits for space in the broker's
-  // connection, some tenths of a second at most. Thread: the one that serves
-  // the slot.
+  // Reports that the RTU of `connection`, whose local ID is of this slot, has
+  // arrived at the slot's socket without passing the broker. Waits for space in
+  // the broker's connection, some tenths of a second at most. Thread: the one
+  // that serves the slot.
   virtual void TellConnected(const OpenConnection& connection) {
     (void)connection;
   }
 
-  // --- Queue pair 1. Its datagrams arrive as strays at the process that they
-  // are for.
+  // --- Queue pair 1. Its datagrams arrive as strays at the process for which
+  // they are meant.
 
   // Makes this slot receive the datagrams for queue pair 1. Without a broker
   // the process's other slots forward theirs to it. Call it before addresses
@@ -137,7 +141,7 @@ class Slot {
     (void)token, (void)service;
     return absl::OkStatus();
   }
-  // On return other processes may reserve it.
+  // On return, other processes may reserve the service ID.
   virtual void Unreserve(uint32_t token) { (void)token; }
 
   // Sends a datagram for another slot to the broker. Never blocks; drops what
@@ -170,7 +174,7 @@ absl::Status PortSharing();
 std::string PortTakenLine(const std::string& addresses,
                           const std::string& holder);
 
-// ProbePorts for one address. kUnavailable if its port cannot be used.
+// As ProbePorts, for one address. kUnavailable if its port cannot be used.
 absl::Status PortAvailable(const LocalAddress& local);
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// Messages about queue pair 1 from the broker to a slot: MADs without memory
-// for them, and the question for its connections.
+// Messages from the broker to a slot about queue pair 1: MADs for which there
+// is no memory, and the question for the slot's connections.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
@@ -45,8 +45,8 @@ namespace {
 
 const LocalAddress kLocal = {Ip("127.0.0.1")};
 
-// Sends MADs to `to`, and receives them, at a port of an address. Without UDP
-// checksum over IPv6, which RoCE allows.
+// Sends MADs to `to`, and receives MADs, at a port of an address. Over IPv6 it
+// sends no UDP checksum, which RoCE allows.
 class MadPeer {
  public:
   explicit MadPeer(const char* address, const LocalAddress& to = kLocal,
@@ -154,7 +154,8 @@ class SlotManagementTest : public BrokerTest {
     int heard = 0;
     ASSERT_TRUE(Eventually([&] { return (heard += Hear()) > 0; }));
   }
-  // As the other end of the slot's ID 5, whose process has ended.
+  // Expects the DREQ for the slot's communication ID 5, whose process has
+  // ended.
   void ExpectDisconnected(MadPeer& peer) {
     std::optional<wire::CmDreq> dreq;
     ASSERT_TRUE(
@@ -200,7 +201,7 @@ TEST_F(SlotManagementTest, AMadArrivesAlthoughACallHadNoMemoryForIt) {
   }
 }
 
-// Only the process knows which connections are real.
+// The broker asks, since only the process knows which connections are real.
 TEST_F(SlotManagementTest, AProcessIsAskedForItsConnections) {
   constexpr uint32_t kForged = 4200;
   constexpr uint32_t kBatch = 64;
@@ -235,11 +236,11 @@ TEST_F(SlotManagementTest, AProcessIsAskedForItsConnections) {
   EXPECT_EQ(dreq->local_comm_id & 0xfffff, 0x80000u);
   EXPECT_EQ(dreq->remote_comm_id, 8u);
   EXPECT_EQ(dreq->remote_qpn, 0x22u);
-  // A DREQ would have arrived before.
+  // A DREQ to the forger would have arrived earlier.
   EXPECT_FALSE(forger.HasReceived());
 }
 
-// Steered, so that no other process has to wake up for it.
+// RTUs are steered, so that no other process has to wake up for them.
 TEST_F(SlotManagementTest, AnRtuArrivesAtItsSlotsSocket) {
   MadPeer peer("127.0.0.2");
   peer.Send(wire::CmRtu{.local_comm_id = 8, .remote_comm_id = Id(1)});

@@ -49,7 +49,7 @@ TEST_F(SlotTest, SteersIpv4AndIpv6ToTheProcessOfTheSlot) {
 }
 
 TEST_F(SlotTest, SteersAll4000Slots) {
-  // A slot has two descriptors here, and two in the broker.
+  // Each slot has two descriptors here and two in the broker.
   rlimit files{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
   if (files.rlim_max < 3 * kSlots) {
@@ -112,7 +112,8 @@ TEST_F(SlotTest, DatagramsForUnknownSlotsAreDropped) {
   EXPECT_EQ(SlotIn(payload), (*slot)->number());
 }
 
-// A process whose queue pair numbers are in use gets more for its sockets.
+// A process whose queue pair numbers are all in use gets further slots for its
+// sockets.
 TEST_F(SlotTest, FurtherSlotsUseTheSameSockets) {
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok()) << slot.status();
@@ -208,7 +209,7 @@ TEST_F(SlotTest, LinkLocalAddressesCarryTheirScope) {
   ASSERT_EQ(peer.Start(), "");
   Asker asker(Ip("fe80::77"), scope);
   EXPECT_TRUE(asker.AskOnce(peer.slot()));
-  // Its group is found again after a broker's death too.
+  // After a broker's death, its group is found again as well.
   KillBroker();
   EXPECT_TRUE(asker.Ask(peer.slot()));
 }
@@ -231,7 +232,8 @@ TEST_F(SlotTest, SlotsAndSocketsOfKilledClientsAreReused) {
     EXPECT_TRUE(asker.AskOnce(stays.slot()));
     last = next.slot();
     next.Kill();
-    // The broker may learn of the end after the next request: one more socket.
+    // The broker may learn of the end only after the next request, and then
+    // needs one more socket.
     EXPECT_LE(PortSockets(), sockets + 1);
   }
 }
@@ -241,7 +243,7 @@ TEST_F(SlotTest, TheBrokerForwardsStrays) {
   ASSERT_EQ(peer.Start(), "");
   auto slot = Slot::Acquire();
   ASSERT_TRUE(slot.ok());
-  // As if GRO had merged a datagram of theirs into ours.
+  // As if GRO had merged a datagram for the other slot into one of ours.
   const UniqueFd answers(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   const SocketAddress any = ToSocketAddress({Ip("127.0.0.1"), 0}, 0);
   ASSERT_EQ(bind(answers.get(), any.get(), any.size), 0);
@@ -321,7 +323,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     EXPECT_TRUE(Closed(fd.get()));
   }
   {
-    // Each message in a state in which it is not allowed.
+    // Sends each message in a state in which it is not allowed.
     const UniqueFd before_hello = RawConnection();
     Send(before_hello.get(), Open{});
     EXPECT_TRUE(Closed(before_hello.get()));
@@ -342,7 +344,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     ASSERT_EQ(Await(thief.get(), MonotonicMs() + 20000, message),
               Message::Outcome::kMessage);
     EXPECT_EQ(message.As<HelloReply>()->refusal, Refusal::kSlotTaken);
-    // Nor is a foreign socket accepted as one of the group.
+    // Nor is a foreign socket accepted as one of the group's.
     const UniqueFd forger = RawConnection();
     for (uint32_t s = 1; s < kSlots; ++s) {
       if (s != peer.slot()) hello.slot = s;
@@ -376,7 +378,7 @@ TEST_F(SlotTest, AnotherProtocolVersionIsRefusedWithAReason) {
 }
 
 // The broker of a process of another version has died. Our program would steer
-// its datagrams by other bits.
+// that process's datagrams by other bits.
 TEST_F(SlotTest, TheSocketsOfAnotherVersionAreLeftAlone) {
   const UniqueFd theirs =
       BindUdp({Ip("127.0.0.1")}, wire::kRoceUdpPort, Sharing::kReusePort);
@@ -478,7 +480,7 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
     EXPECT_TRUE(absl::IsUnavailable(probe)) << probe;
     auto slot = Slot::Acquire();
     ASSERT_TRUE(slot.ok());
-    // Also with a broker, which does not hold this port.
+    // The probe says the same with a broker, which does not hold this port.
     const absl::Status again = PortAvailable({Ip("127.0.0.1")});
     EXPECT_EQ(again, probe);
     const absl::Status status =
@@ -501,7 +503,8 @@ TEST_F(SlotTest, PortTakenNamesHolderAndRemedy) {
   }
 }
 
-// What our own broker holds is not foreign, and a probe takes nothing away.
+// The sockets of our own broker are not foreign, and a probe takes nothing
+// away.
 TEST_F(SlotTest, PortAvailableDoesNotDisturbOthers) {
   Peer peer({{Ip("127.0.0.1"), 0}, {Ip("::1"), 0}});
   ASSERT_EQ(peer.Start(), "");

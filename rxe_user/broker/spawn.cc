@@ -29,8 +29,8 @@
 extern char** environ;
 
 #ifdef __SANITIZE_THREAD__
-// ThreadSanitizer takes clone() for a fork(), and ends a process that starts a
-// thread afterwards. This is the C library's internal name for it.
+// ThreadSanitizer treats clone() as a fork(), and ends a process that starts a
+// thread afterwards. This is the C library's internal name of clone().
 extern "C" int __clone(int (*)(void*), void*, int, void*, ...);
 #define clone __clone
 #endif
@@ -51,8 +51,8 @@ struct Plan {
   const char* what = nullptr;  // that step, unless it is `path`
 };
 
-// The children use the parent's memory and thread-local data: plain system
-// calls only, bypassing replacements of the C library's functions.
+// The children use the parent's memory and thread-local data, so they use plain
+// system calls only, bypassing replacements of the C library's functions.
 #define IN_CHILD __attribute__((no_sanitize("address", "thread", "undefined")))
 
 // Becomes the broker.
@@ -79,7 +79,7 @@ IN_CHILD int ExecBroker(void* argument) {
   return 1;
 }
 
-// Exits at once, so that the broker is an orphan and no child of the
+// Exits at once, so that the broker is orphaned and is no child of the
 // application.
 IN_CHILD int StartBroker(void* argument) {
   Plan& plan = *static_cast<Plan*>(argument);
@@ -100,7 +100,8 @@ std::string OwnFile() {
       info.dli_fname != nullptr && info.dli_fname[0] == '/') {
     return info.dli_fname;
   }
-  // Loaded by a relative path; the working directory may have changed.
+  // The library was loaded by a relative path, and the working directory may
+  // have changed since.
   std::ifstream maps("/proc/self/maps");
   std::string line;
   while (std::getline(maps, line)) {
@@ -161,7 +162,7 @@ absl::Status SpawnBroker(UniqueFd& starting) {
   };
   Plan plan{path.c_str(), argv.data(), envp.data(), write_end.get(), top(2)};
 
-  // A signal handler must not run in a child. The broker unblocks its signals.
+  // No signal handler may run in a child. The broker unblocks its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -169,8 +170,8 @@ absl::Status SpawnBroker(UniqueFd& starting) {
   // sees the child.
   constexpr int kFlags = CLONE_VM | CLONE_VFORK;
   int child = clone(StartBroker, top(1), kFlags, &plan);
-  // qemu-user turns this into a fork, which needs an exit signal: the program
-  // may see it.
+  // qemu-user turns this into a fork, which needs an exit signal; the program
+  // may then see SIGCHLD.
   if (child < 0 && errno == EINVAL) {
     child = clone(StartBroker, top(1), kFlags | SIGCHLD, &plan);
   }
@@ -192,7 +193,7 @@ Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
   if (poll(&p, 1, static_cast<int>(std::max<int64_t>(wait_ms, 0))) <= 0) {
     return Progress::kComingUp;
   }
-  // The broker has the only write end. It makes one write, which fits into a
+  // Only the broker has the write end. It writes once, an amount that fits in a
   // pipe.
   char said[512];
   const ssize_t n = read(starting.get(), said, sizeof(said));

@@ -24,10 +24,10 @@ std::string BrokerPath();
 
 // Starts a broker. `starting` is for AwaitBroker and is close-on-exec. The
 // application sees no SIGCHLD and no child process. The broker inherits
-// nothing: it has its own session, working directory / and closed descriptors,
-// and of the environment RXE_USER_* only, or nothing from a secure program. (An
-// application that adopts orphans, being process 1 or a subreaper, adopts the
-// broker too.) kNotFound or kPermissionDenied if it cannot be started.
+// nothing: it has its own session, working directory / and closed descriptors.
+// Of the environment it gets only RXE_USER_*, or nothing from a secure program.
+// (An application that adopts orphans, being process 1 or a subreaper, adopts
+// the broker too.) kNotFound or kPermissionDenied if it cannot be started.
 absl::Status SpawnBroker(UniqueFd& starting);
 
 enum class Progress {
@@ -35,9 +35,9 @@ enum class Progress {
   kComingUp,  // as far as is known
   kDied,
 };
-// The state of the broker of SpawnBroker, as soon as it changes or after
-// `wait_ms`. It may take long on a busy machine. `why` is set if it died and
-// gave a reason.
+// Returns the state of the broker that SpawnBroker started, as soon as it
+// changes or after `wait_ms`. Starting may take long on a busy machine. `why`
+// is set if the broker died and gave a reason.
 Progress AwaitBroker(const UniqueFd& starting, int64_t wait_ms,
                      std::string& why);
 

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// RXE_USER_BROKER names a script of the test.
+// Makes RXE_USER_BROKER name a script of the test.
 class SpawnTest : public BrokerTest {
  protected:
   void SetUp() override {
@@ -48,7 +48,8 @@ class SpawnTest : public BrokerTest {
     fs::permissions(script, fs::perms(0755));
     setenv("RXE_USER_BROKER", script.c_str(), 1);
   }
-  // The broker starts when Go says so. It writes a line when it is executed.
+  // The broker starts when Go is called. The script writes a line when it is
+  // executed.
   void UseSlowBroker() {
     ASSERT_EQ(mkfifo(go().c_str(), 0600), 0);
     UseScript("echo >> " + started().string() + "\nread -r go < " +
@@ -74,7 +75,7 @@ TEST_F(SpawnTest, ASlowlyStartingBrokerIsAwaited) {
   auto acquired =
       std::async(std::launch::async, [] { return Slot::Acquire(); });
   EXPECT_TRUE(Eventually([&] { return Started() != 0; }));
-  // It stays silent for longer than a broker takes on an idle machine.
+  // The broker stays silent for longer than it takes on an idle machine.
   EXPECT_EQ(acquired.wait_for(std::chrono::seconds(6)),
             std::future_status::timeout);
   Go();
@@ -147,8 +148,8 @@ TEST_F(SpawnTest, OneProcessOwnsThePortIfTheBrokerDies) {
   }
 }
 
-// The waiting process gets this error, and not that the port is taken. The
-// broker is unharmed.
+// The waiting process gets this error, and not an error that the port is taken.
+// The broker is unharmed.
 TEST_F(SpawnTest, WaitingForAStoppedBrokerTimesOut) {
   Peer first;
   ASSERT_EQ(first.Start(), "");
@@ -191,8 +192,9 @@ bool MayRaiseLimits() {
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
-// A setuid program passes on its caller's settings: the broker of root, which
-// all processes use, could be killed first or run out of time.
+// A setuid program passes on its caller's settings. With these, root's broker,
+// which all processes use, could be the first to be killed by the OOM killer,
+// or run out of CPU time.
 TEST_F(SpawnTest, ABrokerOfRootDropsTheStartersLimits) {
   if (!Root()) GTEST_SKIP() << "needs root";
   Peer limited({}, [] {
@@ -212,7 +214,7 @@ TEST_F(SpawnTest, ABrokerOfRootDropsTheStartersLimits) {
     ASSERT_EQ(prlimit(BrokerPid(), resource, nullptr, &limit), 0);
     EXPECT_EQ(limit.rlim_max, RLIM_INFINITY) << resource;
   }
-  // So it has a ledger.
+  // The dropped limits also allow it to have a ledger.
   std::error_code error;
   bool has_ledger = false;
   for (const auto& fd : fs::directory_iterator(of_broker + "/fd", error)) {
@@ -224,7 +226,7 @@ TEST_F(SpawnTest, ABrokerOfRootDropsTheStartersLimits) {
 }
 
 // If another process had the broker's name and did not listen, each process
-// waited for half a minute and then failed.
+// used to wait for half a minute and then fail.
 TEST_F(SpawnTest, ANameWithoutAListenerIsGivenUpSoon) {
   const UniqueFd squatter(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un name{};

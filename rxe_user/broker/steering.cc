@@ -30,14 +30,14 @@ constexpr uint32_t kDcLeastPacket = wire::kBthSize + 20 + wire::kIcrcSize;
 constexpr uint32_t kDcConnectSlot = SlotOf(wire::kMulticastQpn);
 static_assert(kDcConnectSlot >= kSlots);
 
-// The program compares 16 bits, of which the slot has the upper twelve.
+// The program compares 16 bits; the slot is the upper twelve of them.
 constexpr uint32_t kSlotShift = 4;
 
-// Four slots whose numbers differ in the last two bits.
+// The four slots whose numbers differ only in the last two bits.
 constexpr uint32_t kBucket = 4;
 using Bucket = std::array<uint16_t, kBucket>;  // indexes
 
-// The slots from `first` up to the next range.
+// The slots from `first` to the start of the next range.
 struct Range {
   uint32_t first;
   enum class Kind : uint8_t {
@@ -54,10 +54,10 @@ uint16_t IndexOf(const IndexMap& map, uint32_t slot) {
   return slot >= kSlots || map[slot] == kNoIndex ? map[0] : map[slot];
 }
 
-// Ranges without buckets: the fastest program, and a large one if the indexes
+// Ranges without buckets: the fastest program, but a large one if the indexes
 // are in no order.
 std::vector<Range> PlainRangesOf(const IndexMap& map) {
-  // Fewer slots in order are found faster by a search.
+  // With fewer consecutive slots, a search is faster.
   constexpr uint32_t kLinear = 8;
   std::vector<Range> ranges;
   for (uint32_t slot = 0; slot <= kSlots;) {
@@ -104,8 +104,8 @@ std::vector<Range> BucketRangesOf(const IndexMap& map) {
   return ranges;
 }
 
-// A system may limit a program to some 2,400 instructions, of which the kernel
-// makes up to four of a range (net.core.optmem_max).
+// A system may limit a program to some 2,400 instructions
+// (net.core.optmem_max). The kernel turns a range into up to four.
 constexpr size_t kMostPlainRanges = 512;
 
 std::vector<Range> RangesOf(const IndexMap& map) {
@@ -117,10 +117,11 @@ std::vector<Range> RangesOf(const IndexMap& map) {
 constexpr uint32_t kSlotWord = 0;
 constexpr uint32_t kLowWord = 1;
 
-// The search of a slot's index. Its second part selects one of four indexes.
+// Searches for a slot's index. The second part selects one of the four indexes
+// of a bucket.
 class Search {
  public:
-  // The slot is in the upper bits of the accumulator.
+  // The slot must be in the upper bits of the accumulator.
   explicit Search(std::vector<sock_filter>& out) : out_(out) {}
   void Emit(const std::vector<Range>& ranges) {
     if (std::any_of(ranges.begin(), ranges.end(), [](const Range& r) {
@@ -133,8 +134,8 @@ class Search {
       out_[jump].k = static_cast<uint32_t>(out_.size() - jump - 1);
     }
     if (to_selection_.empty()) return;
-    // The first two indexes in A, the others in X, each the even slot's in the
-    // lower half.
+    // The first two indexes are in A, the others in X; each pair has the even
+    // slot's index in its lower half.
     const sock_filter selection[] = {
         BPF_STMT(BPF_ST, kLowWord),
         BPF_STMT(BPF_LD | BPF_MEM, kSlotWord),
@@ -152,8 +153,8 @@ class Search {
   }
 
  private:
-  // A binary tree. Conditional jumps reach 255 instructions only, so JA reaches
-  // a half that is farther.
+  // Emits a binary tree. A conditional jump reaches only 255 instructions, so a
+  // JA reaches a half that is farther away.
   void EmitTree(std::span<const Range> ranges, std::vector<sock_filter>& out) {
     if (ranges.size() == 1) return EmitLeaf(ranges[0]);
     const size_t half = ranges.size() / 2;
@@ -205,9 +206,9 @@ class Search {
 
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word) {
-  // The payload is read once for anything but a probe, an RTU or a packet of
-  // the DC transport without a queue pair, since its bytes are mostly not in
-  // the linear part of the kernel's buffer.
+  // Any packet but a probe, an RTU, or a DC packet without a queue pair takes
+  // one read of the payload, since its bytes are mostly not in the linear part
+  // of the kernel's buffer.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kLeastPacket, 6, 0),
@@ -221,7 +222,7 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, wire::kBthDestQpnOffset),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 1 << kSlotShift, 0, 1),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kDcConnectSlot << kSlotShift, 7, 14),
-      // An RTU for queue pair 1: by the slot in the communication ID.
+      // An RTU for queue pair 1 is steered by the slot in the communication ID.
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, transport::cm::kMadPacketSize, 0, 2),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kMad + wire::kMadAttributeOffset),
@@ -229,7 +230,8 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       BPF_STMT(BPF_RET | BPF_K, map[0]),
       BPF_STMT(BPF_LD | BPF_H | BPF_ABS, kMad + wire::kCmRemoteCommIdOffset),
       BPF_STMT(BPF_JMP | BPF_JA, 7),
-      // DC without a queue pair: by the slot in the DCT number.
+      // A DC packet without a queue pair is steered by the slot in the DCT
+      // number.
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kDcLeastPacket, 0, 3),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),

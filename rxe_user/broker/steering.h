@@ -12,7 +12,7 @@
 
 namespace rxe_user::broker {
 
-// Slot -> position of its socket in the group.
+// Maps a slot to the position of its socket in the group.
 inline constexpr uint16_t kNoIndex = 0xffff;
 using IndexMap = std::array<uint16_t, kSlots>;
 
@@ -31,16 +31,16 @@ struct Probe {
 // Steers by bits 23..12 of the destination queue pair (BTH bytes 5..7). Steers
 // an RTU by the upper twelve bits of the remote communication ID, which are the
 // slot of the process that created it, so a passive end gets its RTU without
-// the broker. Steers a packet of the DC transport for queue pair 0xffffff, as a
-// connect is, by the upper twelve bits of the DCT number in its DCETH. Slots
+// the broker. Steers a packet of the DC transport for queue pair 0xffffff, such
+// as a connect, by the upper twelve bits of the DCT number in its DCETH. Slots
 // without a socket, and payloads shorter than a packet, go to map[0]. The
-// program sees the UDP payload. A search of at most 10 comparisons for any
-// map; fewer than BPF_MAXINSNS instructions.
+// program sees the UDP payload. It needs at most 10 comparisons for any map,
+// and has fewer than BPF_MAXINSNS instructions.
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word);
 
-// A socket filter that drops the group's probes that name this socket, or any
-// socket (kAnyIdentity). Sees the UDP header first.
+// A socket filter that drops the group's probes for this socket or for any
+// socket (kAnyIdentity). It sees the UDP header first.
 std::vector<sock_filter> ProbeFilter(uint32_t probe_word, uint32_t identity);
 
 // Attaches a socket filter or a group's program (SO_ATTACH_...). False if

@@ -128,8 +128,8 @@ IndexMap NoSlots() {
   return map;
 }
 
-// The program is right for each slot, and the kernel accepts it. Returns the
-// most instructions of a packet.
+// Checks that the program is right for each slot and that the kernel accepts
+// it. Returns the largest number of instructions run for a packet.
 int Check(const IndexMap& map) {
   const std::vector<sock_filter> program = SteeringProgram(map, kProbeWord);
   EXPECT_LE(program.size(), size_t{BPF_MAXINSNS});
@@ -172,7 +172,7 @@ TEST(Steering, AnyMapIsOneProgram) {
     }
     EXPECT_LE(Check(map), 40);
   }
-  // One in each four, and all in runs of five.
+  // Every fourth slot, and all slots in runs of five.
   IndexMap sparse = NoSlots(), runs = NoSlots();
   for (uint16_t slot = 1; slot < kSlots; ++slot) {
     if (slot % 4 == 3) sparse[slot] = indexes[slot];
@@ -224,13 +224,13 @@ TEST(Steering, ADcPacketWithoutAQueuePairGoesToTheSlotOfItsTarget) {
   EXPECT_EQ(to(0x55, 0x0c1de1), kBroker);
   EXPECT_EQ(to(0x55, 0xffffff), kBroker);
   EXPECT_EQ(to(0x55, 0x000001), kBroker);
-  // Too short, and other transports.
+  // Packets that are too short or of other transports go to the broker.
   EXPECT_EQ(to(0x55, 0x0c0de1, 35), kBroker);
   EXPECT_EQ(to(0x55, 0x0c0de1, 20), kBroker);
   EXPECT_EQ(to(0x3f, 0x0c0de1), kBroker);
   EXPECT_EQ(to(0x58, 0x0c0de1), kBroker);
   EXPECT_EQ(to(0x64, 0x0c0de1), kBroker);
-  // With a queue pair it goes there.
+  // A packet with a queue pair goes to that queue pair's slot.
   Bytes data = PacketTo(0x0c0123, 52, 0x47);
   Put24(data, 25, 0x0c1de1);
   EXPECT_EQ(Result(program, data), 9u);

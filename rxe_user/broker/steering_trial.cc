@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 // A datagram on the loopback interface usually arrives before sendto returns.
 constexpr milliseconds kArrival{1000};
 
-// No opcode; the destination queue pair is in a slot. The random bytes follow
-// BTH.
+// The first byte is no opcode, and the destination queue pair is in a slot.
+// Random bytes follow the BTH.
 using Packet = std::array<uint8_t, wire::kBthSize + wire::kIcrcSize>;
 
 absl::Status Cannot(const std::string& why) {
@@ -54,15 +54,15 @@ bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
   const UniqueFd sender = BindUdp(loopback, 0, Sharing::kExclusive);
   const SocketAddress to = ToSocketAddress(loopback, port);
   std::array<Packet, 2> packets{};
-  // From one socket: a system that spreads datagrams by address and port would
-  // send both to the same one.
+  // Send both from one socket: a system that spreads datagrams by address and
+  // port would deliver both to the same socket.
   for (size_t slot = 0; slot < packets.size(); ++slot) {
     Packet& packet = packets[slot];
     packet[0] = kProbeFirstByte;
     packet[wire::kBthDestQpnOffset + 1] = static_cast<uint8_t>(slot << 4);
     const uint32_t random = SecureRandom32();
     std::memcpy(packet.data() + wire::kBthSize, &random, sizeof(random));
-    // The loopback interface may be down: then nothing arrives.
+    // Nothing arrives if the loopback interface is down.
     if (sendto(sender.get(), packet.data(), packet.size(), MSG_DONTWAIT,
                to.get(), to.size) < 0) {
       return false;
@@ -93,8 +93,8 @@ bool GoesAstray(const std::array<UniqueFd, 2>& sockets,
 
 absl::Status TrySteering() {
   LocalAddress loopback{*wire::IpAddress::Parse("127.0.0.1"), 0};
-  // A port that is free: with SO_REUSEPORT the kernel may choose the port of an
-  // existing group.
+  // The port must be free: with SO_REUSEPORT the kernel may choose the port of
+  // an existing group.
   UniqueFd free = BindUdp(loopback, 0, Sharing::kExclusive);
   if (!free.valid()) {
     loopback.address = *wire::IpAddress::Parse("::1");

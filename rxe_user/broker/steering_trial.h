@@ -1,4 +1,4 @@
-// Tests whether this system steers datagrams as steering.h needs it.
+// Tests whether this system steers datagrams as steering.h requires.
 #ifndef RXE_USER_BROKER_STEERING_TRIAL_H_
 #define RXE_USER_BROKER_STEERING_TRIAL_H_
 
@@ -6,11 +6,11 @@
 
 namespace rxe_user::broker {
 
-// Binds two sockets in a group of its own to a free port of the loopback
+// Binds two sockets, as a group of their own, to a free port of the loopback
 // address, attaches SteeringProgram, and sends a packet to each.
 // kUnimplemented, with a clear reason: the program is refused (sandboxes,
-// profiles), or a packet arrives at the other socket. OK otherwise, also
-// without a loopback address, and if neither packet arrives within a second.
+// profiles), or a packet arrives at the wrong socket. OK otherwise, even
+// without a loopback address, or if neither packet arrives within a second.
 // Does not touch other sockets. Thread: any.
 absl::Status TrySteering();
 

@@ -21,7 +21,7 @@ namespace rxe_user::broker {
 
 wire::IpAddress Ip(const std::string& text);
 
-// Waits until `done`, for very long. False if it never happened.
+// Waits until `done` returns true, for a very long time. False if it never did.
 bool Eventually(const std::function<bool()>& done);
 
 // The running broker of this network namespace; 0 if there is none.
@@ -80,7 +80,7 @@ class Asker {
   bool Ask(uint16_t slot,
            std::chrono::milliseconds again = std::chrono::milliseconds(30),
            std::chrono::milliseconds patience = std::chrono::seconds(20));
-  // Sends one datagram and waits long.
+  // Sends one datagram and waits a long time.
   bool AskOnce(uint16_t slot);
   void Send(const std::vector<uint8_t>& payload);
   int asked() const { return asked_; }
@@ -92,12 +92,13 @@ class Asker {
   int asked_ = 0;
 };
 
-// Users that tests become when run by root.
+// Users that tests become when root runs them.
 inline constexpr uid_t kSomebody = 12345;
 inline constexpr uid_t kAnother = 23456;
 void Become(uid_t uid);
 
-// A copy of the broker that every user may execute, while this lives.
+// A copy of the broker that every user may execute. It exists as long as this
+// object.
 class PublicBroker {
  public:
   PublicBroker();
@@ -108,8 +109,8 @@ class PublicBroker {
   std::filesystem::path folder_;
 };
 
-// For root, each test has a fresh network namespace with loopback. Otherwise
-// the current one, which must be unused. Brokers end quickly.
+// For root, each test has a fresh network namespace with loopback; otherwise it
+// uses the current one, where the port must be unused. Brokers end quickly.
 class BrokerTest : public testing::Test {
  protected:
   void SetUp() override;

@@ -7,7 +7,7 @@
 
 namespace rxe_user::broker {
 
-// `rate` per second on average, `burst` at once.
+// Allows `rate` per second on average and `burst` at once.
 class TokenBucket {
  public:
   TokenBucket(int64_t rate, int64_t burst)
@@ -28,7 +28,7 @@ class TokenBucket {
   int64_t last_ms_ = 0;
 };
 
-// Strays by GRO are few. A flood comes from elsewhere and is limited.
+// Few strays are due to GRO. A flood has another cause and is limited.
 inline constexpr int64_t kStraysPerSecond = 20000;
 inline constexpr int64_t kStrayBurst = 512;
 

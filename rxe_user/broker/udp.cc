@@ -25,7 +25,7 @@ int IntOption(int fd, int level, int name) {
 #define SO_NETNS_COOKIE 71
 #endif
 
-// True where the kernel does not say (before Linux 5.14).
+// Also true where the kernel does not tell (before Linux 5.14).
 bool InOurNamespace(int fd) {
   const UniqueFd own(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   uint64_t its = 0;

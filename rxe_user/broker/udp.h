@@ -35,7 +35,7 @@ UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing);
 bool IsOurs(int fd);
 
 // Whether fd is a socket or a memory file. Any other file may belong to a file
-// system in user space (FUSE), where every call, close() too, can block.
+// system in user space (FUSE), where every call, even close(), can block.
 bool IsSocketOrMemory(int fd);
 
 // Whether fd is a UDP socket of our user that shares `address` on the RoCE port
@@ -62,19 +62,20 @@ struct PortSocket {
   uint32_t uid = 0;
 };
 
-// All of them. nullopt where /proc does not show them.
+// All sockets on the RoCE port. nullopt where /proc does not show them.
 std::optional<std::vector<PortSocket>> ListPortSockets();
 
-// Describes, as PortHolder, the one of `sockets` that keeps the port of `ip`
-// from the running broker (null: none runs) and from the next one. Empty if
-// there is none. Sockets of a broker, or of a process with one of our engines,
-// are not foreign; nor are sockets that a broker has lent and other users keep.
+// Describes, as PortHolder does, the one of `sockets` that keeps the port of
+// `ip` from the running broker (null: none runs) and from the next one. Empty
+// if there is none. Sockets of a broker, or of a process with one of our
+// engines, are not foreign, nor are sockets that a broker has lent and of which
+// other users keep copies.
 std::string ForeignHolder(const std::vector<PortSocket>& sockets,
                           const wire::IpAddress& ip, const ucred* broker);
 
-// The process that holds the RoCE port so that `address` cannot be bound, for a
-// message: "process 123 (iperf3)", "a process of user 1000", "the kernel
-// (rdma_rxe)". Empty if there is none.
+// The process that holds the RoCE port, so that it cannot be bound at `local`;
+// as text for a message: "process 123 (iperf3)", "a process of user 1000", "the
+// kernel (rdma_rxe)". Empty if there is none.
 std::string PortHolder(const LocalAddress& local);
 
 // Whether any socket of this network namespace is bound to the RoCE port.

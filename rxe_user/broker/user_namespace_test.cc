@@ -1,5 +1,5 @@
-// Users without an ID in the observer's user namespace: rootless containers
-// that share a network namespace.
+// Users that have no ID in the observer's user namespace, as in rootless
+// containers that share a network namespace.
 #include "rxe_user/testing/user_namespace.h"
 
 #include <fcntl.h>
@@ -29,7 +29,8 @@ namespace {
 
 constexpr uid_t kOverflow = 65534;
 
-// A process of `uid` in a user namespace that maps only this user, to `inside`.
+// Makes a process enter, as `uid`, a user namespace that maps only this user,
+// to `inside`.
 std::function<void()> AsContainer(uid_t uid, uid_t inside) {
   return [uid, inside] {
     Become(uid);
@@ -83,8 +84,7 @@ TEST_F(UserNamespaceTest, ProcessesOfOneContainerShareThePort) {
   EXPECT_TRUE(asker.AskOnce(second.slot()));
 }
 
-// To a client that is user 65534 itself, every unmapped user looks like its
-// own.
+// To a client that is user 65534, every unmapped user looks like its own.
 TEST_F(UserNamespaceTest, ABrokerOfAnUnmappedUserIsNotTrusted) {
   Peer other({}, [] { Become(kSomebody); });
   ASSERT_EQ(other.Start(), "");
@@ -111,8 +111,8 @@ TEST_F(UserNamespaceTest, AContainersBrokerDoesNotServeUnmappedUsers) {
   const std::string answer = InChild([] {
     Become(kAnother);
     std::string said = "no answer";
-    // It is refused at once: the Hello may be too late for the reply to be
-    // read.
+    // Retries, since the broker refuses at once, and a client whose Hello comes
+    // too late cannot read the reply.
     (void)Eventually([&] {
       RawClient client;
       if (client.connected() && client.Greet() != 0) {
@@ -127,7 +127,7 @@ TEST_F(UserNamespaceTest, AContainersBrokerDoesNotServeUnmappedUsers) {
   EXPECT_EQ(answer, "refused");
 }
 
-// Its broker could not tell its own user from others, so there is none.
+// That user's broker could not tell its own user from others, so there is none.
 TEST_F(UserNamespaceTest, TheOverflowUserOwnsThePortAlone) {
   Peer nobody({}, AsContainer(kSomebody, kOverflow));
   ASSERT_EQ(nobody.Start(), "");
@@ -139,7 +139,7 @@ TEST_F(UserNamespaceTest, TheOverflowUserOwnsThePortAlone) {
   EXPECT_NE(error.find("is taken"), std::string::npos) << error;
 }
 
-// Root's broker, started by hand, and a /run of the test's own.
+// Root's broker, started by hand, with a /run of the test's own.
 class StayingBrokerTest : public UserNamespaceTest {
  protected:
   void SetUp() override {
@@ -194,7 +194,7 @@ TEST_F(StayingBrokerTest, RootsBrokerServesRootlessContainers) {
   EXPECT_EQ(found, "");
 }
 
-// A folder that others can write proves nothing.
+// A folder that other users can write proves nothing.
 TEST_F(StayingBrokerTest, AFolderThatOthersCanWriteIsNotTrusted) {
   for (const char* folder : {"/run/rxe_user", "/run"}) {
     ASSERT_EQ(chmod(folder, 0777), 0) << folder;
@@ -214,7 +214,7 @@ TEST_F(StayingBrokerTest, ContainersComeBackToItsSuccessor) {
   ASSERT_EQ(host.Start(), "");
   Asker asker;
   EXPECT_TRUE(asker.AskOnce(container.slot()));
-  // The broker of the host's process, which does not stay.
+  // The broker that the host's process starts next does not stay.
   kill(child_, SIGKILL);
   ASSERT_TRUE(Eventually([this] {
     const pid_t now = BrokerPid();

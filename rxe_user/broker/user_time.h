@@ -11,14 +11,15 @@
 namespace rxe_user::broker {
 
 // An untrusted user gets at most half of the thread's time in the long run, and
-// at most kBurst at once, whatever its messages and the number of its
+// at most kBurst at once, whatever messages it sends over however many
 // connections. Thread: one at a time.
 class UserTime {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kBurst{10};
 
-  // The start of the user's next turn; in the past if it may have one at once.
+  // The start of the user's next turn; a time in the past if it may start at
+  // once.
   Clock::time_point NextTurn(uid_t uid) const {
     const auto found = paid_.find(uid);
     return found == paid_.end() ? Clock::time_point::min()

@@ -1,4 +1,4 @@
-// Connections between processes, one of which dies, or the broker does; between
+// Connections between processes, when one of them or the broker dies; between
 // hosts; and under load.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -37,8 +37,8 @@ using transport::cm::State;
 
 const LocalAddress kLoopback = Local("127.0.0.1");
 
-// Another process, with a socket to the test. Create it before other threads
-// exist.
+// Another process, connected to the test by a socket. Create it before other
+// threads exist.
 class Process {
  public:
   // `main` gets the socket. When it returns, the process exits with 0.
@@ -60,7 +60,7 @@ class Process {
     EXPECT_EQ(send(ends_[0], text.data(), text.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(text.size()));
   }
-  // Waits until it is ready.
+  // Waits until the process reports that it is ready.
   bool Ready() {
     char said;
     pollfd p{ends_[0], POLLIN, 0};
@@ -74,7 +74,7 @@ class Process {
     pid_ = 0;
   }
 
-  // --- In the process.
+  // --- For the other process.
   static void SayReady(int control) { (void)!write(control, "R", 1); }
   static std::string Hear(int control) {
     char text[64];
@@ -116,7 +116,7 @@ void AcceptOne(int control) {
   }
 }
 
-// Connects once, and reports when it is established.
+// Connects once, and reports when the connection is established.
 void ConnectOne(int control) {
   Process::Hear(control);
   TestEnd end(8);
@@ -139,7 +139,7 @@ void ConnectMany(int control, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     const CmId id = end.Expect(EventKind::kReply);
     if (ids.erase(id) != 1 || end->Establish(id, {}) != 0) _exit(2);
-    // The result is counted below.
+    // The loop below counts the results.
     if (end->Disconnect(id, {}) != 0) _exit(3);
   }
   uint32_t disconnected = 0;
@@ -162,7 +162,7 @@ class CmProcessesTest : public broker::BrokerTest {
     b_.Close();
     BrokerTest::TearDown();
   }
-  // From the request of `a_` to the established connection.
+  // Makes `a_` request a connection, and establishes it.
   std::pair<CmId, CmId> Establish(uint32_t qpn) {
     const CmId active = a_.Connect(kLoopback, kLoopback, qpn);
     const CmId passive = b_.Expect(EventKind::kRequest);
@@ -184,7 +184,7 @@ TEST_F(CmProcessesTest, ADeadListenerIsNoticedAtOnce) {
   const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
   ASSERT_EQ(a_.Expect(EventKind::kReply), id);
   listener.Kill();
-  // The service ID is free as soon as the broker has noticed.
+  // The service ID is free as soon as the broker has noticed the end.
   EXPECT_TRUE(broker::Eventually([&] {
     ServiceHandle handle = 0;
     if (b_.Listen(kLoopback, kTestService, &handle) != 0) return false;
@@ -200,7 +200,7 @@ TEST_F(CmProcessesTest, ADeadListenerIsNoticedAtOnce) {
   EXPECT_TRUE(a_.last().has_mad);
 }
 
-// As a kernel does.
+// As a kernel does for its processes.
 TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
   Process passive(AcceptOne);
   Process active(ConnectOne);
@@ -228,7 +228,7 @@ TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
 TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   const auto [old_active, old_passive] = Establish(0x11);
-  // During three handshakes.
+  // The broker dies during three handshakes.
   const CmId asked = a_.Connect(kLoopback, kLoopback, 0x12);
   const CmId request = b_.Expect(EventKind::kRequest);
   broker::KillBroker();
@@ -263,7 +263,8 @@ TEST_F(CmProcessesTest, PeersAreDisconnectedIfProcessAndBrokerDie) {
   ASSERT_EQ(a_->Establish(id, {}), 0);
   ASSERT_TRUE(passive.Ready());
   broker::KillBroker();
-  // A process that gets a request has told the next broker everything.
+  // A process that receives a request has already told the next broker
+  // everything.
   const CmId other = a_.Connect(kLoopback, kLoopback, 0x12);
   ASSERT_EQ(a_.Expect(EventKind::kReply), other);
   passive.Kill();
@@ -271,7 +272,7 @@ TEST_F(CmProcessesTest, PeersAreDisconnectedIfProcessAndBrokerDie) {
   EXPECT_EQ(a_.LastMad().attribute(), wire::CmAttribute::kDreq);
 }
 
-// None lost, none duplicated.
+// No connection is lost or duplicated.
 TEST_F(CmProcessesTest, TwoHundredAtOnce) {
   constexpr uint32_t kMany = 200;
   ASSERT_EQ(b_.Listen(kLoopback, kTestService, nullptr, kMany), 0);
@@ -306,8 +307,8 @@ size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-// A thousand connections of eight processes to one, set up and released at
-// once.
+// A thousand connections from eight processes to one, all set up and then
+// released at the same time.
 TEST_F(CmProcessesTest, EightProcessesAtOnce) {
   constexpr uint32_t kProcesses = 8;
   constexpr uint32_t kEach = 125;
@@ -369,7 +370,7 @@ class Flooder {
     const int discover = IP_PMTUDISC_DO;
     setsockopt(fd_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &discover,
                sizeof(discover));
-    // The port that answers are sent to.
+    // The port to which answers are sent.
     const auto name = broker::ToSocketAddress({from_, 0}, wire::kRoceUdpPort);
     EXPECT_EQ(bind(fd_.get(), name.get(), name.size), 0);
   }
@@ -413,7 +414,8 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsLimitedAndNotAmplified) {
   const auto [active, passive] = Establish(0x11);
   const pid_t broker = broker::BrokerPid();
   [[maybe_unused]] const size_t before_kb = ResidentKb(broker);
-  // The application's requests stay unanswered; half of them have no listener.
+  // The application does not answer its requests; half of the requests have no
+  // listener.
   std::vector<std::unique_ptr<Flooder>> peers;
   for (uint32_t i = 1; i <= kPeers; ++i) {
     peers.push_back(std::make_unique<Flooder>("127.0.1." + std::to_string(i)));
@@ -423,7 +425,8 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsLimitedAndNotAmplified) {
     peer.Send(i, i / kPeers % 2 == 0 ? kTestService : kTestService + 1);
     if (i % 16 == 0) peer.Hear();
   }
-  // The established connection works: the backlog's requests, then the DREQ.
+  // The established connection still works: the application gets the requests
+  // of the backlog, then the DREQ.
   EXPECT_EQ(a_->Disconnect(active, {}), 0);
   for (;;) {
     const auto event = b_.recorder()->Next();
@@ -439,15 +442,16 @@ TEST_F(CmProcessesTest, AFloodOfRequestsIsLimitedAndNotAmplified) {
     heard += peer->heard;
   }
   EXPECT_GT(heard, 0u);
-  // The backlog, and the established connection.
+  // The requests of the backlog, and the established connection.
   EXPECT_LE(b_->size(), 130u);
 #ifndef __SANITIZE_ADDRESS__  // the sanitizer itself needs more
   EXPECT_LE(ResidentKb(broker), before_kb + 16 * 1024);
 #endif
 }
 
-// A process that reads nothing has its own queue: others do not wait, and when
-// it continues, messages outside of the flood are in its queue.
+// A process that reads nothing has its own queue. Others do not wait for it,
+// and when it continues, messages that are not part of the flood are in its
+// queue.
 TEST_F(CmProcessesTest, AStoppedListenerDoesNotDelayOthers) {
   constexpr uint32_t kFlood = 5'000;
   Process listener(ListenAndServe);

@@ -10,7 +10,7 @@
 namespace rxe_user {
 
 // Message counters have the names of the kernel's folders and files:
-// cm_tx_msgs/req is cm_tx_msgs_req. The counters after them are our own.
+// cm_tx_msgs/req is cm_tx_msgs_req. The counters that follow them are our own.
 ManagerReport ReportOf(size_t connections,
                        const transport::cm::Counters& counters);
 

@@ -3,8 +3,8 @@
 // (docs/design/connection-manager.md).
 //
 // A process has one, from its first use to its last user. The first call that
-// needs them takes a slot of the port broker and starts a control thread. The
-// data path does not use it.
+// needs a slot of the port broker takes one, and starts a control thread. The
+// data path does not use the service.
 //
 // Thread: any, also from a handler. Calls that need the port broker
 // (OpenAddress, Reserve, Listen, and Connect or Resolve from a new address)
@@ -82,43 +82,44 @@ class CmService {
   using AcquireSlot = std::function<absl::StatusOr<std::unique_ptr<Slot>>()>;
   // The service of this process. A child of fork() gets a new one. Cheap; never
   // fails. A handler must not drop the last reference, since the destructor
-  // waits for the control thread. `acquire_slot` is used by a new service:
-  // Slot::Acquire of the library that has the process's engines. Without a
-  // broker they share one exclusive slot.
-  // `observer`: is shown each packet of queue pair 1, before what it causes;
-  // null: none. `faults`: decides about each message; null: nothing happens to
-  // any. Both outlive the process's services.
+  // waits for the control thread.
+  //
+  // `acquire_slot` is used by a new service: Slot::Acquire of the library that
+  // has the process's engines, because without a broker they share one
+  // exclusive slot. `observer` sees each packet of queue pair 1 before its
+  // effects; null: none. `faults` decides about each message; null: no faults.
+  // Both must outlive the process's services.
   static std::shared_ptr<CmService> Get(
       AcquireSlot acquire_slot, transport::PacketObserver* observer = nullptr,
       CmFaults* faults = nullptr);
-  // Gives up connections that are not established. No more events.
+  // Gives up connections that are not established. No events follow.
   virtual ~CmService() = default;
   // The process is about to exit: destroys all ids, and notifies each peer
-  // once. For a destructor of the library. Other threads may go on; if one of
-  // them stays in the service for a tenth of a second, nothing is sent.
+  // once. For a destructor of the library. Other threads may continue; if one
+  // of them holds the service's lock for a tenth of a second, nothing is sent.
   virtual void DestroyAll() = 0;
 
   // --- Local addresses.
 
   // Makes sure that MADs to `local`, an address of a device, reach this host's
   // port broker. Connect, Resolve, Reserve and Listen do so themselves, except
-  // for link-local addresses, which need an interface: open these first.
+  // for link-local addresses, which need an interface: open those first.
   virtual int OpenAddress(const LocalAddress& local) = 0;
 
   // --- Interfaces. `on_change` is called when an interface disappears or
   // changes its hardware address; by the control thread, like handlers. Call
-  // this once, before the first call that needs the port broker.
+  // WatchLinks once, before the first call that needs the port broker.
   using OnLinkChange = std::function<void(uint32_t interface, InterfaceChange)>;
   virtual void WatchLinks(OnLinkChange on_change) = 0;
 
   // --- Neighbors.
 
   // Whether packets from `local` can be sent to `remote` now: its neighbor,
-  // that host or a gateway, must have answered ARP or NDP. Sets `*wait` to 0 if
-  // it is known (neighbor_waits.h): the usual case, which takes some ten
-  // microseconds. Else `handler` is called, perhaps before this returns, and
-  // `*wait` is for CancelNeighbor. A negative time-out is none. EINVAL before
-  // an address is open.
+  // which is that host or a gateway, must have answered ARP or NDP. Usually it
+  // is known (neighbor_waits.h): the call then sets `*wait` to 0, and takes
+  // some ten microseconds. Otherwise `handler` is called, perhaps before this
+  // returns, and `*wait` is for CancelNeighbor. A negative timeout means none.
+  // EINVAL before an address is open.
   virtual int AwaitNeighbor(const LocalAddress& local,
                             const wire::IpAddress& remote, int timeout_ms,
                             std::shared_ptr<NeighborHandler> handler,
@@ -129,27 +130,27 @@ class CmService {
   // --- Services.
 
   // Reserves a service ID on this host (rdma_bind_addr(3)). Requests for it are
-  // still rejected: INVALID_SERVICE_ID. EADDRINUSE: this or another process has
-  // an overlapping reservation: same service ID and mask, and an address in
+  // still rejected (INVALID_SERVICE_ID). EADDRINUSE: this or another process
+  // has an overlapping reservation: same service ID and mask, and an address in
   // common. Sets `*service_id` (may be null) to the reserved ID.
   virtual int Reserve(const ServiceOptions& options, ServiceHandle* handle,
                       uint64_t* service_id) = 0;
   // Changes how a reservation is shared, before it listens (EINVAL afterwards).
   // EADDRINUSE, without effect: it would conflict.
   virtual int Share(ServiceHandle handle, bool ipv6_only, bool reuse) = 0;
-  // From now on requests go to `handler` (kRequest, kServiceRequest), with new
+  // From now on, requests go to `handler` (kRequest, kServiceRequest), with new
   // ids. With an unspecified address it listens on all addresses of all
-  // devices, later ones included. `backlog`: limit of requests that the
-  // application has neither seen (below) nor answered; more are dropped, and
-  // the peer retransmits. EADDRINUSE: a service that shares the ID (`reuse`)
-  // listens. EINVAL: it listens already.
+  // devices, including later ones. `backlog`: limit of requests that the
+  // application has neither marked as seen (below) nor answered. Further ones
+  // are dropped, and the peer retransmits. EADDRINUSE: a service that shares
+  // the ID (`reuse`) listens. EINVAL: it listens already.
   virtual int Listen(ServiceHandle handle, size_t backlog,
                      std::shared_ptr<CmEventHandler> handler) = 0;
   // Stops listening and frees the service ID. Requests that `handler` has seen
   // stay with it; others are rejected. On return the handler does not run for
-  // this service's requests, and will not: the call waits for a running
-  // handler, unless a handler makes it. The caller must not hold a lock that
-  // the handler takes. ENOENT.
+  // this service's requests, and never will: the call waits for a running
+  // handler, unless a handler makes the call. The caller must not hold a lock
+  // that the handler takes. ENOENT.
   virtual int Release(ServiceHandle handle) = 0;
 
   // --- Connections, as ConnectionManager's. Short private data is padded with
@@ -161,11 +162,12 @@ class CmService {
                       std::shared_ptr<CmEventHandler> handler,
                       transport::cm::CmId* id) = 0;
   // Sets the handler of an id's later events. After kRequest or kServiceRequest
-  // it is the listener's; if that one calls this, no event is missed.
+  // that is the listener's handler; if it calls this itself, no event is
+  // missed.
   virtual int SetHandler(transport::cm::CmId id,
                          std::shared_ptr<CmEventHandler> handler) = 0;
   // After kRequest or kServiceRequest: the application has the request, however
-  // long it takes to answer. Frees its place in the backlog.
+  // long it takes to answer. The request no longer counts in the backlog.
   virtual int Seen(transport::cm::CmId id) = 0;
   // Passive side, after kRequest: sends the REP. Communication IDs are filled
   // in.
@@ -182,16 +184,17 @@ class CmService {
   virtual int Establish(transport::cm::CmId id,
                         std::span<const uint8_t> private_data) = 0;
   // Passive side: data has arrived (IBV_EVENT_COMM_EST), so the peer is
-  // established although its RTU was lost. Raises kEstablished as an RTU does.
+  // established although its RTU was lost. Raises kEstablished, as an RTU does.
   virtual int NotifyEstablished(transport::cm::CmId id) = 0;
-  // If established, sends a DREQ; after the peer's (kDisconnected), the DREP.
+  // If established, sends a DREQ; after the peer's DREQ (kDisconnected), sends
+  // the DREP.
   virtual int Disconnect(transport::cm::CmId id,
                          std::span<const uint8_t> private_data) = 0;
   // Allowed in any state: rejects, disconnects or gives up. On return the
-  // handler does not run for this id, and will not: the call waits for a
-  // running handler, unless a handler makes it. The caller must not hold a lock
-  // that the handler takes. The id is no longer the application's; the service
-  // still sends what the peer must get.
+  // handler does not run for this id, and never will: the call waits for a
+  // running handler, unless a handler makes the call. The caller must not hold
+  // a lock that the handler takes. The id is no longer the application's; the
+  // service still sends what the peer must get.
   virtual int Destroy(transport::cm::CmId id) = 0;
 
   // --- Service ID resolution.

@@ -38,7 +38,7 @@ void CmServiceImpl::OnBroker() {
                 .source_port = stray.source_port},
                stray.bytes);
   });
-  // It may have changed which slot reads which socket.
+  // The call may have changed which slot reads which socket.
   control_->Refresh();
   Dispatch();
 }
@@ -135,17 +135,17 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
     const bool before = manager_->state(id) == State::kEstablished;
     Take(*in);
     Drain();
-    // Not for duplicates, nor for MADs of other senders than the peer.
+    // Report neither duplicates nor MADs of senders other than the peer.
     if (!before && manager_->state(id) == State::kEstablished) {
       connected = manager_->Connected(id);
     }
   }
-  // Before the application gets the event: it may be killed then.
+  // Report before the application gets the event, since it may be killed then.
   if (connected.has_value()) slot_->TellConnected(OpenOf(*connected));
 }
 
 void CmServiceImpl::OnAddresses() {
-  // After a lack of memory, retry.
+  // Retry after a lack of memory.
   constexpr std::chrono::milliseconds kAgain{10};
   changes_retry_ = ControlThread::Clock::now() + kAgain;
   if (changes_.empty()) changes_ = sockets_.ReadWatch();
@@ -155,7 +155,7 @@ void CmServiceImpl::OnAddresses() {
     if (listens_all_) all &= OpenAll();
   }
   while (!changes_.empty()) {
-    // Constant after the start.
+    // on_link_ does not change after the start.
     if (on_link_ != nullptr) {
       on_link_(changes_.front().interface, changes_.front().change);
     }
@@ -233,7 +233,7 @@ bool CmServiceImpl::FindHandler(Handler* handler) {
     handlers_.insert_or_assign(next_->id, *handler);
     return true;
   }
-  // Its listener is gone, and the application has not seen it.
+  // The listener has ended before the application has seen the request.
   if (known != handlers_.end()) {
     *handler = std::move(known->second);
     handlers_.erase(known);
@@ -248,7 +248,8 @@ void CmServiceImpl::Dispatch() {
   dispatcher_ = std::this_thread::get_id();
   while (next_.has_value() || manager_->PollEvent(&next_.emplace())) {
     running_ = true;
-    // A handler without memory is called again; only the bell wakes us for it.
+    // If a handler runs out of memory it is called again; only the bell wakes
+    // us for that.
     absl::Cleanup again = [this] { sockets_.Ring(); };
     const absl::Cleanup ended = [&] {
       if (!lock.owns_lock()) lock.lock();

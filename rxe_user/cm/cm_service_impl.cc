@@ -17,8 +17,8 @@ using transport::cm::Result;
 
 // The holder of all entries in own_services_.
 constexpr uint8_t kUs = 0;
-// IANA's range of dynamic ports, from which ports are chosen, and how many are
-// tried before giving up.
+// IANA's range of dynamic ports, in which ports are chosen, and the number of
+// ports to try.
 constexpr uint32_t kFirstDynamicPort = 49152;
 constexpr uint32_t kDynamicPorts = 65536 - kFirstDynamicPort;
 constexpr int kPortTries = 256;
@@ -87,7 +87,7 @@ int CmServiceImpl::AwaitNeighbor(const LocalAddress& local,
           : NeighborWaits::Clock::now() + std::chrono::milliseconds(timeout_ms);
   *wait = neighbors_.Begin(local, remote, deadline, std::move(handler));
   if (*wait == 0) return 0;
-  // The bell needs no memory.
+  // Ring wakes the control thread without needing memory.
   refresh_ = true;
   sockets_.Ring();
   return 0;
@@ -101,7 +101,7 @@ void CmServiceImpl::CancelNeighbor(NeighborWait wait) {
 
 int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                            uint64_t* service_id) {
-  // In a child of fork() opening_ may stay locked.
+  // In a child of fork(), opening_ may stay locked.
   if (dead_) return ENODEV;
   const LocalAddress local = Normalized(options.local);
   {
@@ -126,7 +126,7 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
                      .local = local,
                      .ipv6_only = options.ipv6_only,
                      .reuse = options.reuse};
-  // Also after a first reservation that was granted.
+  // This also undoes a first reservation that was granted.
   absl::Cleanup undo = [&] {
     {
       const std::lock_guard lock(mutex_);
@@ -136,7 +136,7 @@ int CmServiceImpl::Reserve(const ServiceOptions& options, ServiceHandle* handle,
   };
   int error = EADDRINUSE;
   if (options.choose_port) {
-    // A port that no other service has, not even a shared one.
+    // Choose a port that no other service has, not even one that shares it.
     Service alone = service;
     alone.reuse = 0;
     const uint32_t start = SecureRandom32();
@@ -227,7 +227,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   };
   Service listening = service;
   listening.listening = 1;
-  // Before the broker forwards requests.
+  // Listen before the broker forwards requests.
   {
     const std::lock_guard lock(mutex_);
     const auto found = services_.find(handle);
@@ -255,7 +255,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
       return 0;
     }
   }
-  slot_->Unreserve(handle);  // it was released meanwhile
+  slot_->Unreserve(handle);  // the service was released meanwhile
   return ENOENT;
 }
 

@@ -41,7 +41,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
                 CmFaults* faults = nullptr);
   ~CmServiceImpl() override;
 
-  // True in a child of fork(): the service is the parent's.
+  // True in a child of fork(), where the service belongs to the parent.
   bool dead() const { return dead_; }
 
   void DestroyAll() override;
@@ -117,25 +117,25 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // Opens all addresses of all devices, except those that fail. False: no
   // memory to list or open them.
   bool OpenAll();
-  // Closes unused addresses that their interfaces no longer have, while many
-  // are open. Control thread only, which then does not wait on them.
+  // Closes unused addresses that their interfaces no longer have, if many are
+  // open. For the control thread only, which then does not wait on them.
   void CloseGone();
   bool IsUsed(const LocalAddress& local) const;
   void Watch();
-  // For the next port broker. Called with the slot's locks held: so the slot
-  // must not be called with mutex_ held.
+  // The connections for the next port broker. Called with the slot's locks
+  // held, so the slot must not be called with mutex_ held.
   std::vector<OpenConnection> OpenConnections() const;
   static OpenConnection OpenOf(const transport::cm::ConnectedPeer& peer);
 
   // --- Calls.
-  // Runs `call` on the manager, and sends the results.
+  // Runs `call` on the manager, and sends the MADs that result.
   template <typename F>
   int Call(F&& call);
   int ReserveOne(ServiceHandle handle, const Service& service);
   // Waits until no handler is running for an event that `matches`.
   void WaitForHandler(std::unique_lock<std::mutex>& lock,
                       const std::function<bool()>& matches);
-  // `make` creates an id; keeps its handler, and sends.
+  // `make` creates an id. Stores its handler, and sends the MADs.
   template <typename F>
   int Begin(const wire::IpAddress& local, Handler handler,
             transport::cm::CmId* id, F&& make);
@@ -146,18 +146,18 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   void OnAddresses();
   void OnSocket(const CmSockets::Opened& opened);
   void ReadSocket(const CmSockets::Opened& opened);
-  // Processes the RTUs that arrived at the address before a MAD from the
-  // broker, so that a connection is established before it is disconnected.
+  // Processes the RTUs that arrived at the address's socket before a MAD from
+  // the broker, so that a connection is established before it is disconnected.
   void ReadSteered(const wire::IpAddress& local);
   void OnUndelivered(const CmSockets::Opened& opened);
-  // The MAD of a datagram to queue pair 1, with its sender. Absent if it is not
-  // a MAD, or its ICRC is wrong.
+  // The MAD of a datagram to queue pair 1, with its sender. Absent if the
+  // datagram is not a MAD, or its ICRC is wrong.
   std::optional<transport::cm::IncomingMad> Verify(
       const transport::cm::MadFlow& flow, std::span<const uint8_t> bytes);
   void OnDatagram(const transport::cm::MadFlow& flow,
                   std::span<const uint8_t> bytes);
-  // A datagram at the slot's socket while a broker has queue pair 1: an RTU.
-  // This process reports it to the broker.
+  // A datagram at the slot's socket while a broker owns queue pair 1: an RTU.
+  // Reports it to the broker.
   void OnSteered(const transport::cm::MadFlow& flow,
                  std::span<const uint8_t> bytes);
   // --- Faults on command. mutex_ held.
@@ -169,12 +169,12 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // Those that a fault held until now.
   void ReleaseHeld();
 
-  // Sends the manager's MADs and rings the bell for an earlier deadline. mutex_
-  // held.
+  // Sends the manager's MADs, and rings the bell if the next deadline is
+  // earlier than before. mutex_ held.
   void Drain();
   void Dispatch();
   // True: `*handler` gets next_. False: no handler gets it; `*handler` is then
-  // a former one, to destroy without the lock.
+  // an old handler that must be destroyed without the lock held.
   bool FindHandler(Handler* handler);
 
   // --- ForkGuard.
@@ -193,22 +193,26 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   bool watching_ = false;     // interfaces and addresses; under opening_
   bool listens_all_ = false;  // on new addresses too; under opening_
   OnLinkChange on_link_;      // under opening_; set before the start
-  // Created by Start, kept until the end, and then used without a lock.
+  // Created by Start; valid until the end and used without a lock.
   std::atomic<bool> open_ = false;
   CmSockets sockets_;
   NeighborWaits neighbors_;
   std::unique_ptr<Slot> slot_;
   std::unique_ptr<StatServer> stat_server_;  // null where it is refused
   std::unique_ptr<ControlThread> owned_control_;
-  // The same; also valid while the thread's end is waited for.
+  // owned_control_.get(); also valid while the thread is being joined.
   ControlThread* control_ = nullptr;
 
   mutable std::mutex mutex_;
-  // All that follows is under mutex_.
+  // mutex_ guards all that follows.
   std::optional<Manager> manager_;
   std::map<transport::cm::CmId, Handler> handlers_;
+<<<<<<< HEAD
   std::multimap<Time, HeldMad> held_;
   ServiceTable own_services_;  // all by holder 0
+=======
+  ServiceTable own_services_;  // holder 0 has all
+>>>>>>> prose2
   std::map<ServiceHandle, ServiceEntry> services_;
   std::map<transport::cm::ListenerId, ServiceHandle> listening_;
   ServiceHandle last_handle_ = 0;
@@ -221,17 +225,17 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::unique_ptr<std::condition_variable> done_ =
       std::make_unique<std::condition_variable>();
 
-  // Control thread only: changes that on_link_ must still get, and when to
-  // retry after a lack of memory.
+  // Control thread only: changes that on_link_ has not been told yet, and when
+  // to retry after a lack of memory.
   std::vector<LinkWatch::Change> changes_;
   ControlThread::Clock::time_point changes_retry_ =
       ControlThread::Clock::time_point::max();
 
   // When the control thread must run the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
-  // CloseGone may find addresses to close.
+  // Set when there may be addresses for CloseGone to close.
   std::atomic<bool> close_gone_ = false;
-  // The slot or neighbors_ wait for something else now.
+  // Set when the slot or neighbors_ waits for something else.
   std::atomic<bool> refresh_ = false;
 };
 

@@ -18,8 +18,8 @@
 namespace rxe_user {
 namespace {
 
-// The service keeps the sockets of this many addresses that the interfaces no
-// longer have, since addresses may return.
+// The service keeps the sockets of up to this many addresses that the
+// interfaces no longer have, since addresses may return.
 constexpr size_t kKeptAddresses = 32;
 
 int ErrnoFor(const absl::Status& status) {
@@ -61,15 +61,15 @@ void CmServiceImpl::DestroyAllLocked() {
     (void)manager_->Destroy(id, Now());
     Drain();  // makes space for the next one's MADs
   }
-  // Nobody sends the rest later.
+  // Send MADs that were held back, since no thread will send them later.
   manager_->SendAllHeldBack(Now());
   Drain();
 }
 
 void CmServiceImpl::DestroyAll() {
   if (!open_ || dead_) return;
-  // Limited: exit may be called by a signal handler in a thread that holds the
-  // mutex.
+  // The wait is limited: a signal handler may call exit in a thread that holds
+  // the mutex.
   std::unique_lock lock(mutex_, std::try_to_lock);
   const Time end = Now() + 100 * transport::kMillisecond;
   while (!lock.owns_lock() && Now() < end) {
@@ -81,7 +81,7 @@ void CmServiceImpl::DestroyAll() {
 
 void CmServiceImpl::AfterForkInChild() {
   dead_ = true;
-  // Its destructor would wait for threads that do not exist here.
+  // The destructor would wait for threads that do not exist here.
   (void)done_.release();
   mutex_.unlock();
 }
@@ -108,7 +108,7 @@ absl::Status CmServiceImpl::Start() {
   absl::StatusOr<std::unique_ptr<ControlThread>> control =
       ControlThread::Start();
   if (!control.ok()) return control.status();
-  // If there is no memory for the rest.
+  // Undone if there is no memory for the rest.
   absl::Cleanup undo = [this] {
     owned_control_.reset();
     stat_server_.reset();
@@ -125,7 +125,7 @@ absl::Status CmServiceImpl::Start() {
     const std::lock_guard lock(mutex_);
     manager_.emplace(config_, &random_);
   }
-  // The bell needs no memory. Calls that end services get here.
+  // Ring needs no memory. Calls that release services get here, too.
   slot_->OnChange([this] {
     refresh_ = true;
     sockets_.Ring();
@@ -211,7 +211,8 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   const absl::StatusOr<uint64_t> number =
       sockets_.Add(local, UniqueFd(*socket));
   if (!number.ok()) return ErrnoFor(number.status());
-  // The address must be read, or not exist.
+  // An open address must have a thread that reads it, so it is removed if that
+  // fails.
   absl::Cleanup undo = [&] { sockets_.Remove(local); };
   const CmSockets::Opened opened = {local, *number};
   std::vector<ControlThread::Source> sources(2);

@@ -1,4 +1,4 @@
-// Two services of one host, as of two processes, with the real broker.
+// Two services on one host, as if in two processes, with the real broker.
 #include "rxe_user/cm/cm_service.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class CmServiceTest : public broker::BrokerTest {
     BrokerTest::TearDown();
   }
 
-  // A whole connection between two ends.
+  // Establishes and ends a connection between two ends.
   void ConnectAndDisconnect(TestEnd& a, TestEnd& b, const LocalAddress& from,
                             const LocalAddress& to) {
     const CmId active = a.Connect(from, to, 0x11);
@@ -167,7 +167,7 @@ TEST_F(CmServiceTest, WildcardsListenOnEveryAddress) {
   if (HaveIpv6()) ConnectAndDisconnect(a_, b_, Local("::1"), Local("::1"));
 }
 
-// A later address is served as well.
+// An address that appears later is served as well.
 TEST_F(CmServiceTest, WildcardsListenOnLaterAddresses) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   ASSERT_EQ(b_.Listen(kAllV4), 0);
@@ -181,8 +181,8 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// A link-local address follows from the hardware address: a recreated interface
-// has the same one.
+// A link-local address follows from the hardware address, so a recreated
+// interface has the same one.
 TEST_F(CmServiceTest, ARecreatedInterfaceIsServed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   for (uint32_t i = 0; i < 3; ++i) {
@@ -210,8 +210,8 @@ size_t OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-// As in a container whose addresses change. Used addresses stay open: here of a
-// service and of a connection.
+// As in a container whose addresses change. Addresses in use stay open: here,
+// one of a service and one of a connection.
 TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   constexpr int kMany = 150;
@@ -241,7 +241,7 @@ TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
     return OpenDescriptors() <= after_some;
   })) << OpenDescriptors()
       << " are open, " << after_some << " were";
-  // An address that was closed.
+  // This address was closed.
   ASSERT_TRUE(set("add", address(0)));
   const LocalAddress back = Local(address(0));
   ServiceHandle handle = 0;
@@ -250,7 +250,7 @@ TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   EXPECT_EQ(b_.Expect(EventKind::kRequest), b_.last().id);
   EXPECT_EQ(b_->Reject(b_.last().id, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), again);
-  // And one that was not.
+  // This one was not.
   ASSERT_TRUE(set("add", "10.78.1.1"));
   EXPECT_EQ(a_->Disconnect(active, {}), 0);
   EXPECT_EQ(b_.Expect(EventKind::kDisconnected), passive);
@@ -288,18 +288,18 @@ TEST_F(CmServiceTest, RequestsAreRejectedWithAndWithoutListener) {
   EXPECT_EQ(a_->Destroy(first), 0);
   EXPECT_EQ(b_->Destroy(request), 0);
 
-  // The service ID is unknown: the broker rejects.
+  // If the service ID is unknown, the broker rejects the request.
   const CmId second = a_.Connect(kLoopback, kLoopback, 0x11, kTestService + 1);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), second);
   EXPECT_EQ(a_.LastMad().rej().reason, wire::CmRejectReason::kInvalidServiceId);
-  // The service ID is reserved without a listener.
+  // The same if the service ID is reserved without a listener.
   ServiceHandle reserved = 0;
   ASSERT_EQ(b_->Reserve({.service_id = kTestService + 1, .local = kLoopback},
                         &reserved, nullptr),
             0);
   const CmId third = a_.Connect(kLoopback, kLoopback, 0x12, kTestService + 1);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), third);
-  // The listener is gone.
+  // The same once the listener is gone.
   EXPECT_EQ(b_->Release(handle), 0);
   EXPECT_EQ(b_->Release(handle), ENOENT);
   const CmId fourth = a_.Connect(kLoopback, kLoopback, 0x13);
@@ -379,7 +379,7 @@ class OneReservationSlot final : public Slot {
   int asked_ = 0;
 };
 
-// A chosen port is reserved alone, then shared.
+// A chosen port is first reserved alone and then shared.
 TEST_F(CmServiceTest, APortThatCannotBeSharedIsNotKept) {
   std::set<uint32_t> reserved;
   CmServiceImpl service(
@@ -463,7 +463,7 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   ASSERT_EQ(b_->Listen(handle, 8, gate), 0);
   a_.Connect(kLoopback, kLoopback, 0x11);
   gate->entered.acquire();
-  // The call did not return before the handler did.
+  // The call returns only after the handler.
   const auto waits_for_handler = [&](const std::function<int()>& call) {
     std::thread letting_go([&] { gate->left.release(); });
     EXPECT_EQ(call(), 0);
@@ -476,7 +476,7 @@ TEST_F(CmServiceTest, DestroyAndReleaseWaitForTheHandler) {
   a_.Connect(kLoopback, kLoopback, 0x12);
   gate->entered.acquire();
   waits_for_handler([&] { return b_->Release(handle); });
-  // Otherwise it would get the end of `a_`'s connection, and block.
+  // Otherwise the gate would get the end of `a_`'s connection, and block.
   EXPECT_EQ(b_->Destroy(gate->id), 0);
 }
 
@@ -503,7 +503,7 @@ TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
     return a_->Reserve({.service_id = service_id, .local = kLoopback}, &other,
                        nullptr);
   };
-  // Makes the broker's connection readable before the socket.
+  // Makes the connection to the broker readable before the socket.
   a_.Connect(kLoopback, kLoopback, 0x13);
   ASSERT_EQ(await_broker(kGated + 1), 0);
   ASSERT_EQ(a_->Establish(active, {}), 0);
@@ -520,7 +520,7 @@ TEST_F(CmServiceTest, IsEstablishedBeforeItIsDisconnected) {
   }
   EXPECT_EQ(of_passive, (std::vector<EventKind>{EventKind::kEstablished,
                                                 EventKind::kDisconnected}));
-  // Otherwise it would get the end of `a_`'s connection, and block.
+  // Otherwise the gate would get the end of `a_`'s connection, and block.
   EXPECT_EQ(b_->Destroy(gate->id), 0);
 }
 
@@ -552,7 +552,7 @@ TEST_F(CmServiceTest, HandlersMayDestroy) {
   a_.Expect(EventKind::kRejected);
 }
 
-// At exit nobody waits until the peer has answered other requests.
+// At exit, requests do not wait until the peer has answered earlier ones.
 TEST_F(CmServiceTest, AnExitEndsAllConnectionsToAPeer) {
   transport::cm::Config config;
   config.max_unanswered = 1;

@@ -30,7 +30,7 @@ namespace rxe_user {
 namespace {
 
 constexpr int kReadBatch = 64;
-// A longer datagram is not a MAD.
+// A datagram of this size or more is not a MAD.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
 
 // Makes the system report datagrams that were rejected by ICMP.
@@ -93,7 +93,7 @@ void CmSockets::Silence() {
 
 void CmSockets::OpenWatch() {
   if (watch() >= 0) return;
-  // The most that the kernel puts into one message.
+  // The kernel puts at most this much into one message.
   watch_bytes_.resize(32 << 10);
   UniqueFd fd(MoveHigh(::socket(
       AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE)));
@@ -104,7 +104,7 @@ void CmSockets::OpenWatch() {
                             sizeof(name)) != 0) {
     return;
   }
-  // The current state: there are no changes to report yet.
+  // Reads the current state, which is not reported as a change.
   std::vector<LinkWatch::Change> none;
   missed_ = !links_.ReadAll(&none);
   const std::lock_guard lock(mutex_);
@@ -140,7 +140,7 @@ absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
                                    ? SendFromReceiver(received.get(), local)
                                    : OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
-  // Not with a socket that lanes may read as well.
+  // Not for a socket that lanes may read as well.
   if (!NatMode()) WantErrors(*sender, v6);
   Address address = {{local, 0}, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);
@@ -186,7 +186,7 @@ const CmSockets::Address* CmSockets::FindSender(
   for (auto at = first; at != addresses_.end() && at->first.address == address;
        ++at) {
     found = &at->second;
-    // The interface may be gone, and another may have its address.
+    // The interface may be gone, and another one may have its address.
     char name[IF_NAMESIZE];
     const bool last = std::next(at) == addresses_.end() ||
                       std::next(at)->first.address != address;
@@ -264,7 +264,7 @@ bool CmSockets::Send(const transport::cm::OutgoingMad& mad) {
                                 .source_port = from.port},
                                ++psn_, mad.bytes, packet);
   const bool translated = mad.via.port != 0;
-  // A packet of this host to its own public address stays on the host.
+  // A packet from this host to its own public address stays on the host.
   const wire::IpAddress destination = translated ? mad.via.address
                                       : mad.remote == mad.local
                                           ? BoundAddress(mad.local)

@@ -1,6 +1,7 @@
-// The descriptors of the connection manager service: for each local address a
-// socket that sends MADs and the slot's socket; an eventfd (the bell); a
-// netlink socket for changes of addresses and interfaces (the watch).
+// The descriptors of the connection manager service. For each local address: a
+// socket that sends MADs, and the slot's socket. In addition an eventfd (the
+// bell), and a netlink socket for changes of addresses and interfaces (the
+// watch).
 #ifndef RXE_USER_CM_CM_SOCKETS_H_
 #define RXE_USER_CM_CM_SOCKETS_H_
 
@@ -28,7 +29,8 @@ namespace rxe_user {
 // nothing.
 class CmSockets final : private ForkGuard {
  public:
-  // `observer`: is shown the MADs that are sent; null: none. Outlives this.
+  // `observer` sees the MADs that are sent; null: none. It must outlive this
+  // object.
   explicit CmSockets(transport::PacketObserver* observer = nullptr);
   ~CmSockets();
 
@@ -46,21 +48,22 @@ class CmSockets final : private ForkGuard {
     return watch_.get();
   }
   // Reads all changes. After an overflow it compares the current state with the
-  // known one: perhaps fewer changes, but the final state is right. If it
+  // known one: it may return fewer changes, but the final state is right. If it
   // throws std::bad_alloc, the next call returns all of them. Called by one
   // thread at a time.
   std::vector<LinkWatch::Change> ReadWatch();
-  // The system could not be asked: call ReadWatch again.
+  // The state could not be read: call ReadWatch again.
   bool is_behind() const { return missed_; }
 
-  // Takes `received`, the slot's socket of `local`, and opens one for sending.
-  // If two interfaces have the same link-local address, the first is used to
-  // send. Returns a number that identifies the address and is never reused.
+  // Takes `received`, the slot's socket of `local`, and opens a socket for
+  // sending. If two interfaces have the same link-local address, the first is
+  // used to send. Returns a number that identifies the address and is never
+  // reused.
   absl::StatusOr<uint64_t> Add(const LocalAddress& local, UniqueFd received);
-  // Closes its sockets; no thread may be waiting on them.
+  // Closes the address's sockets; no thread may be waiting on them.
   void Remove(const LocalAddress& local);
   size_t size() const;
-  // All of them, the oldest first.
+  // All open addresses, the oldest first.
   struct Opened {
     LocalAddress local;
     uint64_t number = 0;
@@ -73,15 +76,15 @@ class CmSockets final : private ForkGuard {
   // The slot's socket; -1 if the entry was removed.
   int Received(const Opened& opened) const;
 
-  // Sends to queue pair 1 of `mad.remote`. False if it failed; the peer, or a
-  // time-out, causes a retransmission.
+  // Sends to queue pair 1 of `mad.remote`. False if sending failed; the peer,
+  // or a timeout, causes a retransmission.
   bool Send(const transport::cm::OutgoingMad& mad);
 
-  // The sending socket; -1 if the entry was removed. Readable when the system
-  // reports an error of a sent MAD.
+  // The sending socket; -1 if the entry was removed. It is readable when the
+  // system reports an error of a MAD that was sent.
   int Sender(const Opened& opened) const;
-  // Reads the MADs that were rejected by ICMP (port unreachable), if they were
-  // returned whole.
+  // Reads the MADs that were rejected by ICMP (port unreachable), provided that
+  // the ICMP message contained all of the MAD.
   using OnUndelivered = std::function<void(const transport::cm::OutgoingMad&)>;
   void ReadUndelivered(const Opened& opened,
                        const OnUndelivered& on_undelivered) const;

@@ -20,7 +20,7 @@ bool Ip(const std::string& arguments) {
   return std::system(("ip " + arguments).c_str()) == 0;
 }
 
-// The interface that is renamed during the query of its address.
+// The interface to rename while its address is being queried.
 const char* renamed = nullptr;
 
 }  // namespace
@@ -81,7 +81,7 @@ TEST(CmSocketsTest, AnOverflowOfTheWatchLosesNoChange) {
   EXPECT_TRUE(Ip("link delete cmwstay"));
 }
 
-// Tunnels have none.
+// Tunnels have no hardware address.
 TEST(CmSocketsTest, AnOverflowLosesNoInterfaceWithoutHardwareAddress) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a network namespace";
   CmSockets sockets;

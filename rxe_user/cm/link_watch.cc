@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kAddressBytes = 6;  // of Ethernet
 
-// Empty if it has no Ethernet address.
+// Empty if the interface has no Ethernet address.
 std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
   const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(&header));
   int length = static_cast<int>(IFLA_PAYLOAD(&header));
@@ -35,7 +35,7 @@ std::vector<uint8_t> AddressOf(const nlmsghdr& header) {
   return {};
 }
 
-// Whether an address has changed. No address counts as no change.
+// Whether an address has changed. A missing address counts as no change.
 bool IsAnother(const std::vector<uint8_t>& before,
                const std::vector<uint8_t>& now) {
   return !before.empty() && !now.empty() && before != now;
@@ -44,7 +44,7 @@ bool IsAnother(const std::vector<uint8_t>& before,
 // As AddressOf, from the system. Absent if the interface does not exist. `fd`
 // is any socket.
 std::optional<std::vector<uint8_t>> AskAddress(int fd, uint32_t interface) {
-  // It may be renamed between the two calls.
+  // The interface may be renamed between the two calls.
   ifreq request = {};
   while (if_indextoname(interface, request.ifr_name) != nullptr) {
     if (ioctl(fd, SIOCGIFHWADDR, &request) == 0) {
@@ -98,7 +98,7 @@ void LinkWatch::Read(std::span<const uint8_t> bytes,
       continue;
     }
     const auto* link = static_cast<const ifinfomsg*>(NLMSG_DATA(header));
-    // Bridges send these for ports that leave them.
+    // Bridges send these messages for ports that leave them.
     if (link->ifi_family != AF_UNSPEC) continue;
     const auto interface = static_cast<uint32_t>(link->ifi_index);
     if (gone) {

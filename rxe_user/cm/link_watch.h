@@ -25,12 +25,13 @@ class LinkWatch {
     bool operator==(const Change&) const = default;
   };
 
-  // Reads all interfaces from the system. Adds the differences from the known
-  // ones to `*changes`. False if the system cannot be asked. std::bad_alloc has
-  // no effect.
+  // Reads all interfaces from the system, and adds the differences from the
+  // known ones to `*changes`. False if the system cannot be asked. Has no
+  // effect if it throws std::bad_alloc.
   bool ReadAll(std::vector<Change>* changes);
-  // Processes the result of one recvmsg: whole messages of any kind. Adds to
-  // `*changes`. After std::bad_alloc, ReadAll finds what is missing.
+  // Processes the result of one recvmsg, which is whole messages of any kind.
+  // Adds to `*changes`. If it throws std::bad_alloc, ReadAll finds what is
+  // missing.
   void Read(std::span<const uint8_t> bytes, std::vector<Change>* changes);
 
  private:

@@ -14,8 +14,8 @@
 namespace rxe_user {
 namespace {
 
-// Makes the kernel look up the next hop, by a datagram with hop limit 1 to the
-// discard port (RFC 863), which no host processes.
+// Makes the kernel look up the next hop, by sending a datagram with hop limit 1
+// to the discard port (RFC 863), which no host processes.
 bool TriggerLookup(const LocalAddress& local, const wire::IpAddress& remote) {
   constexpr uint16_t kDiscardPort = 9;
   const bool v4 = local.address.is_v4();
@@ -44,7 +44,7 @@ NeighborWaits::~NeighborWaits() { LeaveForkGuard(); }
 
 void NeighborWaits::AfterForkInChild() {
   events_.AbandonInChild();
-  // Without destroying them: their owners belong to the parent.
+  // Replaced, not destroyed: the handlers belong to the parent.
   new (&waiting_) List;
   mutex_.unlock();
 }
@@ -154,7 +154,7 @@ void NeighborWaits::LookUp(List* ended) {
   }
 }
 
-// Looks up once more, since an event may be missing.
+// Checks the state once more, since an event may have been lost.
 void NeighborWaits::Expire(List* ended) {
   const Clock::time_point now = Clock::now();
   const auto is_late = [now](const Waiting& w) { return w.deadline <= now; };

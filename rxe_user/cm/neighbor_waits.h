@@ -37,21 +37,21 @@ class NeighborWaits final : private ForkGuard {
   NeighborWaits();
   ~NeighborWaits();
 
-  // Returns 0 if packets can be sent from `local`, an address of this host, to
-  // `remote` at once: its neighbor is known (the usual case), is this host, or
-  // a group; or the system does not let us find out. Else the kernel looks the
-  // neighbor up, and `handler` gets the result, perhaps before this returns.
-  // fd() and time() have changed then.
+  // Returns 0 if packets can be sent at once from `local`, an address of this
+  // host, to `remote`: the neighbor is known (the usual case), `remote` is this
+  // host or a multicast group, or the system does not let us find out.
+  // Otherwise the kernel looks the neighbor up, fd() and time() have changed,
+  // and `handler` gets the result, perhaps before this returns.
   NeighborWait Begin(const LocalAddress& local, const wire::IpAddress& remote,
                      Clock::time_point deadline,
                      std::shared_ptr<NeighborHandler> handler);
   // The handler is not called any more, unless it is running now.
   void Cancel(NeighborWait wait);
 
-  // What Run waits for; -1 and max() for nothing.
+  // What Run waits for; -1 and max() if there is nothing.
   int fd() const;
   Clock::time_point time() const;
-  // The descriptor is readable, or the time has come.
+  // Call this when the descriptor is readable or the time has come.
   void Run();
 
  private:
@@ -77,7 +77,7 @@ class NeighborWaits final : private ForkGuard {
   List::iterator Find(NeighborWait wait);
 
   mutable std::mutex mutex_;
-  // All that follows is under mutex_.
+  // mutex_ guards all that follows.
   NeighborEvents events_;  // subscribed while there are waits
   List waiting_;
   NeighborWait last_ = 0;

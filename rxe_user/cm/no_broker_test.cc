@@ -1,4 +1,4 @@
-// Without a port broker one process owns the port and queue pair 1.
+// Without a port broker, one process owns the port and queue pair 1.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,14 +45,14 @@ TEST_F(NoBrokerTest, TheServiceReadsQueuePairOneItself) {
   ASSERT_EQ(a_->Listen(kLoopback), 0);
   EXPECT_EQ(broker::BrokerPid(), 0);
   Connect(0x11);
-  // No listener: the service itself rejects.
+  // Without a listener, the service itself rejects.
   const CmId id = a_->Connect(kLoopback, kLoopback, 0x21, kTestService + 1);
   EXPECT_EQ(a_->Expect(EventKind::kRejected), id);
   EXPECT_EQ(a_->Listen(kLoopback), EADDRINUSE);
 }
 
-// As a lane with the same sockets: it forwards datagrams for queue pair 1, and
-// the service does not consume the lane's packets.
+// A lane with the same sockets forwards datagrams for queue pair 1, and the
+// service does not consume the lane's packets.
 TEST_F(NoBrokerTest, LanesReadForTheService) {
   ASSERT_EQ(a_->Listen(kLoopback), 0);
   auto slot = Slot::Acquire();
@@ -90,7 +90,7 @@ TEST_F(NoBrokerTest, LanesReadForTheService) {
   EXPECT_TRUE(broker::Eventually([&] { return own == kPackets; }));
   stop = true;
   lane.join();
-  // The lane is gone: the service reads again.
+  // Without the lane, the service reads again.
   slot->reset();
   Connect(0x21);
 }

@@ -32,7 +32,7 @@ class EventLog final : public CmEventHandler {
     events_.push_back(event);
     came_.notify_all();
   }
-  // Waits for the next event. Absent if none comes for very long.
+  // Waits for the next event. Absent if none arrives for a very long time.
   std::optional<transport::cm::Event> Next(
       std::chrono::seconds patience = std::chrono::seconds(60)) {
     std::unique_lock lock(mutex_);
@@ -54,8 +54,8 @@ class EventLog final : public CmEventHandler {
   std::deque<transport::cm::Event> events_;
 };
 
-// A service with a slot of its own, like another process's, and a recorder of
-// all its events.
+// A service with its own slot, as in another process, and a recorder of all its
+// events.
 class TestEnd {
  public:
   explicit TestEnd(uint64_t guid, const transport::cm::Config& config = {},
@@ -103,7 +103,7 @@ class TestEnd {
     return service_->Accept(id, {.local_qpn = qpn, .local_ca_guid = guid_});
   }
 
-  // The id of the next event, which must be of this kind; 0 otherwise.
+  // Returns the id of the next event, which must be of this kind; 0 otherwise.
   transport::cm::CmId Expect(transport::cm::EventKind kind) {
     const auto event = recorder_->Next();
     EXPECT_TRUE(event.has_value());

@@ -13,7 +13,7 @@ namespace {
 
 using transport::cm::MadFlow;
 
-// The addresses in a request.
+// The addresses that a request contains.
 struct Named {
   wire::IpAddress sender;
   wire::IpAddress receiver;
@@ -37,7 +37,8 @@ std::optional<Named> NamedIn(std::span<const uint8_t> mad) {
   return std::nullopt;
 }
 
-// The source port for which the ICRC is right with `sender`; 0: none.
+// The source port with which the ICRC is right if `sender` sent the packet; 0:
+// none.
 uint16_t PortOf(const MadFlow& flow, const wire::IpAddress& sender,
                 std::span<const uint8_t> packet) {
   if (sender.is_v4() != flow.destination.is_v4()) return 0;
@@ -52,7 +53,8 @@ uint16_t PortOf(const MadFlow& flow, const wire::IpAddress& sender,
   return 0;
 }
 
-// The same for any port that devices send from. To report why a MAD is dropped.
+// The same for any port from which devices send, to report why a MAD is
+// dropped.
 uint16_t AnyPortOf(const MadFlow& flow, const wire::IpAddress& sender,
                    std::span<const uint8_t> packet) {
   if (const uint16_t port = PortOf(flow, sender, packet)) return port;
@@ -77,8 +79,8 @@ transport::cm::CmId OurIdIn(std::span<const uint8_t> mad) {
              : view.remote_comm_id();
 }
 
-// The connection first: anyone can send requests from other ports until the
-// sender that was seen here is forgotten.
+// Tries the peer of the connection first: anyone could send requests from other
+// ports until the sender that was seen at `via` is forgotten.
 std::optional<wire::IpAddress> SenderOfAnswer(const MadFlow& flow,
                                               std::span<const uint8_t> packet,
                                               std::span<const uint8_t> mad,
@@ -131,7 +133,7 @@ bool FindTranslatedSender(const MadFlow& flow, std::span<const uint8_t> packet,
   } else if (NatMode()) {
     sender = SenderOfAnswer(flow, packet, in->bytes, via, peer_of);
   }
-  // Only the port was translated.
+  // Otherwise only the port may have been translated.
   if (!sender.has_value() && NatMode() &&
       PortOf(flow, flow.source, packet) != 0) {
     sender = flow.source;

@@ -14,17 +14,18 @@
 
 namespace rxe_user {
 
-// The address of the peer of one of our communication IDs; absent if unknown.
+// The peer's address for one of our communication IDs; absent if unknown.
 using PeerOfId =
     std::function<std::optional<wire::IpAddress>(transport::cm::CmId)>;
 
 // `in->bytes` is the MAD of `packet`, which arrived with the addresses of
 // `flow`. If its ICRC is right for the sender's own address, sets `in->remote`
-// to that and `in->via` to the translated one, and returns true. Requests
-// contain the sender's own address. Other messages are of the peer of the
-// connection that they name, or of the sender of an earlier request from there:
-// that also answers for connections that are gone. Without NatMode it prints a
-// warning and returns false. Thread: any.
+// to that and `in->via` to the translated one, and returns true. A request
+// contains the sender's own address. For another message it is the address of
+// the peer of the connection that the message names, or of the sender of an
+// earlier request from the same translated address, so that messages for
+// connections that are gone can be answered. Without NatMode, prints a warning
+// and returns false. Thread: any.
 bool FindTranslatedSender(const transport::cm::MadFlow& flow,
                           std::span<const uint8_t> packet,
                           const PeerOfId& peer_of,

@@ -62,7 +62,7 @@ TEST(TranslatedMadsTest, ARequestNamesItsSender) {
   const Via seen = {.address = Address("192.0.2.7"), .port = 1024};
   EXPECT_EQ(Find(ReqOf(kPeer), kPeer, seen), "10.1.2.3 at 192.0.2.7:1024");
   EXPECT_EQ(Find(ReqOf(Address("10.1.2.4")), kPeer, seen), "");
-  // Later messages do not, and datagrams do not either.
+  // Later messages do not contain the address, nor do datagrams.
   EXPECT_EQ(Find(wire::CmRtu{}, kPeer, seen), "10.1.2.3 at 192.0.2.7:1024");
   EXPECT_EQ(PossibleSenders(seen), std::vector<wire::IpAddress>{kPeer});
 }
@@ -73,14 +73,14 @@ TEST(TranslatedMadsTest, OtherMessagesAreOfThePeerOfTheConnection) {
   EXPECT_EQ(Find(rtu, kPeer, seen), "");
   EXPECT_EQ(Find(rtu, kPeer, seen, PeerOfOurId), "10.1.2.3 at 192.0.2.8:1024");
   EXPECT_EQ(Find(rtu, Address("10.1.2.4"), seen, PeerOfOurId), "");
-  // A translator has given it another port.
+  // The translator has given the peer another port.
   EXPECT_EQ(Find(wire::CmDreq{.remote_comm_id = kOurId}, kPeer,
                  {.address = seen.address, .port = 1025}, PeerOfOurId),
             "10.1.2.3 at 192.0.2.8:1025");
 }
 
-// 8,192 requests push out what is known of earlier ones. The connections that
-// exist go on.
+// 8,192 requests displace the senders of earlier ones. Existing connections
+// continue to work.
 TEST(TranslatedMadsTest, AFloodOfRequestsDoesNotStopOthers) {
   const Via seen = {.address = Address("192.0.2.7"), .port = 2024};
   const wire::CmRtu rtu = {.remote_comm_id = kOurId};

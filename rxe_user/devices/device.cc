@@ -60,8 +60,8 @@ bool HasMac(const Interface& interface) {
 }
 
 // The modified EUI-64 of the MAC address if that is unique. VLANs share their
-// parent's address, ipvlans even across namespaces, and loopback has none:
-// these get a hash, marked as locally administered.
+// parent's address, ipvlans even across namespaces, and loopback has none: for
+// these it is a hash, marked as locally administered.
 uint64_t Guid(const Interface& interface, bool mac_is_unique,
               const std::string& host_identity) {
   const auto& m = interface.mac;
@@ -116,8 +116,8 @@ struct Choice {
   std::vector<Option> options;
 };
 
-// The parts of `text` before and after its first '='. Without one, all of it is
-// the first.
+// The parts of `text` before and after its first '='. Without a '=', the first
+// part is all of it.
 std::pair<std::string, std::string> Halves(absl::string_view text) {
   const std::pair<absl::string_view, absl::string_view> halves =
       absl::StrSplit(text, absl::MaxSplits('=', 1));
@@ -157,7 +157,7 @@ std::vector<Choice> ParseChoices(const std::string& entries) {
 }
 
 // Replaces an address of `device`'s interface by the public address `known`.
-// False if the interface has no suitable one.
+// False if the interface has no suitable address.
 bool SetPublic(const wire::IpAddress& known, Device* device) {
   const auto found = std::find_if(
       device->gids.begin(), device->gids.end(), [&](const LocalAddress& gid) {
@@ -175,8 +175,8 @@ bool SetPublic(const wire::IpAddress& known, Device* device) {
   return true;
 }
 
-// The text of an error in an entry. It quotes the variable, but not the file,
-// whose content may be secret.
+// The text of an error in an entry. It quotes the value of the variable, but
+// not the file, whose content may be secret.
 std::string Problem(const DeviceConfig& config, int line,
                     absl::string_view quoted, absl::string_view unquoted) {
   if (config.file.empty()) return absl::StrCat("RXE_USER_DEVICES: ", quoted);
@@ -302,7 +302,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
                      const DeviceConfig& config,
                      const std::string& host_identity, DeviceNames* names,
                      std::vector<std::string>* problems) {
-  // GUIDs depend on all interfaces, whichever are chosen.
+  // GUIDs depend on all interfaces, not only on the chosen ones.
   std::map<uint32_t, uint64_t> guids;
   std::set<std::array<uint8_t, 6>> seen;
   for (const Interface& interface : interfaces) {

@@ -28,14 +28,15 @@ struct Device {
   std::array<uint8_t, 6> mac{};
   uint64_t guid = 0;               // host order; unique and never 0
   std::vector<LocalAddress> gids;  // index = GID index
-  // The GIDs that no interface has, and the interface's addresses for them.
+  // The GIDs that are no interface's addresses, and the interface's addresses
+  // for them.
   std::vector<PublicAddress> public_addresses;
-  // Programs take it for an mlx5 device (docs/mlx5dv.md).
+  // Programs see an mlx5 device (docs/mlx5dv.md).
   bool mlx5 = false;
 
-  // The speed that applications see, in Mbit/s. Some choose by it between
-  // copying and READ (UCX). On loopback only the processor limits it: 100
-  // Gbit/s. Other interfaces of unknown speed count as 10.
+  // The speed that applications see, in Mbit/s. Some (UCX) choose by it between
+  // copying and READ. On loopback only the processor limits it: 100 Gbit/s.
+  // Other interfaces of unknown speed count as 10.
   uint64_t NominalSpeed() const {
     if (speed_mbps != 0) return speed_mbps;
     return loopback ? 100'000 : 10'000;
@@ -51,16 +52,17 @@ enum class LinkChange : uint8_t {
   kUnknown,  // any change, or none, before the watch began
 };
 
-// The devices of this network namespace as configured by the environment
-// (RXE_USER_DEVICES): real interfaces first, loopback last. Reads them anew at
-// each call. Prints configuration problems and unknown settings on stderr, one
-// clear line each. Fails when the interfaces cannot be read (errno_status.h).
+// The devices of this network namespace, as configured by the environment
+// (RXE_USER_DEVICES): real interfaces first, loopback last. Reads the
+// interfaces at each call. Prints configuration problems and unknown settings
+// on stderr, one clear line each. Fails when the interfaces cannot be read
+// (errno_status.h).
 using Devices = std::vector<std::shared_ptr<const Device>>;
 absl::StatusOr<Devices> ListDevices();
 
-// The current state of `before`, under its old name and GUID. Null if the
+// The current state of `before`, with its old name and GUID. Null if the
 // interface is gone or can no longer be a device. The cost does not depend on
-// the number of interfaces. Fails as ListDevices.
+// the number of interfaces. Fails as ListDevices does.
 absl::StatusOr<std::shared_ptr<const Device>> ReadDevice(const Device& before);
 
 // An interface that ListDevices left out, and the reason: "it is down".
@@ -72,11 +74,11 @@ absl::StatusOr<std::vector<UnusedInterface>> ListUnusedInterfaces(
     const Devices& devices);
 
 // Registers configured public addresses in this library
-// (base/public_addresses.h), unless devices were listed before. Cheap
-// afterwards.
+// (base/public_addresses.h), unless devices were listed before. Cheap after the
+// first call.
 void ReadPublicAddresses();
 
-// The reason why ListDevices found none: "no device: ...".
+// The reason why ListDevices found no device: "no device: ...".
 std::string NoDeviceText();
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// The part of device.h without I/O: from interfaces and configuration to
-// devices.
+// The part of device.h without I/O: builds devices from interfaces and
+// configuration.
 #ifndef RXE_USER_DEVICES_DEVICE_LIST_H_
 #define RXE_USER_DEVICES_DEVICE_LIST_H_
 
@@ -27,25 +27,25 @@ struct DeviceConfig {
   // `public=ADDRESS` replaces the first address of its family that is not
   // link-local; `mlx5` sets Device::mlx5.
   std::string entries;
-  // The file with the entries, unless they are in the variable. Errors then
-  // name the line but do not quote it.
+  // The file that contains the entries, if they are not in the variable. Errors
+  // then name the line but do not quote it.
   std::string file;
   // Sets Device::mlx5 of every device (RXE_USER_MLX5).
   bool all_mlx5 = false;
 };
 
-// Reads the value of RXE_USER_DEVICES; one that begins with '/' names a regular
-// file. On failure appends the reason to `*problems`. Does not block.
+// Reads the value of RXE_USER_DEVICES. A value that begins with '/' names a
+// regular file. On failure appends the reason to `*problems`. Does not block.
 DeviceConfig ReadDeviceConfig(const char* value,
                               std::vector<std::string>* problems);
 
 // The names rxeuN in one process. An interface keeps its name, as a kernel
-// device does, whatever others appear and disappear; no other interface gets
-// it.
+// device does, whatever other interfaces appear and disappear, and no other
+// interface gets that name.
 class DeviceNames {
  public:
-  // The name of `interface`. A new one, with the next number, if it has none or
-  // `taken` contains it.
+  // The name of `interface`. If it has none, or `taken` contains it, a new one
+  // with the next number.
   const std::string& Of(const Interface& interface,
                         const std::set<std::string>& taken);
 
@@ -59,9 +59,10 @@ class DeviceNames {
 // can.
 std::string WhyUnusable(const Interface& interface);
 
-// The reason why it is no device unless RXE_USER_DEVICES names it: a port of a
-// bridge or bond does not have the addresses, and appears and disappears with
-// containers, which would change other devices' names. Empty if it is one.
+// The reason why the interface is no device unless RXE_USER_DEVICES names it. A
+// port of a bridge or bond does not have the addresses, and it appears and
+// disappears with containers, which would change other devices' names. Empty if
+// the interface is a device.
 std::string WhyLeftOut(const Interface& interface);
 
 // `host_identity` identifies this host and network namespace. It is hashed into

@@ -88,7 +88,7 @@ TEST_F(DeviceList, FollowsTheConfiguration) {
 TEST_F(DeviceList, AnInterfaceKeepsItsName) {
   DeviceNames known;
   std::vector<Interface> interfaces = Several();
-  interfaces[1].addresses = {};  // eth0 comes later
+  interfaces[1].addresses = {};  // eth0 appears later
   EXPECT_THAT(Names(interfaces, "", &known),
               ElementsAre("rxeu0=eth1", "rxeu1=lo"));
   EXPECT_THAT(Names(Several(), "", &known),
@@ -97,7 +97,7 @@ TEST_F(DeviceList, AnInterfaceKeepsItsName) {
   interfaces[2].up = false;
   EXPECT_THAT(Names(interfaces, "", &known),
               ElementsAre("rxeu2=eth0", "rxeu1=lo"));
-  // Another index is another interface, and configured names come first.
+  // Another index is another interface, and configured names take precedence.
   interfaces[2] = Make("eth1", 6, 3);
   EXPECT_THAT(Names(interfaces, "rxeu2=lo,eth0,eth1", &known),
               ElementsAre("rxeu2=lo", "rxeu3=eth0", "rxeu4=eth1"));
@@ -116,7 +116,8 @@ TEST_F(DeviceList, ReportsErrorsInTheConfiguration) {
                                      HasSubstr("two devices named 'x'")));
 }
 
-// A container's interface on the host appears and disappears with it.
+// A container's interface on the host appears and disappears with the
+// container.
 TEST_F(DeviceList, PortsOfBridgesAreDevicesOnlyIfNamed) {
   std::vector<Interface> interfaces = Several();
   Interface port = Make("veth1", 1, 7);
@@ -203,7 +204,7 @@ TEST_F(DeviceList, ADeviceCanLookLikeMlx5) {
   EXPECT_FALSE(devices[0]->mlx5);
 }
 
-// It stays so while the program has it open.
+// The device stays an mlx5 device while the program has it open.
 TEST(ReadDevice, KeepsTheFace) {
   ::setenv("RXE_USER_DEVICES", "lo/mlx5", 1);
   const auto devices = ListDevices();
@@ -232,7 +233,7 @@ TEST(PublicAddressesTest, BothWays) {
   EXPECT_EQ(KnownAddress(bound), bound);
 }
 
-// A program may be made to read a file that its caller must not read.
+// A program may be tricked into reading a file that its caller must not read.
 TEST(DeviceConfig, FileContentIsNeverPrinted) {
   char path[] = "/tmp/rxe_user_devices_XXXXXX";
   const UniqueFd file(::mkstemp(path));
@@ -318,7 +319,7 @@ TEST(Guid, IsUniqueAndNeverZero) {
       EXPECT_TRUE(guids.insert(d->guid).second) << d->name << " on " << host;
     }
   }
-  // The same at each reading, whichever interfaces are chosen.
+  // GUIDs are the same at each reading, whichever interfaces are chosen.
   EXPECT_EQ(
       BuildDevices(interfaces, {"lo", ""}, "one", &names, &problems)[0]->guid,
       BuildDevices(interfaces, {}, "one", &names, &problems).back()->guid);

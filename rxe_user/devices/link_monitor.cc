@@ -24,7 +24,7 @@ constexpr int kReceiveBuffer = 256 << 10;
 // Messages per Read; more are left for the next one.
 constexpr int kMessagesPerRead = 64;
 
-// A socket that is subscribed to changes.
+// A socket that has subscribed to changes.
 absl::StatusOr<netlink::Socket> Subscribe() {
   absl::StatusOr<netlink::Socket> connected =
       netlink::Connect("rtnetlink socket");
@@ -49,7 +49,8 @@ LinkMonitor::State LinkMonitor::StateOf(rtnl_link* link) {
           .mtu = rtnl_link_get_mtu(link)};
 }
 
-// The current state. Absent if the kernel cannot be asked. The lock is held.
+// Reads the current state. Absent if the kernel cannot be asked. The lock is
+// held.
 std::optional<LinkMonitor::State> LinkMonitor::ReadState(uint32_t ifindex) {
   if (ifindex == 0) return State();  // libnl ends the program for index 0
   const absl::StatusOr<netlink::Socket> socket = netlink::Connect("rtnetlink");
@@ -67,7 +68,7 @@ absl::StatusOr<std::unique_ptr<LinkMonitor>> LinkMonitor::Open(
   absl::StatusOr<netlink::Socket> socket = Subscribe();
   if (!socket.ok()) return socket.status();
   const State state = ReadState(ifindex).value_or(State());
-  lock.unlock();  // fork guards are entered without it
+  lock.unlock();  // entering a fork guard requires that it is not held
   return std::unique_ptr<LinkMonitor>(
       new LinkMonitor(socket->release(), ifindex, state));
 }
@@ -89,7 +90,7 @@ LinkMonitor::~LinkMonitor() {
 }
 
 // Leaks the memory: if the program itself uses libnl, a thread of the parent
-// may have held libnl's lock for it.
+// may have held libnl's lock during fork().
 void LinkMonitor::AfterForkInChild() {
   ::close(nl_socket_get_fd(socket_));
   socket_ = nullptr;
@@ -109,7 +110,7 @@ std::vector<LinkChange> LinkMonitor::Read() {
   return std::exchange(changes_, {});
 }
 
-// Reads the state again, and assumes that addresses have changed too.
+// Reads the state again, and assumes that addresses have changed as well.
 void LinkMonitor::Resync() {
   if (const std::optional<State> state = ReadState(ifindex_)) SetState(*state);
   changes_.push_back(LinkChange::kAddresses);

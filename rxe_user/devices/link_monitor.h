@@ -28,11 +28,11 @@ class LinkMonitor final : private ForkGuard {
   // Readable when Read() should be called.
   int fd() const;
   // Returns the changes since the last call, in order. Never blocks, except for
-  // the kernel's reply after lost messages.
+  // the kernel's reply after messages were lost.
   std::vector<LinkChange> Read();
 
  private:
-  // The known state, to which messages are compared.
+  // The last known state, with which messages are compared.
   struct State {
     bool up = false;   // set up, with carrier
     uint32_t mtu = 0;  // bytes

@@ -7,7 +7,7 @@
 
 namespace rxe_user {
 
-// In the encodings of ibv_query_port(3).
+// Encoded as in ibv_query_port(3).
 struct LinkRate {
   uint8_t width;  // 1: 1X, 2: 4X
   uint8_t speed;  // 1: 2.5, 2: 5, 4: 10, 8: 10 (FDR10), 16: 14, 32: 25, 64: 50,

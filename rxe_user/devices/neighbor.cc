@@ -76,7 +76,7 @@ int Ask(nl_msg* request, OnObject on_answer) {
   absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
   if (!socket.ok()) return -NLE_FAILURE;
   nl_socket_disable_auto_ack(socket->get());
-  // The kernel has answered before the send returns.
+  // The kernel answers before the send returns, so waiting is not needed.
   int error = nl_socket_set_nonblocking(socket->get());
   if (error == 0) error = nl_send_auto(socket->get(), request);
   return error < 0 ? error : Receive(socket->get(), on_answer);
@@ -164,7 +164,7 @@ bool NeighborEvents::Subscribe() {
   return nl_socket_add_membership(socket_, RTNLGRP_NEIGH) == 0;
 }
 
-// Without libnl, which does not read if there is no memory.
+// Drains the socket without libnl, which does not read if there is no memory.
 void NeighborEvents::Unsubscribe() {
   {
     const std::lock_guard lock(netlink::Lock());
@@ -188,7 +188,7 @@ bool NeighborEvents::Read(OnState on_state) {
         return;
       }
       auto* const neighbor = reinterpret_cast<rtnl_neigh*>(object);
-      // Bridges have tables of their own, without IP addresses.
+      // Bridges have their own tables, without IP addresses.
       nl_addr* const address = rtnl_neigh_get_dst(neighbor);
       if (address == nullptr) return;
       if (const auto ip = netlink::ToIpAddress(address)) {

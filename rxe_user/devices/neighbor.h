@@ -28,18 +28,19 @@ enum class NeighborState : uint8_t {
   kFailed,   // it does not answer
 };
 
-// Queries of the kernel: some microseconds each, without waiting. Absent if
-// there is no memory. Thread: any.
+// The following functions query the kernel: some microseconds each, without
+// waiting. The result is absent if there is no memory. Thread: any.
 
-// The neighbor for packets from `source`, an address of this host (link-local
-// ones with interface), to `destination`. Absent if none is needed (they stay
-// on this host, or are multicast), and if the kernel cannot be asked.
+// The neighbor for packets from `source`, an address of this host (a link-local
+// one with its interface), to `destination`. Absent if none is needed, since
+// the packets stay on this host or are multicast, and if the kernel cannot be
+// asked.
 std::optional<Neighbor> NeighborOn(const LocalAddress& source,
                                    const wire::IpAddress& destination);
 // Absent if the kernel cannot be asked (Linux before 5.0).
 std::optional<NeighborState> StateOfNeighbor(const Neighbor& neighbor);
 // Whether the interface uses ARP or NDP, unlike loopback and tunnels. True if
-// unknown.
+// that is unknown.
 bool AsksForNeighbors(uint32_t interface);
 
 // The kernel's events about neighbors. Thread: one at a time.
@@ -61,8 +62,7 @@ class NeighborEvents {
   // Passes the queued events to `on_state`, in order. False: some were lost,
   // and there may be more.
   bool Read(OnState on_state);
-  // In a child of fork(): closes the descriptor without changing the parent's
-  // state.
+  // In a child of fork(): closes the descriptor without affecting the parent.
   void AbandonInChild();
 
  private:

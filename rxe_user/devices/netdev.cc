@@ -27,8 +27,8 @@ namespace {
 
 constexpr char kCannotList[] = "cannot list the network interfaces";
 
-// From ethtool, since rtnetlink does not report the speed. 0 if the driver does
-// not.
+// Asks ethtool, since rtnetlink does not report the speed. 0 if the driver does
+// not report it.
 uint64_t SpeedMbps(int fd, const std::string& name) {
   ifreq request{};
   name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
@@ -79,7 +79,7 @@ void AddAddress(rtnl_addr* address, Interface* interface) {
   interface->addresses.push_back(OnInterface(*local, interface->index));
 }
 
-// Adds what rtnetlink does not report with the link. `fd`: a socket.
+// Adds what rtnetlink does not report with the link. `fd`: any socket.
 void Complete(int fd, Interface* interface) {
   std::stable_sort(interface->addresses.begin(), interface->addresses.end(),
                    [](const LocalAddress& a, const LocalAddress& b) {
@@ -119,7 +119,7 @@ int OnAddress(nl_msg* message, void* argument) {
 // The lock of libnl is held.
 int ReadAddresses(nl_sock* socket, Interface* interface) {
   const int strict = 1;
-  // Without this option the kernel reports more.
+  // Without this option the kernel reports more than was asked for.
   (void)::setsockopt(nl_socket_get_fd(socket), SOL_NETLINK,
                      NETLINK_GET_STRICT_CHK, &strict, sizeof(strict));
   ifaddrmsg wanted{};

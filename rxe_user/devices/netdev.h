@@ -1,4 +1,5 @@
-// The network interfaces of this network namespace, and their neighbors.
+// The network interfaces of this network namespace, and the MAC addresses of
+// their neighbors.
 #ifndef RXE_USER_DEVICES_NETDEV_H_
 #define RXE_USER_DEVICES_NETDEV_H_
 
@@ -23,12 +24,12 @@ struct Interface {
   std::array<uint8_t, 6> mac{};  // zero if it has none
   uint64_t speed_mbps = 0;       // 0: unknown
   std::string kind;              // "vlan", "ipvlan"; empty if physical
-  // The interface that this one is a port of; empty if none.
+  // The interface of which this one is a port; empty if none.
   std::string master, master_kind;      // "docker0", "bridge"
   std::vector<LocalAddress> addresses;  // IPv4, IPv6 global, IPv6 link-local
 };
 
-// All interfaces, by index, up or not.
+// All interfaces, in order of index, whether up or not.
 absl::StatusOr<std::vector<Interface>> ReadInterfaces();
 
 // The interface with this index, without its master. Absent if there is none.

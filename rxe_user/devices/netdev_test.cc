@@ -31,7 +31,7 @@ bool Shell(const std::string& commands) {
   return ::system(("(" + commands + ") >/dev/null 2>&1").c_str()) == 0;
 }
 
-// The callers retry after ENOMEM. After any other error an interface counts as
+// Callers retry after ENOMEM. After any other error, an interface counts as
 // absent.
 TEST(Netlink, AnErrorOfLibnlIsEnomemIfMemoryIsMissing) {
   EXPECT_EQ(ErrnoOf(netlink::ErrorStatus(-NLE_NOMEM, "x")), ENOMEM);
@@ -39,8 +39,7 @@ TEST(Netlink, AnErrorOfLibnlIsEnomemIfMemoryIsMissing) {
   EXPECT_FALSE(netlink::ErrorStatus(-NLE_PERM, "x").ok());
 }
 
-// A pair of interfaces. Existing ones, which the test may not change, are left
-// alone.
+// A pair of interfaces. If they exist already, the test does not change them.
 class NetdevTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -69,7 +68,7 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
             "ip addr add fe80::7/64 dev rxeu_a nodad;"
             "ip addr add 2001:db8::7/64 dev rxeu_a nodad;"
             "ip addr add 192.0.2.7/24 dev rxeu_a;"
-            // A second one with a label, and one of a point-to-point link.
+            // A second address with a label, and one of a point-to-point link.
             "ip addr add 192.0.2.8/24 dev rxeu_a label rxeu_a:1;"
             "ip addr add 192.0.2.9 peer 198.51.100.9 dev rxeu_a"));
   const Interface a = Read();
@@ -95,7 +94,7 @@ TEST_F(NetdevTest, ReadsAnInterfaceAndItsAddressesInOrder) {
   EXPECT_FALSE(Read().running);
 }
 
-// The same result as in the list of all, except for its master.
+// The result equals that in the list of all interfaces, except for the master.
 TEST_F(NetdevTest, ReadsOneInterface) {
   ASSERT_TRUE(
       Shell("ip link set rxeu_a up; ip link set rxeu_b up;"
@@ -165,7 +164,7 @@ TEST_F(NetdevTest, KnowsNeighborsOfThisInterfaceOnly) {
 TEST_F(NetdevTest, ReportsAddressesAndALostInterface) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
-  // A high number: the program may have closed stderr.
+  // The number is high, since the program may have closed stderr.
   EXPECT_GE((*monitor)->fd(), kFirstHighFd);
   std::set<LinkChange> changes;
   const auto until = [&](LinkChange change) {
@@ -187,7 +186,8 @@ TEST_F(NetdevTest, ReportsAddressesAndALostInterface) {
   until(LinkChange::kDown);
 }
 
-// More messages than the socket buffers: the final state is found.
+// More messages arrive than the socket can buffer: the final state is still
+// found.
 TEST_F(NetdevTest, FindsTheStateAfterLostMessages) {
   const auto monitor = LinkMonitor::Open(Index());
   ASSERT_TRUE(monitor.ok()) << monitor.status();
@@ -201,8 +201,8 @@ TEST_F(NetdevTest, FindsTheStateAfterLostMessages) {
   }
   EXPECT_EQ(std::count(all.begin(), all.end(), LinkChange::kUp), 1);
   EXPECT_EQ(std::count(all.begin(), all.end(), LinkChange::kDown), 0);
-  // Only its link-local addresses may have changed. A reported change of
-  // addresses shows that messages were lost.
+  // Only link-local addresses may have changed. A reported change of addresses
+  // shows that messages were lost.
   EXPECT_GE(std::count(all.begin(), all.end(), LinkChange::kAddresses), 1);
 }
 

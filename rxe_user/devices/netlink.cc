@@ -33,7 +33,7 @@ absl::Status ErrorStatus(int error, absl::string_view what) {
 absl::StatusOr<Socket> Connect(absl::string_view what) {
   Socket socket(nl_socket_alloc());
   if (socket == nullptr) return ErrnoStatus(ENOMEM, what);
-  // nl_connect() would take the smallest free number, perhaps stderr's.
+  // nl_connect() would take the lowest free number, perhaps stderr's.
   UniqueFd fd(
       MoveHigh(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE)));
   sockaddr_nl local = {};

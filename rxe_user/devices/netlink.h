@@ -1,4 +1,4 @@
-// rtnetlink through libnl-route: owning pointers of its objects, and its lock.
+// rtnetlink through libnl-route: owning pointers to its objects, and its lock.
 #ifndef RXE_USER_DEVICES_NETLINK_H_
 #define RXE_USER_DEVICES_NETLINK_H_
 
@@ -23,8 +23,8 @@
 
 namespace rxe_user::netlink {
 
-// Held during every call of libnl. libnl has locks of its own, and a child of
-// fork() that inherits one in a locked state would hang. Not recursive.
+// Held during every call of libnl. libnl has its own locks, and a child of
+// fork() that inherits a held one would hang. Not recursive.
 ForkSafeMutex& Lock();
 
 template <auto free>
@@ -50,13 +50,13 @@ inline constexpr int kValidNeighbor = NUD_PERMANENT | NUD_NOARP |
 absl::StatusOr<Socket> Connect(absl::string_view what);
 
 // The status of a failed call, with libnl's text. It has an errno value
-// (errno_status.h) only if there was no memory: ENOMEM.
+// (errno_status.h) only if memory was missing: ENOMEM.
 absl::Status ErrorStatus(int error, absl::string_view what);
 
-// Absent unless IPv4 or IPv6.
+// Absent unless the address is IPv4 or IPv6.
 std::optional<wire::IpAddress> ToIpAddress(nl_addr* address);
 Address FromIpAddress(const wire::IpAddress& address);
-// Absent unless it has six bytes.
+// Absent unless the address has six bytes.
 std::optional<std::array<uint8_t, 6>> ToMac(nl_addr* address);
 
 }  // namespace rxe_user::netlink

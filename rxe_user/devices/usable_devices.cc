@@ -13,7 +13,8 @@
 namespace rxe_user {
 namespace {
 
-// Taken addresses by holder, in the order in which they were found.
+// Addresses whose port is taken, by holder, in the order in which they were
+// found.
 class Lines {
  public:
   void AddTaken(const std::string& holder, const std::string& address) {
@@ -58,8 +59,8 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
         lines.AddTaken(use->foreign_holder, gid.address.ToString());
         gid = LocalAddress{};
       } else if (!use->error.empty()) {
-        // Perhaps temporary: an IPv6 address under duplicate address detection,
-        // say.
+        // Perhaps temporary, such as an IPv6 address under duplicate address
+        // detection.
         error = use->error;
       } else {
         any = true;

@@ -24,7 +24,8 @@ class AlarmsTest : public testing::Test {
     alarms_.RunOn(thread_.get());
   }
 
-  // Waits for an alarm at `when`; those before it have rung by then.
+  // Waits for an alarm at `when`; alarms that are due earlier have rung by
+  // then.
   void AwaitOneMore(Alarms::Clock::time_point when) {
     std::binary_semaphore rung{0};
     const uint64_t id = alarms_.Add([&] { rung.release(); });
@@ -66,7 +67,7 @@ TEST_F(AlarmsTest, ARemovedAlarmDoesNotRing) {
   const auto when = Alarms::Clock::now() + 5ms;
   alarms_.Set(id, when);
   alarms_.Remove(id);
-  alarms_.Set(id, when);  // unknown by now
+  alarms_.Set(id, when);  // the id is no longer known
   AwaitOneMore(when + 1ms);
   EXPECT_FALSE(rung);
 }

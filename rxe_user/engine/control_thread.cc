@@ -115,8 +115,9 @@ class ControlThread::Impl final : private ForkGuard {
   absl::Status Start() {
     const int error = StartServiceThread(&thread_, Main, this);
     if (error != 0) return ErrnoStatus(error, "control thread");
-    // Not by the thread itself, which may run late: from here on, other
-    // processes must know whose port it is (broker/port_holder.cc).
+    // Set here and not by the thread itself, which may start late: as soon as
+    // this returns, other processes must recognize the owner of the port
+    // (broker/port_holder.cc).
     (void)::pthread_setname_np(thread_, kControlThreadName);
     running_ = true;
     return absl::OkStatus();
@@ -170,7 +171,8 @@ class ControlThread::Impl final : private ForkGuard {
 
   // Destroyed in a child of fork().
   struct State {
-    // Not defaulted: clang 14 sees too late that there is one.
+    // Not defaulted: inside the enclosing class, clang 14 would not know yet
+    // that it exists.
     State() {}
 
     boost::asio::io_context io{1};

@@ -113,7 +113,7 @@ TEST(ControlThread, RunsASourceWhenItsTimeHasCome) {
   EXPECT_TRUE(ran.try_acquire_for(20s));
 }
 
-// While a source runs for long, refreshes do not pile up.
+// Refreshes do not pile up while a source runs for a long time.
 TEST(ControlThread, RefreshesThatWaitAreOne) {
   Bell bell, other;
   std::binary_semaphore running(0), go_on(0);
@@ -141,7 +141,7 @@ TEST(ControlThread, RefreshesThatWaitAreOne) {
   go_on.release();
   ASSERT_TRUE(bell.Answered());
   other.Ring();
-  ASSERT_TRUE(other.Answered());  // behind all refreshes
+  ASSERT_TRUE(other.Answered());  // after all pending refreshes
   EXPECT_LT(looks - before, 10);
 }
 
@@ -164,7 +164,8 @@ TEST(ControlThread, ContinuesAfterALackOfMemory) {
   EXPECT_EQ(runs, 3);
 }
 
-// The failed run has used up the source's time; the source names the next one.
+// The failed run has used up the source's time; the source then returns the
+// next one.
 TEST(ControlThread, ContinuesWithATimerAfterALackOfMemory) {
   std::atomic<int> runs = 0;
   std::binary_semaphore done{0};
@@ -279,7 +280,7 @@ TEST(ControlThread, AForkedChildInheritsNothing) {
   EXPECT_EQ(Descriptors(), before);
 }
 
-// fork() does not wait for a slow source, one that starts a broker, say.
+// fork() does not wait for a slow source, such as one that starts a broker.
 TEST(ControlThread, ForkDoesNotWaitForASource) {
   Bell bell;
   std::binary_semaphore begun(0), go_on(0);
@@ -350,7 +351,7 @@ TEST(ControlThread, ReportsThatThereAreNoFilesLeft) {
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   int next = ::dup(0);
   ::close(next);
-  // The thread needs two. Without a third, Asio uses no timerfd.
+  // The thread needs two descriptors. Without a third, Asio uses no timerfd.
   for (int room = 0; room < 3; ++room) {
     rlimit small = before;
     small.rlim_cur = static_cast<rlim_t>(next + room);

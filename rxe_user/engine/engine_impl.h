@@ -96,7 +96,8 @@ class EngineImpl final : public Engine {
 
   // --- exit and fork (see engine_registry.cc).
   void TransmitAtExit();
-  // Without effect on a later close. Leaves them out if a lane stays locked.
+  // Does not affect a later close. If a lane stays locked, the counters are not
+  // added.
   void CountAtExit();
   void LockForFork();
   void UnlockInParent();
@@ -179,8 +180,8 @@ class EngineImpl final : public Engine {
   Alarms alarms_;
 };
 
-// The flow label of a queue pair without an own one, and the UDP source port
-// for a flow label (tests/golden/README.md).
+// The flow label of a queue pair that has none of its own, and the UDP source
+// port for a flow label (tests/golden/README.md).
 uint32_t FlowLabelOf(uint32_t local_qpn, uint32_t remote_qpn);
 uint16_t SourcePortOf(uint32_t flow_label);
 

@@ -83,7 +83,7 @@ TEST_F(EngineLanesTest, ANewQueuePairGetsTheLaneWithTheFewest) {
   }
   EXPECT_EQ(slots.size(), size_t{kLanes});
   for (const auto& qpns : in_lane) EXPECT_EQ(qpns.size(), 2u);
-  // Lanes from which queue pairs were removed get the next ones.
+  // New queue pairs go to the lanes from which others were removed.
   for (const uint32_t qpn : in_lane[2]) engine_->ReleaseQpn(qpn);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 2);
@@ -101,7 +101,8 @@ TEST_F(EngineLanesTest, XrcQueuePairsAreInOneLane) {
   for (const int lane : {2, 3, 0, 2, 3}) {
     EXPECT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), lane);
   }
-  // Also when that lane is no longer the one with the fewest, or has none left.
+  // The lane stays the same when it no longer has the fewest queue pairs, and
+  // when its last one is released.
   EXPECT_EQ(engine_->LaneOf(*engine_->AllocateOneLaneQpn()), 1);
   for (const uint32_t qpn : xrc) engine_->ReleaseQpn(qpn);
   EXPECT_EQ(engine_->LaneOf(*engine_->AllocateOneLaneQpn()), 1);
@@ -257,7 +258,7 @@ TEST_F(EngineLanesTest, TheChildOfForkOwnsNoLane) {
   ExpectWritten(a.get(), a->Poll(), 7);
 }
 
-// Threads use shared lanes in every way. For ThreadSanitizer above all.
+// Threads use shared lanes in every way: mainly a test for ThreadSanitizer.
 TEST_F(EngineLanesTest, ThreadsInAllLanes) {
   const auto other = MakeEngine();
   std::vector<std::thread> threads;
@@ -283,7 +284,7 @@ TEST_F(EngineLanesTest, ThreadsInAllLanes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// As without a port broker, where a process has one slot.
+// As without a port broker, when a process has one slot.
 TEST(EngineLanes, OneSlotGivesOneLane) {
   class SharedSlot final : public Slot {
    public:
@@ -321,7 +322,8 @@ TEST(EngineLanes, OneSlotGivesOneLane) {
   EXPECT_EQ(from, to);
 }
 
-// A slot has 4,094 numbers, of which some rest.
+// A slot that can be extended. Each has 4,094 numbers, some of them in
+// quarantine.
 class ExtendedSlot final : public Slot {
  public:
   static constexpr uint16_t kMost = 3;
@@ -361,7 +363,7 @@ TEST(EngineLanes, ALaneWhoseNumbersAreInUseGetsAFurtherSlot) {
        CreateSocketPort, 1});
   std::set<uint32_t> qpns;
   std::set<uint16_t> numbers;
-  // Numbers rest as long as there are further slots.
+  // Released numbers stay in quarantine as long as there are further slots.
   constexpr size_t kComfortable = (ExtendedSlot::kMost + 1) * 3000;
   constexpr size_t kAll = (ExtendedSlot::kMost + 1) * 4094;
   const auto fill = [&](size_t count) {

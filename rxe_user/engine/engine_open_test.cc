@@ -46,9 +46,9 @@ bool IsIn(pid_t thread, long system_call) {
   return line.starts_with(std::to_string(system_call) + " ");
 }
 
-// A thread begins to wait for events while the engine is opening. If that
-// fails, it waits for its descriptor alone; another thread serves the lane when
-// the engine opens later.
+// A thread begins to wait for events while the engine is being opened, which
+// fails. The thread then waits for its descriptor alone; another thread serves
+// the lane when the engine opens later.
 TEST(EngineOpen, AThreadThatWaitsDuringAFailedOpenServesNoLane) {
   TestSlots slots;
   int ends[2];

@@ -76,7 +76,7 @@ void TransmitAtExit() {
   registry.lock.Unlock();
 }
 
-// After the handlers of atexit() and the destructors of libraries that use
+// Runs after the handlers of atexit() and the destructors of libraries that use
 // devices.
 __attribute__((destructor)) void CountAtExit() {
   Registry* const registry = existing;

@@ -8,8 +8,8 @@
 namespace rxe_user {
 namespace {
 
-// Further queue pairs are left out of a report, but counted in its sums. This
-// many are some 10 MB of text.
+// A report lists no more queue pairs than this (some 10 MB of text). The others
+// count in its sums.
 constexpr size_t kMaxQueuePairs = 10'000;
 // Queue pairs copied under one hold of the lane's lock: a few microseconds.
 constexpr size_t kBatch = 32;

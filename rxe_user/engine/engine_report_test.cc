@@ -32,7 +32,7 @@ std::vector<std::string> Names() {
   return *names;
 }
 
-// The report, of those of all engines, that has queue pair `qpn`.
+// The engine report that contains queue pair `qpn`.
 std::optional<Records> ReportWith(uint32_t qpn) {
   for (const std::string& name : Names()) {
     const auto reply = AskForReport(name);

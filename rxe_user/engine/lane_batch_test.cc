@@ -65,7 +65,8 @@ class BurstTest : public LaneTest {
 
 TEST_F(BurstTest, PostsShareSends) {
   Waves(1);
-  // The first post of a wave is sent at once, then come 48, 48 and 3.
+  // The first post of a wave is sent at once, followed by bursts of 48, 48 and
+  // 3.
   EXPECT_GE(PacketsInABurst(100), 25);
   // Posting renews the lease.
   EXPECT_EQ(lane_.counters().missed_arrivals, 0u);
@@ -95,7 +96,7 @@ TEST_F(BurstTest, TheSignaledRequestIsSentAtOnce) {
   EXPECT_EQ(sent_after(15), 0);  // groups of two to ten are batched
 }
 
-// Each queue pair fills bursts of its own.
+// Each queue pair fills its own bursts.
 TEST_F(BurstTest, BatchesGrowWithTheQueuePairs) {
   Waves(10);
   const auto sent_after = [&](int posts) {
@@ -119,7 +120,7 @@ TEST_F(BurstTest, BatchesGrowWithTheQueuePairs) {
   end_.Connect(kQpn + 1, kPeerQpn + 1, "10.0.0.1", "10.0.0.2");
   EXPECT_EQ(sent_after(95), 0);
   EXPECT_EQ(sent_after(1), 96);
-  // No more than for four queue pairs: the others wait for them, too.
+  // The limit grows up to four queue pairs, since the others wait meanwhile.
   for (uint32_t i = 2; i < 6; ++i) {
     end_.Connect(kQpn + i, kPeerQpn + i, "10.0.0.1", "10.0.0.2");
   }
@@ -136,8 +137,8 @@ TEST_F(BurstTest, APreemptedThreadStillCountsAsPolling) {
   }
 }
 
-// An application that was preempted so often that adaptive arming began is
-// recognized by its long rows of posts.
+// An application that was preempted so often that adaptive arming became active
+// is recognized by its long rows of posts.
 TEST_F(BurstTest, LongRowsOfPostsEndAdaptiveArming) {
   ActivateAdaptiveArming(&peer_);
   Waves(1);
@@ -146,7 +147,8 @@ TEST_F(BurstTest, LongRowsOfPostsEndAdaptiveArming) {
 }
 
 // The application posts and then computes, without a call. Whatever it did
-// before, its posts are on the wire after 50 us if helper and lane are free.
+// before, its posts are on the wire after 50 us if the helper and the lane are
+// free.
 class DeadlineTest : public BurstTest {
  protected:
   static constexpr Time kPromise = 50 * kMicrosecond;
@@ -158,7 +160,7 @@ class DeadlineTest : public BurstTest {
       Pass();
     }
   }
-  // Posts `posts` times in a row. Returns how long the first one was left.
+  // Posts `posts` times in a row. Returns how long the first post waited.
   Time LeftFor(int posts) {
     const int goal = PacketsSent() + posts;
     const Time begin = now;
@@ -178,7 +180,7 @@ TEST_F(DeadlineTest, HoldsAfterALongTimeOfPolling) {
   port_->send_cost = 0;
   for (const int posts : {1, 2, 3, 4, 5, 6, 20, 40}) {
     Polls(10 * kMillisecond);
-    LeftFor(posts);  // it is seen to post in rows
+    LeftFor(posts);  // the batcher learns that it posts in rows
     Polls(10 * kMillisecond);
     EXPECT_LE(LeftFor(posts), kPromise) << posts;
   }
@@ -194,7 +196,8 @@ TEST_F(DeadlineTest, HoldsInTheMiddleOfAStream) {
   EXPECT_GT(lane_.counters().posts_batched, 1000u);
 }
 
-// Nor is an application that waits for its memory expected to poll soon.
+// Holds as well for an application that waits for its memory to change, and so
+// need not poll soon.
 TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
   port_->send_cost = 0;
   for (int posts = 1; posts <= 40; ++posts) {
@@ -250,7 +253,8 @@ TEST_F(DeadlineTest, HoldsForALargePost) {
   EXPECT_GT(port_->packets.size(), before);
 }
 
-// Adaptive arming ends when the application keeps polling, whatever started it.
+// Adaptive arming ends when the application keeps polling, whatever activated
+// it.
 TEST_F(BurstTest, AdaptiveArmingEnds) {
   Waves(10);
   for (int i = 0; i < 4; ++i) {

@@ -50,7 +50,7 @@ TEST_F(BulkTest, HelperBusyPollsWhileItFlows) {
     EXPECT_LT(Arrive(), now + kAtOnce);
     EXPECT_FALSE(helper_.armed);  // the sender need not wake it
   }
-  // Not while a thread waits.
+  // No busy polling while a thread waits.
   lane_.EnterWait();
   now += 20 * kMicrosecond;
   EXPECT_GT(Arrive(), now + kAtOnce);
@@ -72,7 +72,7 @@ TEST_F(BulkTest, HelperBusyPollsWhileItFlows) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// The thread that busy polling waits for may need this core.
+// The thread whose packets busy polling waits for may need this core.
 TEST_F(BulkTest, EmptyRoundsYieldTheCore) {
   Arrive();
   const uint64_t before = lane_.counters().yields;
@@ -92,8 +92,8 @@ TEST_F(BulkTest, EmptyRoundsYieldTheCore) {
   EXPECT_EQ(lane_.counters().yields, before + 3);
 }
 
-// An application that polls at times may be preempted by the helper, which must
-// not keep its core by busy polling.
+// The helper may preempt an application that polls now and then, and must not
+// keep that core by busy polling.
 TEST_F(BulkTest, NoBusyPollingBesideAPollingApplication) {
   for (int i = 0; i < 100; ++i) {
     if (i % 10 == 0) lane_.Progress();
@@ -142,7 +142,8 @@ TEST_F(SpinTest, NotBesideAPollingApplication) {
   EXPECT_LT(Arrive(), now + kAtOnce);
 }
 
-// A helper that busy-polls sees every single poll. One alone must not end it.
+// A busy-polling helper notices each single poll. One poll alone must not end
+// busy polling.
 TEST_F(SpinTest, OnePollDoesNotEndIt) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 10; ++i) {
@@ -154,7 +155,7 @@ TEST_F(SpinTest, OnePollDoesNotEndIt) {
   EXPECT_GT(peer_.lane.RunHelper(), now + kAtOnce);
 }
 
-// Packets that it retransmits or sends itself do not start it.
+// Its own transmissions and retransmissions do not start busy polling.
 TEST_F(SpinTest, NotAfterItsOwnSends) {
   peer_.port->is_blocked = peer_.port->block_next = true;
   peer_.Post();
@@ -182,8 +183,8 @@ TEST_F(SpinTest, NotWithAdaptiveArming) {
   EXPECT_TRUE(peer_.helper.armed);
 }
 
-// The ACK is held for the answer of an application that has answered the last
-// messages at once, however often the helper polls meanwhile.
+// If the application has answered the last messages at once, the ACK is held
+// for its answer, however often the helper polls meanwhile.
 TEST_F(SpinTest, LeavesTheAckToTheAnswer) {
   const std::vector<int>& sent = peer_.port->packets;
   for (int i = 0; i < 8; ++i) {
@@ -195,7 +196,7 @@ TEST_F(SpinTest, LeavesTheAckToTheAnswer) {
       peer_.lane.RunHelper();
     }
     peer_.Post();
-    // Once that is learned, both are sent together.
+    // Once the lane has learned this, both are sent together.
     if (i >= 4) {
       EXPECT_EQ(sent.size(), before + 1) << i;
     }
@@ -203,7 +204,7 @@ TEST_F(SpinTest, LeavesTheAckToTheAnswer) {
     peer_.lane.RunHelper();
     lane_.RunHelper();
   }
-  // No answer comes.
+  // No answer follows this time.
   now += kMillisecond;
   const size_t before = sent.size();
   Arrive();

@@ -119,7 +119,8 @@ LaneImpl::HelperRound LaneImpl::RunInPlace(Time now) {
   return round;
 }
 
-// Whether the application, which was not seen to poll, still counts as polling.
+// Whether the application still counts as polling, although CallAge says that
+// it has stopped.
 bool LaneImpl::UpdatePollingMode(Time now, HelperRound* round) {
   const Time age = app_.CallAge(now);
   const bool found = round->had_leftovers || round->received != 0;

@@ -18,7 +18,7 @@ using transport::Time;
 constexpr Time kForkTimeout = 100 * transport::kMillisecond;
 constexpr Time kExitTimeout = 10 * transport::kMillisecond;
 
-// Sends by `port` what `next` fills, as much as one round may.
+// Transmits by `port` what `next` fills, up to the budget of one round.
 template <typename Next>
 void SendLast(Port& port, Next next) {
   const ScopedFaultGuard guard;

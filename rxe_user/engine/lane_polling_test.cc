@@ -1,6 +1,6 @@
-// What a lane learns of how its application polls, and which threads it wakes
-// then, on a virtual clock. Batches of posts are in lane_batch_test.cc, busy
-// polling in lane_busy_poll_test.cc.
+// What a lane learns about the polling of its application, and which threads it
+// therefore wakes, on a virtual clock. Batches of posts are in
+// lane_batch_test.cc, busy polling in lane_busy_poll_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool HelperWaitsForTheLock(LaneImpl* lane, Time* until = nullptr) {
       wake = lane->RunHelper();
       done = true;
     });
-    // One of the two happens.
+    // Either the helper finishes, or it waits for the lock.
     while (!done && !lane->contended()) std::this_thread::yield();
     waits = !done;
   }
@@ -60,8 +60,8 @@ TEST_F(LaneTest, ChecksBecomeRarerDuringPolling) {
   }
 }
 
-// The lock's holder needs the core that a waiting helper would use. What the
-// helper was woken for, it does process.
+// The lock's holder needs the core that a waiting helper would use. The helper
+// still processes what it was woken for.
 TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
   EnterPollingMode();
   lane_.Progress();
@@ -70,7 +70,7 @@ TEST_F(LaneTest, ACheckDoesNotWaitForTheLock) {
   EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
   EXPECT_EQ(until, now + 2 * interval);
   EXPECT_FALSE(helper_.armed);
-  // Although the application has not polled for some time.
+  // This holds although the application has not polled for some time.
   now += AppActivity::kLease;
   EXPECT_FALSE(HelperWaitsForTheLock(&lane_, &until));
   EXPECT_EQ(until, now + 4 * interval);
@@ -97,7 +97,7 @@ TEST_F(LaneTest, WithoutPollsACheckWaitsForTheLock) {
   EXPECT_TRUE(HelperWaitsForTheLock(&lane_));
 }
 
-// A check without the lock gives up the helper's earlier wake-up.
+// A check without the lock postpones the helper's wake-up.
 TEST_F(LaneTest, AfterACheckTheEndOfPollingModeWakesTheHelper) {
   EnterPollingMode();
   lane_.Progress();
@@ -110,7 +110,7 @@ TEST_F(LaneTest, AfterACheckTheEndOfPollingModeWakesTheHelper) {
   EXPECT_EQ(helper_.wakes, 1);
 }
 
-// The last post before such an application stops is sent.
+// The last post before an application stops without a call is sent.
 TEST_F(LaneTest, NoPostIsLeftWithAdaptiveArming) {
   LaneEnd peer;
   Join(&peer);
@@ -140,7 +140,7 @@ TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
   ASSERT_FALSE(port_->on_the_wire.empty());
   lane_.RunHelper();
   EXPECT_FALSE(port_->on_the_wire.empty());
-  // Unless it does not poll at all.
+  // An application that never polls does not renew its lease by posting.
   for (int i = 0; i < 220; ++i) {
     now += 5 * kMicrosecond;
     Post();
@@ -151,8 +151,8 @@ TEST_F(LaneTest, PostingBetweenPollsRenewsTheLease) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// A check finds an ACK that a poll has just left. The application cannot have
-// polled since if the helper runs on its core.
+// A check finds an ACK that a poll has just left. If the helper runs on the
+// application's core, the application cannot have polled since.
 TEST_F(LaneTest, ACheckLeavesTheAckOfAPoll) {
   LaneEnd peer;
   Join(&peer);
@@ -172,7 +172,7 @@ TEST_F(LaneTest, ACheckLeavesTheAckOfAPoll) {
 }
 
 // A helper with more to send than one turn allows returns at once for the next
-// turn: it does not take the application for polling.
+// turn, without counting the application as polling.
 TEST_F(LaneTest, AHelperWithMoreToSendContinues) {
   constexpr uint32_t kQps = 80;  // a turn makes 32 bursts
   for (uint32_t i = 1; i < kQps; ++i) {
@@ -197,7 +197,7 @@ TEST_F(LaneTest, AHelperWithMoreToSendContinues) {
   EXPECT_EQ(lane_.counters().polling_modes, 0u);
 }
 
-// The helper's own run may keep the application off its core as well.
+// The helper's own run may have kept the application off its core.
 TEST_F(LaneTest, TheApplicationHasTimeBetweenTwoChecks) {
   LaneEnd peer;
   Join(&peer);
@@ -231,7 +231,7 @@ TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// Nor does adaptive arming take it for one that waits for its memory.
+// Nor does adaptive arming treat it as waiting for its memory.
 TEST_F(LaneTest, TakingCompletionsEndsAdaptiveArming) {
   LaneEnd peer;
   Join(&peer);
@@ -248,7 +248,7 @@ TEST_F(LaneTest, TakingCompletionsEndsAdaptiveArming) {
 }
 
 // Two threads poll, and one of them finds something every microsecond. The
-// other one still yields when it has found nothing for long.
+// other one still yields once it has found nothing for long.
 TEST_F(LaneTest, AnIdleThreadYieldsToABusyOne) {
   using Found = LaneImpl::Found;
   LaneEnd peer;
@@ -280,9 +280,9 @@ TEST_F(LaneTest, AnIdleThreadYieldsToABusyOne) {
   }
 }
 
-// An application waits for its memory to change, and answers: from the fifth
-// time on, its ACK is sent with the answer. Sent alone, it would wake the peer
-// for nothing.
+// An application waits for its memory to change, and answers. From the fifth
+// message on, its ACK is sent with the answer; sent alone, it would wake the
+// peer for nothing.
 TEST_F(LaneTest, AnAnswerCarriesTheAck) {
   LaneEnd peer;
   Join(&peer);
@@ -304,8 +304,8 @@ TEST_F(LaneTest, AnAnswerCarriesTheAck) {
     peer.LetHelperRun();
     EXPECT_EQ(peer.qp->counters().retransmitted, 0u);
   }
-  // The application stops answering. The ACK is late once, by little, and not
-  // again.
+  // The application stops answering. The ACK is late once, by a little, and
+  // then no more.
   int late = 0;
   while (sent_by_helper() == 0) {
     ++late;
@@ -320,9 +320,9 @@ TEST_F(LaneTest, AnAnswerCarriesTheAck) {
   EXPECT_EQ(sent_by_helper(), 1u);
 }
 
-// Two applications poll and write to each other in turns for 100 ms. Arrivals
-// do not wake their helpers, nor does posting, and the epoll set stays the
-// same. However long a poll takes.
+// Two applications poll and write to each other in turns for 100 ms. Neither
+// arrivals nor posts wake their helpers, and the epoll set does not change,
+// however long a poll takes.
 class Polling : public LaneTest, public ::testing::WithParamInterface<Time> {
  protected:
   void SetUp() override {
@@ -341,7 +341,7 @@ TEST_P(Polling, KeepsTheHelperAsleep) {
   const auto run = [&](Time how_long) {
     for (const Time end = now + how_long; now < end; now += step) {
       for (LaneEnd* e : {&end_, &peer}) {
-        e->LetHelperRun();  // first, as an armed socket would wake it
+        e->LetHelperRun();  // before the poll, as an armed socket would wake it
         e->lane.Progress();
       }
       if (const auto completion = end_.cq.Poll()) {
@@ -382,7 +382,7 @@ INSTANTIATE_TEST_SUITE_P(EachTakes, Polling,
                                            15 * kMicrosecond));
 
 // An application polls for its completion and then waits for its memory to
-// change. After a few times its arrivals are noticed at once, however long it
+// change. After a few times, its arrivals are noticed at once, however long it
 // polls.
 class WaitingForMemory : public LaneTest,
                          public ::testing::WithParamInterface<int> {};

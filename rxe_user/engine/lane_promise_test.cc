@@ -16,7 +16,8 @@ using transport::Time;
 
 Time& now = virtual_now;
 
-// An application and its helper at one end, one that polls at the other.
+// One end has an application and its helper; the application at the other end
+// polls.
 class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
  protected:
   void SetUp() override {

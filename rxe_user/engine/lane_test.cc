@@ -1,4 +1,4 @@
-// A lane on a virtual clock: all work that is left has a thread that does it.
+// A lane on a virtual clock: every pending task has a thread that will do it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ TEST_F(LaneTest, SendsAtOnceWhenIdle) {
   EXPECT_EQ(helper_.wakes, 0);
   Post();
   EXPECT_EQ(PacketsSent(), 1);
-  // The helper has to know the timeout.
+  // The helper has to be told the retransmission timeout.
   EXPECT_EQ(helper_.wakes, 1);
   EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_TRUE(helper_.armed);
@@ -52,7 +52,7 @@ TEST_F(LaneTest, ContinuesWhenThereIsMemoryAgain) {
 }
 
 TEST_F(LaneTest, BatchesPostsWhileTheApplicationPolls) {
-  // It is seen to post in rows.
+  // The batcher learns that the application posts in rows.
   for (uint32_t i = 0; i < 4; ++i) Post();
   EnterPollingMode();
   const size_t bursts = port_->packets.size();
@@ -76,7 +76,7 @@ TEST_F(LaneTest, WakesTheHelperForRowsOfPosts) {
     for (int posts = 0; posts < 5; ++posts) Post();
   }
   EXPECT_EQ(helper_.wakes, 2) << "it was not called";
-  // Whatever the helper finds, it sends what was left.
+  // The helper sends the remaining posts, whatever else it finds.
   for (int i = 0; i < 3; ++i) Post();
   while (lane_.RunHelper() == 0) {
   }
@@ -109,7 +109,7 @@ TEST_F(LaneTest, AnAckIsProcessedBeforeTheRequestsInItsBatch) {
   const auto seen = [&] { return end_.inbox[0]; };
   end_.cq.on_push = [&] { EXPECT_EQ(seen(), 0u); };
   {
-    // Nothing is sent until both are there.
+    // Holding the lock delays both until they can share a send.
     const Lane::Guard guard(peer.lane);
     const FakePort::Datagrams request = peer.port->on_the_wire.front();
     peer.port->on_the_wire.clear();
@@ -172,7 +172,7 @@ TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
     now += kMicrosecond;
   }
   EXPECT_GT(yields(), 10u);
-  // Not when its own posts take that long.
+  // Posts that take that long do not make it yield.
   const uint64_t before = yields();
   port_->send_cost = 20 * kMicrosecond;
   for (int i = 0; i < 20; ++i) {
@@ -183,7 +183,7 @@ TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
-// A round that found something counts from its end.
+// The time of a round that found something counts from its end.
 TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   LaneEnd peer;
   Join(&peer);
@@ -198,7 +198,8 @@ TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   EXPECT_EQ(lane_.counters().yields, 1u);
 }
 
-// A poll receives once. The ACK may lie behind what it received.
+// A poll receives once, so the ACK may still be in the socket when its timer is
+// due.
 TEST_F(LaneTest, ReadsWhatHasArrivedBeforeTimersJudge) {
   LaneEnd peer;
   Join(&peer);
@@ -247,7 +248,7 @@ TEST_F(LaneTest, AWaitingThreadReplacesTheHelper) {
   Post();
   helper_.wakes = 0;
   EXPECT_FALSE(lane_.PollOnce(now));
-  // The deadline is the helper's, and the helper knows it.
+  // The helper keeps the deadline.
   EXPECT_LT(lane_.RunHelper(), kNever);
   EXPECT_FALSE(helper_.armed);
   Post();
@@ -258,8 +259,7 @@ TEST_F(LaneTest, AWaitingThreadReplacesTheHelper) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// A socket that is added later is not among those that a thread already waits
-// on.
+// A thread that already waits does not wait on a socket that is added later.
 TEST_F(LaneTest, AddedSocketsAreServed) {
   lane_.SocketAdded(3);
   EXPECT_TRUE(helper_.added_armed);
@@ -355,7 +355,7 @@ TEST_F(LaneTest, SpuriouslyReadableSocketsAreDisarmed) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// What other threads receive meanwhile counts.
+// What other threads receive meanwhile ends the row of futile wake-ups.
 TEST_F(LaneTest, SocketsWithArrivalsStayArmed) {
   LaneEnd peer;
   Join(&peer);
@@ -375,8 +375,8 @@ TEST_F(LaneTest, ForwardsStraysOfOtherSlots) {
   batch.destination = *wire::IpAddress::Parse("10.0.0.1");
   batch.source_port = 77;
   batch.segment_size = 20;  // BTH, four bytes and ICRC
-  // Slot 7; the broker's slot 0; our slot, but no queue pair; slot 7, damaged;
-  // and too short.
+  // The segments are for slot 7; for the broker's slot 0; for our slot, but for
+  // no queue pair; for slot 7, but damaged; and too short.
   std::vector<uint8_t> bytes(4 * 20 + 5);
   const wire::IcrcFlow flow(batch.source, batch.destination, 77,
                             wire::kRoceUdpPort);
@@ -421,7 +421,7 @@ TEST_F(LaneTest, DoesNothingWhenClosed) {
   closed.Posted(0, {.requests = 1, .bytes = 64, .signaled = 1});
 }
 
-// They waited for room in a ring, and were lost.
+// Such packets once waited for space in a ring, and were lost.
 TEST_F(LaneTest, LastPacketsOfAQueuePairDoNotWaitForRoom) {
   FakePort other;
   port_->last = &other;
@@ -445,7 +445,7 @@ TEST_F(LaneTest, NorDoThoseOfAProgramThatEnds) {
   EXPECT_EQ(PacketsSent(), 0);
 }
 
-// Without a refusal the port itself has them.
+// If the port has refused no flow, it sends them itself.
 TEST_F(LaneTest, OtherLastPacketsGoAsBefore) {
   FakePort other;
   port_->last = &other;

@@ -1,5 +1,5 @@
-// The checks of one use of a region, which all keys share. For the files of
-// RegionTable.
+// The checks that every use of a region shares, whatever kind of key it came
+// by. For the source files of RegionTable.
 #ifndef RXE_USER_MEMORY_CHECK_REGION_H_
 #define RXE_USER_MEMORY_CHECK_REGION_H_
 
@@ -16,7 +16,7 @@ inline bool IsBoundTo(const Region& window,
   return access.remote && (qpn == 0 || qpn == access.qpn);
 }
 
-// Whether `region`, which `access.key` names, permits the access.
+// Whether `region`, found by `access.key`, permits the access.
 inline transport::MemoryStatus CheckRegion(
     const Region& region, const transport::MemoryAccess& access) {
   using transport::MemoryStatus;
@@ -36,14 +36,14 @@ inline transport::MemoryStatus CheckRegion(
   return MemoryStatus::kOk;
 }
 
-// Where the byte at `va` is. As integers, since the whole address space begins
-// at a null pointer.
+// The address of the byte at `va`. Computed with integers, since the whole
+// address space begins at a null pointer.
 inline uint8_t* HostOf(const Region& region, uint64_t va) {
   return reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(region.host) +
                                     (va - region.iova));
 }
 
-// Bytes: twice the size of a core's own cache nowadays. Smaller regions are
+// Bytes: twice the size of a current core's private cache. Smaller regions are
 // mostly cached, and a prefetch would only take time.
 inline constexpr uint64_t kColdRegion = 4 << 20;
 

@@ -265,7 +265,7 @@ constexpr FoldConstants kFoldConstants;
 }  // namespace rxe_user
 
 extern "C" {
-// Tests set it as well.
+// Tests set this, too.
 __attribute__((visibility("hidden"), used)) uint8_t rxe_user_guarded_way =
     rxe_user::assembly::BestWay();
 

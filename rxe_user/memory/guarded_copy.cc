@@ -132,7 +132,7 @@ bool MayFault() {
   return state.handler_runs;
 }
 
-// The address to prefetch while `bytes` at `at` are copied: right behind them.
+// The address to prefetch while `bytes` at `at` are copied: right after them.
 const void* Ahead(const void* at, size_t bytes, bool more) {
   return more ? static_cast<const char*>(at) + bytes : nullptr;
 }
@@ -154,8 +154,8 @@ bool WordIsWritable(void* word) {
   };
   if (madvise(page_of(word), page, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  // No write permission, or a kernel older than 5.14, which refuses our own
-  // stack as well.
+  // No write permission, or a kernel before 5.14, which refuses this for our
+  // own stack as well.
   return madvise(page_of(&value), page, MADV_POPULATE_WRITE) != 0;
 }
 

@@ -23,8 +23,8 @@ namespace rxe_user {
 // queue pair).
 void PrepareGuardedAccess();
 
-// While one lives, its thread checks for the handlers at most once, at its
-// first access. For work of some microseconds. At most one in a thread.
+// While it lives, its thread checks for the handlers at most once, at the first
+// access. For work of some microseconds. A thread has at most one.
 class ScopedFaultGuard {
  public:
   ScopedFaultGuard();
@@ -34,9 +34,9 @@ class ScopedFaultGuard {
 };
 
 // Copies `bytes` from application memory `from`. False on a fault; any part may
-// have been copied then. `more`: prefetches as many bytes behind `from` for the
-// next copy; they need not be mapped. If they are cached already, that only
-// costs time.
+// have been copied then. `more`: also prefetches the same number of bytes after
+// `from`, for the next copy. They need not be mapped. If they are cached
+// already, this only costs time.
 bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
                      bool more = false);
 // The same, and continues `*icrc` over the bytes in `to`, as

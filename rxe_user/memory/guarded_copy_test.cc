@@ -56,7 +56,7 @@ class GuardedCopyTest : public testing::Test {
   void SetUp() override { PrepareGuardedAccess(); }
 };
 
-// In each way that this processor supports.
+// Repeated for each way that this processor supports.
 #if defined(__x86_64__) || defined(__aarch64__)
 extern "C" uint8_t rxe_user_guarded_way __attribute__((visibility("hidden")));
 
@@ -118,7 +118,7 @@ TEST_P(GuardedCopyByTest, CopiesEverySize) {
   EXPECT_EQ(copy, big);
 }
 
-// Every size and alignment of the last word: aligned ones are stored
+// Every size and alignment of the last word: aligned words are stored
 // differently.
 TEST_P(GuardedCopyByTest, CopiesToEveryAlignment) {
   std::vector<uint8_t> from(200), to(232);
@@ -137,16 +137,16 @@ TEST_P(GuardedCopyByTest, CopiesToEveryAlignment) {
   }
 }
 
-// A thread that polls on the last bytes finds all others, also those of an
-// earlier copy. A missing barrier shows only on processors that reorder stores:
-// never on x86-64, nor on ARM emulated on it.
+// A thread that polls on the last bytes then finds all others, including those
+// of an earlier copy. A missing barrier shows only on processors that reorder
+// stores: never on x86-64, nor on ARM emulated on it.
 TEST_P(GuardedCopyByTest, TheLastWordIsSeenLast) {
   struct alignas(64) {
     uint8_t data[1024];
     uint8_t behind[16];
   } shared = {};
   for (const size_t size : {1, 2, 4, 8, 12, 64, 200, 1000}) {
-    // The end of the second copy, where its last bytes are aligned.
+    // The end of the second copy, at which its last bytes are aligned.
     const size_t word = std::min<size_t>(size & -size, 8);
     std::atomic<uint32_t> done = 0;
     constexpr uint32_t kRounds = 3000;
@@ -198,7 +198,7 @@ TEST_P(GuardedCopyByTest, FaultsReturn) {
   EXPECT_FALSE(GuardedCopyTo(pages.begin(), buffer.data(), 100));
 }
 
-// The bytes behind the copy may not be mapped.
+// The bytes after the copy need not be mapped.
 TEST_P(GuardedCopyByTest, PrefetchingNeedsNoMemory) {
   Pages pages;
   std::vector<uint8_t> buffer(kPage);
@@ -276,7 +276,7 @@ TEST_P(GuardedCopyByTest, FaultsReturnWithAnIcrc) {
         to, reinterpret_cast<void*>(0x8000'0000'0000'0000), size, false,
         &icrc));
   }
-  // The first page, then the last.
+  // Protects the first page, then the last.
   for (uint8_t* page : {pages.begin(), pages.begin() + kPage}) {
     ASSERT_EQ(mprotect(page, kPage, PROT_NONE), 0);
     EXPECT_FALSE(GuardedCopyFromWithIcrc(buffer.data(), pages.begin(),
@@ -433,9 +433,10 @@ int InChild(Body&& body) {
 volatile uintptr_t nowhere = 16;
 void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 
-// In children, where no handler is installed yet, the order matters.
+// These run in children, where no handler is installed yet, since the order
+// matters.
 #if defined(__x86_64__) || defined(__aarch64__)
-// A scope checks once: a handler that is installed later gets the fault.
+// A scope checks once: a handler that is installed within it gets the fault.
 TEST(GuardedCopyChainTest, ChecksOnceInAScope) {
   const auto fault_behind = [](bool in_scope) {
     PrepareGuardedAccess();
@@ -471,8 +472,8 @@ TEST(GuardedCopyChainTest, OtherFaultsStillKill) {
 
 }  // namespace
 
-// Programs with a handler before ours. Each is a program of its own, since a
-// process installs our handlers once.
+// Programs that installed a handler before ours. Each runs as its own process,
+// since a process installs our handlers once.
 
 // Exits with 17 when called for Crash().
 void ExitWithAddress(int, siginfo_t* info, void*) {
@@ -519,7 +520,7 @@ int OnceMain() {
   return 2;
 }
 
-// A handler that wants the thread's stack although there is an alternate one.
+// A handler that runs on the thread's stack although there is an alternate one.
 char other_stack[1 << 16];
 int StackMain() {
   stack_t stack = {};
@@ -542,8 +543,9 @@ int StackMain() {
 extern "C" const char rxe_user_guarded_begin[]
     __attribute__((visibility("hidden")));
 
-// Broken memory that was not accessed is not a fault of a copy in progress. Our
-// handler is called with the kernel's siginfo.
+// A report of broken memory that was not accessed is not a fault of a copy in
+// progress. The test calls our handler with the siginfo that the kernel would
+// pass.
 int BrokenMemoryMain() {
   InstallTheirs(0, [](int signal, siginfo_t*, void*) {
     _exit(signal == SIGBUS ? 17 : 18);

@@ -348,8 +348,8 @@ constexpr FoldConstants kFoldConstants;
 }  // namespace rxe_user
 
 extern "C" {
-// Tests set it as well. The assembly names it, which link-time optimization
-// does not see.
+// Tests set this, too. Marked as used, because link-time optimization does not
+// see that the assembly names it.
 __attribute__((visibility("hidden"), used)) uint8_t rxe_user_guarded_way =
     rxe_user::assembly::BestWay();
 
@@ -384,7 +384,7 @@ greg_t& ProgramCounter(ucontext_t& context) {
   return context.uc_mcontext.gregs[REG_RIP];
 }
 
-// The order is not needed: other cores see stores in order.
+// Unused: on x86-64, other cores see stores in order.
 enum Order { kAnyOrder, kLastWordLast };
 
 // False on a fault.

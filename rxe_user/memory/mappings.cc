@@ -12,7 +12,7 @@ int CheckMappings(uintptr_t begin, uintptr_t end,
                   const std::function<bool(const Mapping&)>& accepted) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> maps(
       std::fopen("/proc/self/maps", "re"), std::fclose);
-  if (maps == nullptr) return 0;  // a later access finds out
+  if (maps == nullptr) return 0;  // a later access will detect it
   char* line = nullptr;
   size_t size = 0;
   // Lines are in ascending order; `begin` is the first byte not covered yet.

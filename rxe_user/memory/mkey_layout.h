@@ -1,4 +1,4 @@
-// The layout of a memory key: which pieces of which regions its bytes are
+// The layout of a memory key: the pieces of regions that make up its bytes
 // (mlx5dv_wr_post(3)).
 #ifndef RXE_USER_MEMORY_MKEY_LAYOUT_H_
 #define RXE_USER_MEMORY_MKEY_LAYOUT_H_
@@ -12,10 +12,11 @@
 
 namespace rxe_user {
 
-// A list of pieces, which an interleaved layout repeats, each time `stride`
-// bytes further. Byte 0 of the key is the first byte of the first piece.
+// A list of pieces. An interleaved layout repeats the list, each time with
+// every piece `stride` bytes further. Byte 0 of the key is the first byte of
+// the first piece.
 //
-// Thread: none of its own; the owner guards it.
+// Not thread-safe; the owner guards it.
 class MkeyLayout {
  public:
   // Allocates `capacity` entries, so that no later call does. May throw
@@ -31,7 +32,7 @@ class MkeyLayout {
   // Bytes; below 2^55.
   uint64_t length() const { return uint64_t{repeat_count_} * round_; }
 
-  // Contiguous bytes of a region.
+  // Contiguous bytes in a region.
   struct Piece {
     uint32_t lkey = 0;
     uint64_t va = 0;
@@ -41,11 +42,11 @@ class MkeyLayout {
   // Reads the pieces in order. The layout must not change meanwhile.
   class Cursor {
    public:
-    // From byte `offset` on, which must be less than the length. Takes the
-    // logarithm of the number of entries, whatever the offset.
+    // Starts at byte `offset`, which must be less than the length. Takes time
+    // logarithmic in the number of entries, whatever the offset.
     Cursor(const MkeyLayout& layout, uint64_t offset);
-    // The next bytes of one piece, 1 to `most`. False: their address is beyond
-    // 2^64. Not to be called at the end of the layout.
+    // Returns the next 1 to `most` bytes of one piece. False: their address is
+    // beyond 2^64. Must not be called at the end of the layout.
     bool Next(uint64_t most, Piece* out);
 
    private:

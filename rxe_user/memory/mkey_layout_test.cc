@@ -19,7 +19,7 @@ struct Byte {
   bool operator==(const Byte&) const = default;
 };
 
-// What the manual page says, byte by byte.
+// The bytes as the manual page defines them, one by one.
 std::vector<Byte> Expand(const std::vector<Sge>& list) {
   std::vector<Byte> bytes;
   for (const Sge& sge : list) {

@@ -43,7 +43,7 @@ void MkeySignature::End(const Conversion& conversion) {
     }
   }
   if (!conversion.converter.UsesCursor(place)) return;
-  // One of an earlier transfer that stopped there is out of date.
+  // Replaces a cursor that an earlier transfer left at this place.
   Slot* to = nullptr;
   for (Slot& slot : slots_) {
     if (slot.cursor.place == place && slot.scatters == conversion.scatters) {

@@ -1,5 +1,5 @@
-// The block signatures of one memory key: its configuration, and what is known
-// of blocks that have been transferred in part.
+// The block signatures of one memory key: its configuration, and the state of
+// blocks that have been transferred in part.
 #ifndef RXE_USER_MEMORY_MKEY_SIGNATURE_H_
 #define RXE_USER_MEMORY_MKEY_SIGNATURE_H_
 
@@ -14,26 +14,26 @@
 
 namespace rxe_user {
 
-// Thread: changes of the configuration exclude all other calls; those exclude
+// Thread: changing the configuration excludes all other calls. Those exclude
 // each other by a lock, which is never held while memory is accessed.
 class MkeySignature {
  public:
-  // --- The owner excludes other calls.
+  // --- The owner excludes all other calls.
 
-  // From now on blocks begin anew. `memory_length`: of the layout, bytes.
-  // Nothing: there are no signatures.
+  // Sets the configuration; all blocks start anew. `memory_length`: bytes of
+  // the layout. nullopt: no signatures.
   void Set(const std::optional<SignatureConfig>& config,
            uint64_t memory_length);
 
-  // --- Any thread, while no other one changes the configuration.
+  // --- Any thread, unless another one is changing the configuration.
 
   const std::optional<SignatureConfig>& config() const { return config_; }
-  // Nothing: there are no signatures.
+  // nullopt: no signatures.
   const std::optional<SignatureConverter>& converter() const {
     return converter_;
   }
 
-  // A conversion of bytes, which may end after the configuration has changed.
+  // A conversion of bytes. It may end after the configuration has changed.
   struct Conversion {
     SignatureConverter converter;
     SignatureCursor cursor = {};
@@ -42,13 +42,15 @@ class MkeySignature {
     uint32_t generation = 0;
     bool scatters = false;
   };
-  // Begins one at `place` of the wire form. There are signatures.
+  // Begins a conversion at `place` of the wire form. Call it only if there are
+  // signatures.
   Conversion Begin(uint64_t place, bool scatters);
-  // It has ended. Notes its error, if that is the first one. Transfers that
-  // stand behind bytes that it has written read these again.
+  // Ends a conversion. Records its error if it is the key's first. Invalidates
+  // the cursors of transfers that have passed bytes that it has written, so
+  // that they read these again.
   void End(const Conversion& conversion);
 
-  // The first error that was not taken yet.
+  // The first error since the last call.
   SignatureError TakeError();
   bool has_error();
 
@@ -63,9 +65,9 @@ class MkeySignature {
   uint32_t generation_ = 0;
 
   std::mutex mutex_;
-  // Of the transfers that stand inside a block. If there are more at a time,
-  // the oldest is lost: its block is read again, and its signature is not
-  // checked if part of that had arrived. Guarded by mutex_.
+  // The cursors of transfers that have stopped inside a block. If there are too
+  // many, the oldest is lost: its block is read again, and its signature is not
+  // checked if part of it had arrived. Guarded by mutex_.
   std::array<Slot, 8> slots_;
   size_t oldest_ = 0;     // guarded by mutex_
   SignatureError error_;  // guarded by mutex_

@@ -1,6 +1,6 @@
-// Memory keys below real queue pairs: two ends, whose packets the test carries,
-// move data between random layouts. What arrives is compared with a copy by
-// hand, byte for byte; nothing else may change.
+// Memory keys under real queue pairs: two ends, between which the test carries
+// the packets, move data between random layouts. The result is compared byte
+// for byte with a separate copy; nothing else may change.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -51,7 +51,7 @@ class Random {
   std::mt19937_64 random_;
 };
 
-// A key, and where each of its bytes is in the arena.
+// A key, and the arena offset of each of its bytes.
 struct Key {
   uint32_t key = 0;
   uint64_t va = 0;  // of byte 0
@@ -100,7 +100,7 @@ class End {
   uint32_t Allocate(uint64_t bytes, Random& random, uint32_t align = 1) {
     uint32_t at = used_ + static_cast<uint32_t>(random.Below(16));
     at = (at + align - 1) / align * align;
-    // Within one region.
+    // The bytes must be within one region.
     if (at / kRegion != (at + bytes - 1) / kRegion) {
       at = (at / kRegion + 1) * kRegion;
     }
@@ -119,14 +119,14 @@ class End {
     return key;
   }
 
-  // A memory key of at least `bytes` bytes with a random layout.
+  // A new memory key of at least `bytes` bytes with a random layout.
   Key Mkey(uint64_t bytes, Random& random) {
     Key key;
     key.key = table.AddMkey(kPd, 64, {.remote_invalidate = true});
     Configure(&key, bytes, random);
     return key;
   }
-  // Changes the layout.
+  // Changes the layout of a key.
   void Configure(Key* key, uint64_t bytes, Random& random) {
     if (random.Percent(50)) {
       List(key, bytes, random);
@@ -181,7 +181,7 @@ class End {
   Time now = transport::kSecond;
 
  private:
-  // By a work request of the queue pair if that is possible.
+  // Uses a work request of the queue pair if that is possible.
   void Configure(uint32_t key, Layout layout, const void* entries, size_t bytes,
                  uint32_t repeat) {
     if (qp->config().type == QpType::kRc) {
@@ -276,7 +276,7 @@ class End {
   transport::OneBurst sink_{buffer_, 64};
 };
 
-// Both ends and the time.
+// Both ends and the clock.
 class Pair {
  public:
   Pair(QpType type, uint32_t path_mtu, uint64_t seed, uint64_t loss_percent = 0)
@@ -295,7 +295,7 @@ class Pair {
     }
   }
 
-  // One exchange; then time passes until the next timer if nothing was sent.
+  // One exchange. If nothing was sent, time then passes until the next timer.
   void Step() {
     Time now = a.now + transport::kMicrosecond;
     const bool sent = a.SendTo(b, now, random, loss_percent_) |
@@ -323,7 +323,7 @@ class Pair {
     EXPECT_EQ(all.size(), 1u);
     return all[0];
   }
-  // Lets everything arrive that is on its way.
+  // Lets everything in flight arrive.
   void Settle() {
     for (int i = 0; i < 20; ++i) Step();
   }
@@ -345,7 +345,7 @@ struct Case {
 
 class MkeyTransferTest : public testing::TestWithParam<Case> {};
 
-// SGEs of random parts of random keys, which have `bytes` bytes in total.
+// SGEs of random parts of random keys, `bytes` bytes in total.
 struct Buffer {
   std::vector<Sge> sges;
   std::vector<uint32_t> places;
@@ -482,8 +482,8 @@ class SignatureTransferTest : public testing::TestWithParam<Case> {
   }
 };
 
-// Data go from one key to another one over a lossy network, by SEND, WRITE and
-// READ. Each has another form in memory; both have the same on the wire.
+// Moves data from one key to another over a lossy network, by SEND, WRITE and
+// READ. The keys have different memory forms and the same wire form.
 TEST_P(SignatureTransferTest, EqualsItsForms) {
   const Case& c = GetParam();
   Pair pair(c.type, c.path_mtu, c.seed, c.loss_percent);
@@ -516,7 +516,7 @@ TEST_P(SignatureTransferTest, EqualsItsForms) {
     const uint64_t length = testing_form::Form(wire, data).size();
     const Key source_key = Signed(from, memory.size(), source, random);
     const Key target_key = Signed(to, expected.size(), target, random);
-    // In some rounds a bit of a complete block is wrong.
+    // In some rounds, flips a bit of a complete block.
     const BlockForm form(source.memory);
     const uint64_t complete =
         form.has_signatures() ? data.size() / form.data() * form.size() : 0;
@@ -563,7 +563,7 @@ INSTANTIATE_TEST_SUITE_P(All, SignatureTransferTest,
                                          Case{QpType::kRc, 4096, 10, 4},
                                          Case{QpType::kRc, 512, 5, 5}));
 
-// --- One case each.
+// --- Single cases.
 
 constexpr uint32_t kMtu = 1024;  // bytes
 
@@ -571,7 +571,7 @@ class MkeyOverRcTest : public testing::Test {
  protected:
   MkeyOverRcTest() : pair_(QpType::kRc, kMtu, 9), a_(pair_.a), b_(pair_.b) {}
 
-  // A memory key of `end` with these pieces.
+  // A memory key of `end` made of these pieces.
   static Key Listed(End& end, const std::vector<Key>& pieces) {
     Key key;
     key.key = end.table.AddMkey(kPd, 64, {.remote_invalidate = true});
@@ -592,7 +592,7 @@ class MkeyOverRcTest : public testing::Test {
                                        .list = list}),
               transport::MemoryStatus::kOk);
   }
-  // A piece in region `region`.
+  // A key for a piece of region `region`.
   static Key PieceIn(End& end, int region, uint32_t offset, uint32_t bytes) {
     const uint32_t at = static_cast<uint32_t>(region) * End::kRegion + offset;
     Key key{end.RegionOf(at), End::VaOf(at), {}};
@@ -621,7 +621,7 @@ class MkeyOverRcTest : public testing::Test {
   End& b_;
 };
 
-// Later requests of the same queue pair use the key at once.
+// Later requests of the same queue pair can use the key at once.
 TEST_F(MkeyOverRcTest, IsUsedWithoutWaitingForItsConfiguration) {
   const uint32_t key = a_.table.AddMkey(kPd, 4, {});
   const Key target = PieceIn(b_, 0, 0, 300);
@@ -669,7 +669,7 @@ TEST_F(MkeyOverRcTest, Atomics) {
   EXPECT_EQ(word, value);
   std::memcpy(&word, &b_.arena[aligned.places[8]], 8);
   EXPECT_EQ(word, value + 5);
-  // The second piece is the same memory.
+  // The second piece names the same memory.
   ASSERT_EQ(fetch_add(24 + 8), WcStatus::kSuccess);
   std::memcpy(&word, &b_.arena[aligned.places[8]], 8);
   EXPECT_EQ(word, value + 10);
@@ -700,7 +700,7 @@ TEST_F(MkeyOverRcTest, AnAtomicStaysInOnePiece) {
   EXPECT_EQ(b_.arena, before);
 }
 
-// The result of an atomic may be scattered.
+// The result of an atomic may be split over pieces.
 TEST_F(MkeyOverRcTest, AnAtomicsResultIsInPieces) {
   const Key halves = Listed(a_, {PieceIn(a_, 0, 3, 3), PieceIn(a_, 1, 100, 5)});
   const Key word = PieceIn(b_, 0, 0, 8);
@@ -727,8 +727,8 @@ TEST_F(MkeyOverRcTest, LocallyBeyondItsLength) {
       WcStatus::kLocalProtectionError);
 }
 
-// A region that was deregistered under a memory key fails the access, at the
-// packet that needs it if the message has many pieces.
+// A region that was deregistered while a memory key names it fails the access.
+// With many pieces, the packet that needs that region fails.
 TEST_F(MkeyOverRcTest, WriteToARegionThatIsGone) {
   const Key key =
       Listed(b_, {PieceIn(b_, 0, 0, 3000), PieceIn(b_, 1, 0, 3000)});
@@ -792,8 +792,8 @@ TEST_F(MkeyOverRcTest, ThePeerInvalidatesIt) {
             WcStatus::kRemoteAccessError);
 }
 
-// Messages of many packets, while their target changes its layout. Every byte
-// goes where it belongs in one of the two.
+// Messages of many packets, while the target key changes its layout. Every byte
+// goes where one of the two layouts puts it.
 TEST_F(MkeyOverRcTest, ConfiguredUnderTraffic) {
   constexpr uint32_t kBytes = 500'000;
   const Key source = PieceIn(a_, 0, 0, kBytes);
@@ -815,7 +815,7 @@ TEST_F(MkeyOverRcTest, ConfiguredUnderTraffic) {
                   after[places[1].places[i]] == byte)
           << i;
     }
-    // Nothing else has changed.
+    // Nothing outside of the two places has changed.
     for (const Key& place : places) {
       for (const uint32_t at : place.places) after[at] = before[at];
     }

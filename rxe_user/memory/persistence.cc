@@ -17,8 +17,8 @@ namespace {
 bool HasMedium(const Mapping& mapping) {
   if (!mapping.shared || mapping.inode == 0) return false;
   struct statfs system;
-  // The file has been unlinked. Only files without a block device have major
-  // number 0.
+  // statfs fails if the file has been unlinked. Only files without a block
+  // device have major number 0.
   if (statfs(mapping.path.c_str(), &system) != 0) {
     return mapping.device_major != 0;
   }

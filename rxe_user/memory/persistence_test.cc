@@ -20,7 +20,7 @@ namespace {
 
 const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
-// Maps pages of `fd`, or anonymous ones.
+// Maps pages of `fd`, or anonymous pages.
 uint8_t* Map(int fd, size_t bytes, int flags) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   return at == MAP_FAILED ? nullptr : static_cast<uint8_t*>(at);
@@ -49,7 +49,7 @@ int DirtyKilobytes(const uint8_t* at) {
   return dirty;
 }
 
-// A file on the disk that tests write to.
+// A file on the disk on which tests write.
 class FileTest : public testing::Test {
  protected:
   void SetUp() override {

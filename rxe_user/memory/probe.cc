@@ -67,7 +67,7 @@ int ProbeMemory(const void* address, size_t bytes, bool write) {
     if (error == 0) return 0;
     if (error == EFAULT || error == EHWPOISON) return EFAULT;
     // ENOMEM: a hole, or no memory. EINVAL: an old kernel, missing permission,
-    // or a device's memory. The list of mappings decides.
+    // or device memory. The list of mappings decides.
   }
   return internal::ProbeMappings(pages.begin, pages.end, write);
 }

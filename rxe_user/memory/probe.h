@@ -9,8 +9,8 @@ namespace rxe_user {
 
 // 0 if every byte of [address, address + bytes) is mapped and readable, and
 // with `write` also writable; else EFAULT. Does not change the content. Faults
-// in ranges of up to kPopulateLimit bytes, which saves time later; looks up
-// larger ones only.
+// in ranges of up to kPopulateLimit bytes, which saves time later; only looks
+// up the mappings of larger ones.
 int ProbeMemory(const void* address, size_t bytes, bool write);
 
 // Faults in the pages of [address, address + bytes), for reading or also for
@@ -21,7 +21,7 @@ int PopulateMemory(const void* address, size_t bytes, bool write);
 inline constexpr size_t kPopulateLimit = size_t{256} << 20;  // bytes
 
 namespace internal {
-// The same, only by /proc/self/maps; for kernels before 5.14.
+// The same by /proc/self/maps alone; for kernels before 5.14.
 int ProbeMappings(uintptr_t begin, uintptr_t end, bool write);
 }  // namespace internal
 

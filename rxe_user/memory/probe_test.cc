@@ -14,7 +14,7 @@ const size_t kPage = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 
 class ProbeTest : public testing::Test {
  protected:
-  // Pages: written, hole, read-only, not readable.
+  // Pages that are written, a hole, read-only, not readable.
   void SetUp() override {
     base_ =
         static_cast<uint8_t*>(mmap(nullptr, 5 * kPage, PROT_READ | PROT_WRITE,
@@ -57,7 +57,7 @@ TEST_F(ProbeTest, FindsWhatIsMapped) {
             EFAULT);
 }
 
-// A large range is looked up without touching it.
+// A large range is looked up and not touched.
 TEST(LargeProbeTest, DoesNotPopulate) {
   constexpr size_t kSize = size_t{4} << 30;
   void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,

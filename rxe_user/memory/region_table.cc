@@ -16,7 +16,7 @@ bool IsNullMemory(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
 }
 
-// No region is there: null memory, and memory keys with signatures.
+// Such bytes are in no region: null memory, and memory keys with signatures.
 bool IsSpecial(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kSignedMemory;
 }
@@ -25,8 +25,8 @@ bool IsSpecial(const uint8_t* bytes) {
 
 using transport::MemoryStatus;
 
-// False also while another thread changes the entry: then the map has the
-// region.
+// Also false while another thread changes the entry; the map has the region
+// then.
 bool RegionTable::Recent::Read(uint32_t wanted, Region* out) const {
   const uint32_t before = version.load(std::memory_order_acquire);
   // Acquire loads, so that none moves after the last load of `version`.

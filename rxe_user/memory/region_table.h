@@ -27,7 +27,7 @@ inline constexpr uint64_t kNullMemory = uint64_t{1} << 63;
 // No region reaches here.
 inline constexpr uint64_t kSignedMemory = uint64_t{1} << 62;
 
-// Region::binding of a window: only remote keys reach it.
+// Region::binding of a window: the key works only as a remote key.
 inline constexpr uint32_t kWindow = uint32_t{1} << 31;
 
 // A registered region. L_Key and R_Key are the same number.
@@ -38,8 +38,8 @@ struct Region {
   uint8_t* host = nullptr;  // where the bytes are
   uint64_t length = 0;      // bytes
   uint64_t iova = 0;        // the virtual address of `host`
-  // 0: any user of the key in the protection domain. Else kWindow, and the
-  // number of the only queue pair that may use it, if any.
+  // 0: any queue pair in the protection domain may use the key. Otherwise
+  // kWindow, plus the number of the only queue pair that may use it, if any.
   uint32_t binding = 0;
 };
 
@@ -61,9 +61,9 @@ struct Region {
 // that is gone fails the access. Memory keys do not nest.
 //
 // A memory key may have block signatures (mlx5dv_wr_set_mkey_sig_block(3)).
-// Then addresses in it are those of its wire form (signature_converter.h). A
-// signature that is wrong does not fail the access: the key keeps the first
-// error until that is taken.
+// Addresses in it are then those of its wire form (signature_converter.h). A
+// wrong signature does not fail the access: the key keeps the first error until
+// it is taken.
 //
 // Every packet needs a lookup, mostly of the same few regions, so recent
 // results are in a small table that is read without the lock: a reader copies
@@ -88,7 +88,7 @@ class RegionTable final : public transport::Memory {
   // yet.
   enum class WindowType : uint8_t { k1, k2 };
   uint32_t AddWindow(transport::PdId pd, WindowType type);
-  // By any of its keys.
+  // `rkey` may be any of its keys.
   void RemoveWindow(uint32_t rkey);
   // A queue pair is gone and its number may be reused: unbinds its windows.
   void ForgetQueuePair(uint32_t qpn);
@@ -103,12 +103,13 @@ class RegionTable final : public transport::Memory {
   // transport::kMaxMkeyEntries.
   uint32_t AddMkey(transport::PdId pd, uint16_t max_entries,
                    MkeyOptions options);
-  // By any of its keys. Accesses in progress continue, as with Remove.
+  // `key` may be any of its keys. Accesses in progress continue, as with
+  // Remove.
   void RemoveMkey(uint32_t key);
-  // Whether it is a key of a memory key, configured or not.
+  // Whether `key` belongs to a memory key, configured or not.
   bool IsMkey(uint32_t key);
-  // The first wrong signature that was not taken yet, by any of the memory
-  // key's keys. EINVAL: it has no signatures.
+  // Takes the first wrong signature since the last call. `key` may be any of
+  // the memory key's keys. EINVAL: it has no signatures.
   int TakeMkeyError(uint32_t key, SignatureError* out);
 
   // --- transport::Memory. Reads of null memory give 0; writes are dropped.
@@ -124,7 +125,7 @@ class RegionTable final : public transport::Memory {
   bool CompareSwap(uint8_t* word, uint64_t compare, uint64_t swap,
                    uint64_t* original) override;
   bool FetchAdd(uint8_t* word, uint64_t add, uint64_t* original) override;
-  // kAccessFlushPersistent: by msync(2), which returns when the pages of a
+  // kAccessFlushPersistent uses msync(2), which returns when the pages of a
   // mapped file are on their medium.
   transport::MemoryStatus Flush(const transport::MemoryAccess& access,
                                 bool whole_region) override;
@@ -134,17 +135,17 @@ class RegionTable final : public transport::Memory {
   // with hardware: programs pass the region's rights.
   transport::MemoryStatus Bind(
       const transport::WindowBinding& binding) override;
-  // Any queue pair of the domain may configure a memory key, at any time. Of
-  // the regions, only local write is needed, for accesses that write: the
-  // memory key has its own remote rights. Refused: another domain, a new key
-  // without update_tag, other rights than kMkeyRights, too many entries, a
-  // layout that is not valid, an entry that is a memory key, signatures that
-  // are not valid or that it was not created for, more than 2^38 bytes with
-  // signatures. A refused configuration changes nothing. `transform` is a
-  // packed SignatureConfig.
+  // Any queue pair of the domain may configure a memory key, at any time. The
+  // regions need only permit local write, for accesses that write: the memory
+  // key has its own remote rights. Refused: another domain, a new key without
+  // update_tag, rights outside of kMkeyRights, too many entries, an invalid
+  // layout, an entry that is a memory key, signatures that are invalid or that
+  // the key was not created for, more than 2^38 bytes with signatures. A
+  // refused configuration changes nothing. `transform` is a packed
+  // SignatureConfig.
   transport::MemoryStatus ConfigureMkey(
       const transport::MkeyConfiguration& configuration) override;
-  // A block is checked by its bytes in order.
+  // True with signatures: a block is checked by its bytes in order.
   bool NeedsOrder(uint32_t key) override;
   bool HasDataError(uint32_t key) override;
   // Only bound windows of type 2 and configured memory keys can be invalidated.
@@ -172,7 +173,7 @@ class RegionTable final : public transport::Memory {
   // Whether the key permits the access. If so, fills `*out`.
   transport::MemoryStatus Check(const transport::MemoryAccess& access,
                                 Region* out);
-  // Of a key that Find does not find. Takes the lock: for failures only.
+  // Why Find does not find the key. Takes the lock: for failures only.
   [[gnu::cold]] transport::MemoryStatus WhyNotFound(uint32_t key);
   // The lower bits of the key of a window or memory key; the upper ones
   // identify it.
@@ -182,13 +183,13 @@ class RegionTable final : public transport::Memory {
 
   struct Registered {
     Region region;
-    uint32_t windows = 0;  // number bound to it
+    uint32_t windows = 0;  // windows bound to it
   };
   struct Window {
     WindowType type = WindowType::k1;
     bool bound = false;
     uint32_t region_key = 0;  // while it is bound
-    Region region;            // what it names; key and pd are always valid
+    Region region;  // the memory that it names; key and pd are always valid
     // Type 2: its list entry, which is here or in BoundTo, and its position.
     std::list<uint32_t> entry;
     std::list<uint32_t>::iterator at;
@@ -209,7 +210,7 @@ class RegionTable final : public transport::Memory {
     return mkey.options.signatures ? &signatures_.find(IdOf(mkey.key))->second
                                    : nullptr;
   }
-  // The same by any of its keys.
+  // The same for any of its keys.
   MkeySignature* FindSignature(uint32_t key) {
     const auto found = signatures_.find(IdOf(key));
     return found != signatures_.end() ? &found->second : nullptr;
@@ -221,25 +222,27 @@ class RegionTable final : public transport::Memory {
   bool Lookup(uint32_t key, Region* out);
   transport::MemoryStatus TranslateMkey(const transport::MemoryAccess& access,
                                         transport::SpanList* out);
-  // Appends the first pieces of [va, va + length) of the layout, at least one.
-  // Their regions must permit `access`; the key is not checked. mutex_ held.
+  // Appends spans for the first pieces of [va, va + length) of the layout, at
+  // least one. Their regions must permit `access`; the key is not checked.
+  // mutex_ held.
   transport::MemoryStatus AppendPieces(const Mkey& mkey,
                                        const transport::MemoryAccess& access,
                                        transport::SpanList* out);
-  // Of a memory key with signatures, which permits the access. mutex_ held.
+  // Translates for a memory key with signatures, which permits the access.
+  // mutex_ held.
   transport::MemoryStatus TranslateSigned(const Mkey& mkey,
                                           const SignatureConverter& converter,
                                           const transport::MemoryAccess& access,
                                           transport::SpanList* out);
-  // Converts `bytes` bytes at `address`, which Translate returned: to `out`, or
-  // from `in`. The other one is null.
+  // Converts `bytes` bytes at `address`, a result of Translate: to `out`, or
+  // from `in`. The other pointer is null.
   bool CopySigned(uint64_t address, uint8_t* out, const uint8_t* in,
                   size_t bytes);
-  // The signatures that `configuration` would leave. mutex_ held.
+  // The signatures after `configuration`. mutex_ held.
   transport::MemoryStatus ReadTransform(
       const Mkey& mkey, const transport::MkeyConfiguration& configuration,
       uint64_t memory_length, std::optional<SignatureConfig>* out);
-  // Copies that no region does: from or to null memory or signed memory.
+  // Copies from or to null memory or signed memory, which are in no region.
   bool CopyFromSpecial(uint8_t* to, const uint8_t* from, size_t bytes);
   bool CopyToSpecial(uint8_t* to, const uint8_t* from, size_t bytes);
 
@@ -262,10 +265,10 @@ class RegionTable final : public transport::Memory {
   // By the upper 24 bits of the key, which no region or window has. Guarded by
   // mutex_.
   std::unordered_map<uint32_t, Mkey> mkeys_;
-  // Of those that were created for signatures. Guarded by mutex_.
+  // For keys that were created for signatures. Guarded by mutex_.
   std::unordered_map<uint32_t, MkeySignature> signatures_;
-  // Type 2 windows by queue pair, so that ForgetQueuePair need not search all.
-  // Guarded by mutex_.
+  // Type 2 windows by queue pair, so that ForgetQueuePair need not search all
+  // of them. Guarded by mutex_.
   std::array<std::list<uint32_t>, 256> bound_;
   std::array<Recent, 16> recent_;
 };

@@ -13,7 +13,7 @@ namespace {
 using transport::allocations_left;
 using transport::kUnlimited;
 
-// With more and more allocations, until they suffice.
+// Allows more and more allocations, until they suffice.
 template <typename Add>
 uint32_t AddWhenThereIsMemory(Add add) {
   for (int allocations = 0;; ++allocations) {

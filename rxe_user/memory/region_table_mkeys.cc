@@ -14,15 +14,15 @@ namespace {
 using transport::MemoryStatus;
 using transport::SpanList;
 
-// Spans of one Translate: 16 KiB in pieces of 256 bytes. More would let one
-// access take long.
+// Spans of one Translate: 16 KiB in pieces of 256 bytes. The limit bounds the
+// time of one access.
 constexpr size_t kMaxSpans = 64;
 
 // Bytes: the data of one packet. Prefetching pays for longer pieces only.
 constexpr uint64_t kMinCold = 4096;
 
-// What an access needs of the regions below: a memory key grants the remote
-// rights itself, as a window does.
+// The rights that an access needs in the underlying regions: a memory key
+// grants the remote rights itself, as a window does.
 uint32_t LocalRight(uint32_t access) {
   constexpr uint32_t kWrites = transport::kAccessLocalWrite |
                                transport::kAccessRemoteWrite |
@@ -31,8 +31,8 @@ uint32_t LocalRight(uint32_t access) {
                                  : transport::kAccessLocalRead;
 }
 
-// Makes space for another span. False: there are enough, or there is no memory
-// for more.
+// Makes space for another span. False: the limit is reached, or there is no
+// memory for more.
 bool MakeSpace(SpanList* spans) {
   if (spans->size() < spans->capacity()) return spans->size() < kMaxSpans;
   if (spans->size() >= kMaxSpans) return false;
@@ -44,7 +44,8 @@ bool MakeSpace(SpanList* spans) {
   return true;
 }
 
-// Bytes of the layout after `configuration`, which may be refused for it.
+// Bytes of the layout after `configuration`, which may be refused because of
+// it.
 uint64_t LengthAfter(const MkeyLayout& before,
                      const transport::MkeyConfiguration& configuration) {
   using Layout = transport::MkeyConfiguration::Layout;

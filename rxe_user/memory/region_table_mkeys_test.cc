@@ -141,7 +141,7 @@ TEST_F(MkeyTest, TranslatesInterleavedPieces) {
   EXPECT_EQ(Use(key, 60, 1), MemoryStatus::kOutOfRange);
 }
 
-// The rest of many pieces is translated by later calls.
+// Later calls translate the rest of many pieces.
 TEST_F(MkeyTest, TranslatesAPartOfManyPieces) {
   const uint32_t key = NewMkey();
   ASSERT_EQ(Interleave(key, {{kVa, 1, 1, region_}}, 500), MemoryStatus::kOk);
@@ -187,7 +187,7 @@ TEST_F(MkeyTest, ChecksDomainAndRights) {
             MemoryStatus::kNoRight);
   EXPECT_EQ(UseLocally(key, 0), MemoryStatus::kNoRight);
   EXPECT_EQ(UseLocally(key, 0, 1, 0), MemoryStatus::kOk);
-  // The rights are replaced, and the layout stays.
+  // Replaces the rights and keeps the layout.
   ASSERT_EQ(
       table_.ConfigureMkey(
           {.key = key, .pd = kPd, .access = transport::kAccessRemoteWrite}),
@@ -195,7 +195,7 @@ TEST_F(MkeyTest, ChecksDomainAndRights) {
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteWrite), MemoryStatus::kOk);
   EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteRead),
             MemoryStatus::kNoRight);
-  // The layout is replaced, and the rights stay.
+  // Replaces the layout and keeps the rights.
   ASSERT_EQ(SetList(key, {{kVa, 20, region_}}, std::nullopt),
             MemoryStatus::kOk);
   EXPECT_EQ(Use(key, 19, 1, transport::kAccessRemoteWrite), MemoryStatus::kOk);
@@ -282,7 +282,7 @@ TEST_F(MkeyTest, WindowsAreNotOfMkeysNorInThem) {
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(Use(key, 0, 1, transport::kAccessRemoteRead),
               MemoryStatus::kWrongWindow);
-    // Now it is in the table of recent keys.
+    // By now, the key is in the table of recent keys.
     EXPECT_EQ(Use(window, kVa), MemoryStatus::kOk);
   }
   binding.region_key = key;
@@ -349,12 +349,12 @@ TEST_F(MkeyTest, FlushIsRefused) {
             MemoryStatus::kOk);
 }
 
-// After one thread has configured a key, no thread sees its old meaning, and
-// none sees a mixture.
+// Once one thread has configured a key, no thread sees the old configuration,
+// and none sees a mixture.
 TEST_F(MkeyTest, ConfiguredDuringUses) {
   const uint32_t key = NewMkey();
   std::atomic<bool> stop = false;
-  std::atomic<uint32_t> begun = 1;  // the newest that may exist
+  std::atomic<uint32_t> begun = 1;  // the newest visible one
   std::atomic<uint32_t> done = 1;   // the oldest
   const auto configure = [&](uint32_t i) {
     const uint32_t part = 1 + i % 100;
@@ -419,7 +419,8 @@ TEST_F(MkeyTest, AFailedAddLeavesNothing) {
   }
 }
 
-// With its object and that of the verbs, an idle key takes 256 bytes at most.
+// Together with its object and that of the verbs library, an idle key takes at
+// most 256 bytes.
 TEST_F(MkeyTest, IsSmall) {
   constexpr size_t kKeys = 10'000;
   constexpr size_t kObjects = 64;  // bytes

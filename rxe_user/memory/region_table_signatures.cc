@@ -1,4 +1,4 @@
-// Memory keys with block signatures. Their bytes are converted where they are
+// Memory keys with block signatures. Their bytes are converted when they are
 // copied, so Translate returns addresses that only the copies here understand.
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +13,8 @@ namespace {
 using transport::MemoryStatus;
 using transport::SpanList;
 
-// kSignedMemory, the number of the memory key, and the place in its wire form.
+// The bits of such an address: kSignedMemory, the number of the memory key, and
+// the offset in its wire form.
 constexpr unsigned kPlaceBits = 38;
 constexpr unsigned kIdBits = 24;
 static_assert(kSignedMemory >> (kIdBits + kPlaceBits) == 1);
@@ -31,7 +32,7 @@ uint64_t PlaceOf(uint64_t address) {
 
 }  // namespace
 
-// A part of a key's layout. The regions are looked up as they are reached.
+// A part of a key's layout. Regions are looked up when they are reached.
 class RegionTable::SignedPieces final : public MemoryForm {
  public:
   SignedPieces(RegionTable& table, uint32_t id, uint32_t access,
@@ -63,7 +64,8 @@ class RegionTable::SignedPieces final : public MemoryForm {
     }
     return true;
   }
-  // Makes spans_[next_], which begins at begin_, the one that has `place`.
+  // Advances spans_[next_], which begins at begin_, to the span that contains
+  // `place`.
   bool Find(uint64_t place) {
     if (place < begin_) spans_.clear();
     while (next_ < spans_.size()) {
@@ -75,7 +77,7 @@ class RegionTable::SignedPieces final : public MemoryForm {
     begin_ = place;
     std::shared_lock lock(table_.mutex_);
     const auto found = table_.mkeys_.find(id_);
-    // It may have another layout by now.
+    // The key may have another layout by now.
     if (found == table_.mkeys_.end() || place >= range_.end ||
         range_.end > found->second.layout.length()) {
       return false;
@@ -99,7 +101,7 @@ MemoryStatus RegionTable::TranslateSigned(const Mkey& mkey,
                                           const SignatureConverter& converter,
                                           const transport::MemoryAccess& access,
                                           SpanList* out) {
-  // An atomic's bytes have no signature.
+  // Atomics are refused: their bytes have no signature.
   if ((access.access & transport::kAccessRemoteAtomic) != 0) {
     return MemoryStatus::kNoRight;
   }
@@ -124,7 +126,7 @@ bool RegionTable::CopySigned(uint64_t address, uint8_t* out, const uint8_t* in,
   const uint32_t id = IdOfAddress(address);
   const uint64_t place = PlaceOf(address);
   const bool scatters = in != nullptr;
-  // It may have changed since it was translated.
+  // The key may have changed since the translation.
   std::shared_lock lock(mutex_);
   const auto mkey = mkeys_.find(id);
   const auto found = signatures_.find(id);

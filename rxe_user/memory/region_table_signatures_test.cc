@@ -74,7 +74,7 @@ class SignedMkeyTest : public testing::Test {
         {.key = key_, .pd = pd, .access = access, .va = va, .length = length},
         &spans_);
   }
-  // As a packet's payload.
+  // Reads as for a packet's payload.
   std::vector<uint8_t> Read(uint64_t va, size_t length) {
     std::vector<uint8_t> out(length, 0xee);
     EXPECT_EQ(Translate(va, length), MemoryStatus::kOk);
@@ -115,7 +115,7 @@ TEST_F(SignedMkeyTest, InsertsOnTheWireAndStripsAgain) {
             Data(512, 512));
   EXPECT_EQ(Translate(0, 1033), MemoryStatus::kOutOfRange);
   EXPECT_EQ(Translate(1032, 1), MemoryStatus::kOutOfRange);
-  // In pieces, each of which the transport translates anew.
+  // The same in pieces, each of which the transport translates anew.
   ASSERT_EQ(Configure({{kVa + 4096, 500, region_}, {kVa + 8192, 524, region_}},
                       std::nullopt, Transform::kKeep),
             MemoryStatus::kOk);
@@ -141,7 +141,7 @@ TEST_F(SignedMkeyTest, AddsToMemoryAndStripsOnTheWire) {
   EXPECT_EQ(Check(), Kind::kNone);
   EXPECT_EQ(Translate(0, 1025), MemoryStatus::kOutOfRange);
   EXPECT_FALSE(table_.HasDataError(key_));
-  // A wrong byte: the transfer goes on, and the key has the error.
+  // After a wrong byte the transfer goes on, and the key has the error.
   bytes_[700] ^= 1;
   EXPECT_NE(Read(0, 1024), data);
   EXPECT_TRUE(table_.HasDataError(key_));
@@ -151,7 +151,8 @@ TEST_F(SignedMkeyTest, AddsToMemoryAndStripsOnTheWire) {
   EXPECT_EQ(Check(), Kind::kNone);
 }
 
-// Without the bytes before, they are read from memory.
+// The preceding bytes of the block, which were not transferred, are read from
+// memory.
 TEST_F(SignedMkeyTest, AnyPartAlone) {
   ASSERT_EQ(Configure({{kVa, 5000, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -168,7 +169,8 @@ TEST_F(SignedMkeyTest, AnyPartAlone) {
   }
 }
 
-// Transfers at a time, each in its place. Each signature comes in two pieces.
+// Several transfers at a time, each in its own block. Each signature arrives in
+// two pieces.
 TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   ASSERT_EQ(Configure({{kVa, 4096, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -189,8 +191,8 @@ TEST_F(SignedMkeyTest, InterleavedTransfersAreCheckedApart) {
   EXPECT_EQ(Check(), Kind::kNone);
 }
 
-// A block that is written again from its middle: what is known of its first
-// half is out of date for transfers that stand inside of it.
+// A block is rewritten from its middle. The state of its first half is then out
+// of date for transfers that have stopped inside it.
 TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
   ASSERT_EQ(Configure({{kVa, 1024, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -199,7 +201,7 @@ TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
   // A READ and a WRITE stop at byte 300.
   Read(0, 300);
   Write(0, std::span(before).first(300));
-  // Another WRITE changes a byte before.
+  // Another WRITE changes an earlier byte.
   const uint8_t changed = before[100] ^ 0xff;
   Write(100, {&changed, 1});
   std::vector<uint8_t> rest = Read(300, 220);
@@ -209,7 +211,7 @@ TEST_F(SignedMkeyTest, BytesThatAreWrittenAgainAreReadAgain) {
   EXPECT_NE(after[512], before[512]);
   EXPECT_EQ(rest,
             std::vector<uint8_t>(after.begin() + 300, after.begin() + 520));
-  // The WRITE goes on with the signature of what is there.
+  // The first WRITE continues, with the signature of the present bytes.
   Write(300, std::span(after).subspan(300, 220));
   EXPECT_EQ(Check(), Kind::kNone);
 }
@@ -223,7 +225,7 @@ TEST_F(SignedMkeyTest, KeepsResetsAndRefusesSignatures) {
   ASSERT_EQ(Configure({{kVa, 1024, region_}}, std::nullopt, Transform::kKeep),
             MemoryStatus::kOk);
   EXPECT_EQ(Translate(1031, 1), MemoryStatus::kOk);
-  // Not valid: without effect.
+  // An invalid configuration has no effect.
   SignatureConfig bad = config;
   bad.wire.block_size = 511;
   EXPECT_EQ(Configure({{kVa, 512, region_}}, bad), MemoryStatus::kOutOfRange);
@@ -249,9 +251,9 @@ TEST_F(SignedMkeyTest, ItsRulesAreThoseOfAllKeys) {
             MemoryStatus::kOk);
   EXPECT_EQ(Translate(0, 516), MemoryStatus::kOk);
   EXPECT_EQ(Translate(0, 516, 0, kPd + 1), MemoryStatus::kWrongDomain);
-  // The region of the second piece is not there.
+  // The region of the second piece does not exist.
   EXPECT_EQ(Translate(0, 517), MemoryStatus::kBadKey);
-  // Atomics are refused, by their right and by their copy.
+  // Atomics are refused, both by their right and by the copy.
   EXPECT_EQ(Translate(0, 8, transport::kAccessRemoteAtomic),
             MemoryStatus::kNoRight);
   ASSERT_EQ(Translate(0, 8, transport::kAccessRemoteWrite), MemoryStatus::kOk);
@@ -281,7 +283,7 @@ TEST_F(SignedMkeyTest, WithdrawnBetweenTranslationAndCopy) {
   EXPECT_FALSE(table_.CopyTo(address, out.data(), out.size(), false));
 }
 
-// mlx5dv_wr_memcpy: from one such key to another one.
+// mlx5dv_wr_memcpy from one such key to another.
 TEST_F(SignedMkeyTest, CopiesBetweenSuchKeys) {
   ASSERT_EQ(Configure({{kVa, 4096, region_}},
                       SignatureConfig{.wire = kT10, .check_mask = 0xff}),
@@ -300,7 +302,8 @@ TEST_F(SignedMkeyTest, CopiesBetweenSuchKeys) {
 }
 
 TEST_F(SignedMkeyTest, TooLong) {
-  // More than 2^38 bytes: 64 entries of 4 GiB fit, and their signatures do not.
+  // More than 2^38 bytes: 64 entries of 4 GiB fit, but not with their
+  // signatures.
   key_ = table_.AddMkey(kPd, 64, {.signatures = true});
   const std::vector<Sge> list(64, Sge{kVa, 0xffffffff, region_});
   EXPECT_EQ(Configure(list, SignatureConfig{.wire = kCrc32c}),

@@ -86,7 +86,7 @@ TEST_F(RegionTableTest, ChecksKeyDomainRangeAndRights) {
   EXPECT_TRUE(spans_.empty());
 }
 
-// More regions than the recent table holds, looked up in turns.
+// Looks up in turns more regions than the recent table holds.
 TEST_F(RegionTableTest, ManyRegions) {
   std::vector<uint32_t> keys;
   for (uint64_t i = 0; i < 100; ++i) {
@@ -109,12 +109,12 @@ TEST_F(RegionTableTest, ManyRegions) {
   }
 }
 
-// After one thread has replaced a region, no thread sees the old one, and none
+// Once one thread has replaced a region, no thread sees the old one, and none
 // sees a mixture.
 TEST_F(RegionTableTest, ReplacedDuringLookups) {
   std::atomic<bool> stop = false;
-  std::atomic<uint64_t> begun = 1;  // the newest that may exist
-  std::atomic<uint64_t> done = 1;   // the oldest
+  std::atomic<uint64_t> begun = 1;  // newest region that a thread may see
+  std::atomic<uint64_t> done = 1;   // oldest one
   const auto shape = [&](uint64_t i) {
     Region region;
     region.key = key_;
@@ -141,7 +141,7 @@ TEST_F(RegionTableTest, ReplacedDuringLookups) {
         if (begun != i) continue;
         ASSERT_EQ(status, MemoryStatus::kOk);
         ASSERT_EQ(spans[0].data, bytes_.data() + i % 50);
-        // The former one is gone.
+        // The previous region is gone.
         wanted.va = (i - 1) * 1000;
         wanted.length = i - 1;
         ASSERT_EQ(table_.Translate(wanted, &spans), MemoryStatus::kOutOfRange);

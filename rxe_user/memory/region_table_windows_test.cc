@@ -61,7 +61,7 @@ TEST_F(WindowTest, TranslatesAPartOfARegion) {
     const uint32_t rkey = table_.AddWindow(kPd, type);
     EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);  // not bound
     ASSERT_EQ(table_.Bind(Part(rkey ^ 5)), MemoryStatus::kOk);
-    // it has another key now
+    // the window has another key now
     EXPECT_EQ(Use(rkey, kVa + 20), MemoryStatus::kWrongWindow);
     ASSERT_EQ(Use(rkey ^ 5, kVa + 20, 40), MemoryStatus::kOk);
     EXPECT_EQ(spans_[0].data, bytes_.data() + 20);
@@ -74,7 +74,7 @@ TEST_F(WindowTest, TranslatesAPartOfARegion) {
     EXPECT_EQ(Use(rkey ^ 5, kVa + 20, 1, transport::kAccessRemoteWrite, kQpn,
                   kPd + 1),
               MemoryStatus::kWrongDomain);
-    // It is not an L_Key.
+    // The key is not an L_Key.
     EXPECT_EQ(table_.Translate({.key = rkey ^ 5,
                                 .pd = kPd,
                                 .qpn = kQpn,

@@ -61,7 +61,7 @@ TEST_F(CompletionQueueTest, FirstInFirstOutAroundTheRing) {
     EXPECT_EQ(Drain(cq, 2), (Ids{i, i + 1}));
     EXPECT_EQ(Drain(cq, 2), Ids{i + 2});
   }
-  EXPECT_EQ(engine_.progressed, 0);  // it was never empty
+  EXPECT_EQ(engine_.progressed, 0);  // the queue was never empty
   EXPECT_TRUE(Drain(cq).empty());
   EXPECT_EQ(engine_.progressed, 1);
 }
@@ -86,7 +86,7 @@ TEST_F(CompletionQueueTest, ManyPollsRenewTheLease) {
   EXPECT_EQ(engine_.progressed, 0);
 }
 
-// Otherwise there would be no progress while completions are queued.
+// Without this, there would be no progress while completions are queued.
 TEST_F(CompletionQueueTest, VeryManyPollsMakeProgress) {
   CompletionQueue cq(engine_, Config(1000));
   for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
@@ -111,7 +111,7 @@ TEST_F(CompletionQueueTest, AnEmptyPollRestartsTheCount) {
   EXPECT_EQ(engine_.progressed, 20);
 }
 
-// It may be about to wait for the event.
+// The application may be about to wait for the event.
 TEST_F(CompletionQueueTest, ManyPollsDoNothingWhileArmed) {
   CompletionQueue cq(engine_, Config(1000));
   for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(Add(cq, i));
@@ -157,7 +157,7 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
     completion.qpn = qpn;
     ASSERT_TRUE(cq.Push(completion));
   };
-  // Across the end of the ring.
+  // These completions wrap around the end of the ring.
   for (uint64_t id : {0, 1, 2}) add(id, 7);
   EXPECT_EQ(Drain(cq), (Ids{0, 1, 2}));
   add(3, 7);
@@ -172,8 +172,8 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
   EXPECT_EQ(Drain(cq), Ids{});
 }
 
-// A completion releases its request's place when it is polled, or dropped, and
-// not before.
+// A completion releases its request's slot in the queue when it is polled or
+// dropped, and not before.
 TEST_F(CompletionQueueTest, GivesUpPlaces) {
   CompletionQueue::Config config = Config(4);
   config.ignore_overrun = true;
@@ -235,8 +235,8 @@ TEST_F(CompletionQueueTest, LeftoversOfAPollRaiseAnEvent) {
     EXPECT_EQ(Drain(cq, 2), batch);
   }
   EXPECT_FALSE(Waits(channel_));
-  // Not without a request, nor for unsolicited completions, nor for a program
-  // that polls one at a time.
+  // No event if none was requested, for unsolicited completions, or for a
+  // program that polls one at a time.
   for (uint64_t i = 5; i < 13; ++i) Add(cq, i);
   ASSERT_TRUE(Waits(channel_));
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
@@ -263,7 +263,7 @@ TEST_F(CompletionQueueTest, ArmedForSolicited) {
   Add(cq, 3, false, transport::WcStatus::kFlushed);
   EXPECT_TRUE(Waits(channel_));
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
-  // A request for any completion is not narrowed.
+  // A request for solicited completions does not narrow an earlier one for any.
   cq.Arm(false);
   cq.Arm(true);
   Add(cq, 4);
@@ -296,7 +296,7 @@ TEST_F(CompletionQueueTest, ModerationByTime) {
   Add(cq, 1);
   EXPECT_EQ(engine_.alarm_delay, 1000 * transport::kMicrosecond);
   EXPECT_FALSE(Waits(channel_));
-  // Too early, as after an event that was raised by its count.
+  // The alarm rings too early, as after an event that was raised by the count.
   engine_.alarm_delay = 0;
   engine_.alarm();
   EXPECT_FALSE(Waits(channel_));
@@ -305,7 +305,7 @@ TEST_F(CompletionQueueTest, ModerationByTime) {
   while (!Waits(channel_)) engine_.alarm();
   Event event;
   ASSERT_EQ(channel_.Take(engine_, &event), 0);
-  // No further event is requested.
+  // A further alarm raises no event, since none is requested.
   Add(cq, 2);
   engine_.alarm();
   EXPECT_FALSE(Waits(channel_));

@@ -1,5 +1,5 @@
-// Queue pairs of dynamic connections as objects. With a real engine; initiator
-// and target are in one process.
+// DC queue pairs as objects, with a real engine. Initiator and target are in
+// one process.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -203,7 +203,7 @@ TEST_F(DcQueuePairsTest, AMessageWithinAProcess) {
 
 }  // namespace
 
-// Instead of that of engine_for.cc.
+// Replaces the function of engine_for.cc.
 std::shared_ptr<Engine> Engine::For(std::shared_ptr<const Device>) {
   return *engine_of_test;
 }

@@ -27,8 +27,8 @@ class DeviceMemory {
   uint8_t* bytes() { return bytes_.get(); }
   Context& context() { return context_; }
 
-  // ibv_import_dm(3): the number of handles, and whether it was freed through
-  // one of them; the others can then only be unimported.
+  // ibv_import_dm(3): the number of handles. `gone`: the memory was freed
+  // through one of them; the others can then only be unimported.
   std::atomic<int> handles{0};
   std::atomic<bool> gone{false};
 

@@ -57,8 +57,8 @@ class EventQueue {
   // Closes the descriptor; events are dropped from now on.
   void Close();
 
-  // Without memory the event is recorded in its object, or as a port event:
-  // those of one type then become one, and come after the others.
+  // Without memory, the event is recorded in its object, or as a port event.
+  // Events of one type are then merged, and come after the others.
   void Post(const Event& event);
 
   // A queue pair in `lane` may cause events from now on, or no longer. Take

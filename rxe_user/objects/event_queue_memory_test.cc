@@ -58,7 +58,7 @@ class EventQueueMemoryTest : public testing::Test {
   EventAccount a_, b_, c_;
 };
 
-// Each object and type once; events that had memory come first.
+// Each object and type is reported once; events that had memory come first.
 TEST_F(EventQueueMemoryTest, NoTypeIsLost) {
   queue_.Post({1, &object_a_, 0, &a_});
   no_memory = true;
@@ -101,7 +101,7 @@ TEST_F(EventQueueMemoryTest, WithdrawsRecordedEvents) {
   EXPECT_EQ(TakeAll().size(), 1u);
 }
 
-// Objects outlive their queue: it leaves nothing in them.
+// Objects outlive their queue, which must leave no pointers in them.
 TEST_F(EventQueueMemoryTest, ClosedWithRecordedEvents) {
   no_memory = true;
   while (refused == 0) queue_.Post({1, &object_a_, 0, &a_});

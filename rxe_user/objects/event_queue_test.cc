@@ -61,7 +61,7 @@ TEST_F(EventQueueTest, NonBlocking) {
   ASSERT_EQ(fcntl(queue_.fd(), F_SETFL, O_NONBLOCK), 0);
   Event event;
   EXPECT_EQ(queue_.Take(engine_, &event), EAGAIN);
-  // It has made progress to get one.
+  // Take has made progress to get an event.
   EXPECT_GE(engine_.progressed, 1);
   engine_.on_progress = [this] { queue_.Post({3, nullptr, 1, nullptr}); };
   EXPECT_EQ(queue_.Take(engine_, &event), 0);

@@ -25,7 +25,7 @@ class HandleTable {
   uint32_t Add(T* object) {
     std::lock_guard<std::mutex> lock(mutex_);
     uint32_t index;
-    // The longest unused index is reused first, and not soon.
+    // The index that has been unused the longest is reused first, but not soon.
     if (free_ > kReserve || used_ == kMaxObjects - 1) {
       if (free_ == 0) return 0;
       index = first_free_;

@@ -24,9 +24,9 @@ inline constexpr uint32_t kMaxRwqTable = 4096;
 inline constexpr uint32_t kMaxCqe = 1u << 22;
 // The capacity of a CQ for a request of `cqe` entries, up to kMaxCqe: one less
 // than a power of two, as with mlx5 (ibv_create_cq(3): at least as many as
-// requested), and some spare entries. Programs rely on that: perftest asks for
-// one entry, takes one completion for each event, and is one behind for good
-// after one lost ACK.
+// requested), and at least 7. Programs rely on the spare entries: perftest asks
+// for one entry and takes one completion for each event, so after one lost ACK
+// it stays one completion behind.
 constexpr uint32_t CqCapacity(uint32_t cqe) {
   return std::min(std::max(std::bit_ceil(cqe + 1), 8u) - 1, kMaxCqe);
 }

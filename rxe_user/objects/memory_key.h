@@ -1,5 +1,5 @@
-// Memory keys of several pieces of memory (mlx5dv_create_mkey(3)). Work
-// requests of queue pairs configure one
+// Memory keys for several pieces of memory (mlx5dv_create_mkey(3)). Work
+// requests of queue pairs configure them
 // (transport::SendOpcode::kConfigureMkey).
 #ifndef RXE_USER_OBJECTS_MEMORY_KEY_H_
 #define RXE_USER_OBJECTS_MEMORY_KEY_H_
@@ -25,7 +25,7 @@ class MemoryKey {
     ++pd.users;
   }
   // On return nothing accesses memory through it. The regions of its pieces do
-  // not know it: they can be deregistered before.
+  // not refer to it, and may be deregistered first.
   ~MemoryKey() {
     pd_.context.regions().RemoveMkey(key_);
     pd_.context.WaitForLanes();

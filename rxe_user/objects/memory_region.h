@@ -15,11 +15,11 @@ namespace rxe_user {
 // Thread: any; one call at a time for a region.
 class MemoryRegion {
  public:
-  // `access` is of transport::Access. With kAccessZeroBased, `iova` is ignored
+  // `access`: transport::Access bits. With kAccessZeroBased, `iova` is ignored
   // and taken as 0. EINVAL: remote write or atomic without local write, a range
   // that wraps around, unknown access, kAccessFlushPersistent for memory
-  // without a medium (memory/persistence.h). EFAULT: not mapped, or not
-  // writable although write access is requested.
+  // without a persistent medium (memory/persistence.h). EFAULT: not mapped, or
+  // not writable although write access is requested.
   //
   // With kAccessOnDemand the memory need not be mapped yet: accesses check it.
   // With address 0 and length UINT64_MAX as well, the region is the whole
@@ -27,11 +27,13 @@ class MemoryRegion {
   static int Register(ProtectionDomain& pd, void* address, uint64_t length,
                       uint64_t iova, uint32_t access,
                       std::unique_ptr<MemoryRegion>* out);
-  // ibv_alloc_null_mr(3): any address below the upper half; no R_Key. Its
-  // domain may be deallocated first, as on hardware, where the key always
-  // exists; then domain() must not be called.
+  // ibv_alloc_null_mr(3): covers every address below the upper half of the
+  // address space; has no R_Key. Its domain may be deallocated first, as on
+  // hardware, where the key always exists; domain() must not be called after
+  // that.
   static std::unique_ptr<MemoryRegion> Null(ProtectionDomain& pd);
-  // ibv_reg_dm_mr(3): zero-based, which `access` must say. Keeps `memory`.
+  // ibv_reg_dm_mr(3): zero-based, so `access` must contain kAccessZeroBased.
+  // Shares ownership of `memory`.
   static int RegisterDeviceMemory(ProtectionDomain& pd,
                                   std::shared_ptr<DeviceMemory> memory,
                                   uint64_t offset, uint64_t length,

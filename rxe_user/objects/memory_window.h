@@ -1,5 +1,5 @@
-// Memory windows (ibv_alloc_mw(3)). A work request of a queue pair binds one;
-// its key is in the region table.
+// Memory windows (ibv_alloc_mw(3)). Work requests of queue pairs bind them;
+// their keys are in the region table.
 #ifndef RXE_USER_OBJECTS_MEMORY_WINDOW_H_
 #define RXE_USER_OBJECTS_MEMORY_WINDOW_H_
 

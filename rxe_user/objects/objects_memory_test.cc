@@ -1,6 +1,6 @@
-// A context, or an object in it, whose creation finds no memory leaves nothing
-// behind: it is not counted, no queue refers to it, and the next one works as
-// if it had not been tried. With a real engine.
+// If creating a context, or an object in it, runs out of memory, it leaves
+// nothing behind: it is not counted, no queue refers to it, and the next
+// creation works as if it had not been tried. With a real engine.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@
 
 namespace {
 
-// Of this thread: the engine's threads are not limited.
+// Per thread: the engine's threads are not limited.
 thread_local int left = transport::kUnlimited;
 
 bool Refuse() {
@@ -95,7 +95,7 @@ TEST_F(ObjectsMemoryTest, Contexts) {
             0);
   std::shared_ptr<Context> second;
   EXPECT_GT(UntilThereIsMemory([&] { second = Open(); }, [] {}), 0);
-  // Both share one space.
+  // Both contexts share one space.
   EXPECT_EQ(&first->space(), &second->space());
   EXPECT_NE(first->space().NewPdId(), second->space().NewPdId());
 }
@@ -113,7 +113,7 @@ TEST_F(ObjectsMemoryTest, MemoryKeys) {
             0);
   EXPECT_EQ(pd.users, 1);
   EXPECT_EQ(key->max_entries(), 4);
-  // A region in its layout can be deregistered.
+  // A region in the key's layout can be deregistered first.
   std::vector<uint8_t> bytes(100);
   std::unique_ptr<MemoryRegion> region;
   ASSERT_EQ(
@@ -157,7 +157,7 @@ TEST_F(ObjectsMemoryTest, QueuePairs) {
   config.srq = &srq;
   config.capacity = {4, 4, 1, 1, 0};
   config.async = &async_;
-  // Opens the lane.
+  // The first queue pair opens the lane.
   std::shared_ptr<QueuePair> other;
   ASSERT_EQ(QueuePair::Create(config, &other), 0);
   other.reset();
@@ -225,7 +225,7 @@ TEST_F(ObjectsMemoryTest, XrcDomains) {
   QueuePair::Config config;
   config.type = transport::QpType::kXrcTarget;
   config.xrc = domain.get();
-  // Opens the lane.
+  // The first queue pair opens the lane.
   std::shared_ptr<QueuePair> other;
   ASSERT_EQ(QueuePair::Create(config, &other), 0);
   other.reset();
@@ -253,7 +253,7 @@ TEST_F(ObjectsMemoryTest, XrcDomains) {
   ::close(fd);
 }
 
-// A group that could not be joined takes no place.
+// A group that could not be joined does not count against the limit.
 TEST_F(ObjectsMemoryTest, Groups) {
   const std::shared_ptr<Context> context = Open();
   const absl::StatusOr<uint32_t> qpn = engine_->AllocateQpn();

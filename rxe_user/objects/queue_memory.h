@@ -1,4 +1,4 @@
-// The memory of queues' rings: the process's, or that of a parent domain's
+// Memory for the queues' rings: the process's own, or from a parent domain's
 // allocator (ibv_alloc_parent_domain(3)).
 #ifndef RXE_USER_OBJECTS_QUEUE_MEMORY_H_
 #define RXE_USER_OBJECTS_QUEUE_MEMORY_H_
@@ -10,7 +10,7 @@
 
 namespace rxe_user {
 
-// The purpose of the memory: the allocators' resource type.
+// What the memory is for: the resource type that allocators are given.
 enum class QueueKind : uint64_t {
   kQueuePair = 1,
   kCompletionQueue = 2,
@@ -40,12 +40,13 @@ struct QueueMemoryFree {
 using QueueMemory = std::unique_ptr<std::byte[], QueueMemoryFree>;
 
 // Memory from `allocator`. Null if there is no allocator or it leaves the
-// allocation to us. nullopt if it has no memory, or none with this alignment.
+// allocation to us. nullopt if it has no memory, or returns memory that is not
+// aligned.
 std::optional<QueueMemory> AllocateByApplication(QueueAllocator* allocator,
                                                  size_t size, QueueKind kind);
 
-// The same, otherwise zeroed memory of the process, whose untouched pages cost
-// nothing. Null if there is none.
+// Memory from `allocator`, if it provides some; otherwise zeroed memory of the
+// process, whose untouched pages cost nothing. Null if there is no memory.
 QueueMemory AllocateQueueMemory(QueueAllocator* allocator, size_t size,
                                 QueueKind kind);
 

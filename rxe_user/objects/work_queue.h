@@ -30,7 +30,7 @@ class RecvWorkQueue {
 
   // 0; EINVAL (beyond limits.h); errors of AllocateRawQpn.
   static int Create(const Config& config, std::unique_ptr<RecvWorkQueue>* out);
-  // Drops completions that were not polled.
+  // Drops its unpolled completions.
   ~RecvWorkQueue();
 
   uint32_t number() const { return queue_.number(); }

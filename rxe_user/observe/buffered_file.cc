@@ -113,7 +113,7 @@ void BufferedFile::RunWriter() {
     });
     filling_.swap(writing_);
     lock.unlock();
-    // The other buffer can be filled while this one is written.
+    // Other threads can fill the other buffer while this one is written.
     written_.notify_all();
     const bool good = failed_ || WriteAll(writing_);
     lock.lock();
@@ -133,7 +133,7 @@ bool BufferedFile::WriteAll(const std::vector<uint8_t>& bytes) {
       Warn("cannot write " + path_ + ": " + std::strerror(error) +
            "; no more " + words_.records + " are " + words_.participle +
            ", and the program continues");
-      // The file then ends with a whole record.
+      // Truncated, the file ends with a whole record.
       if (is_file_ && ::ftruncate(fd_.get(), good_bytes_) != 0) return false;
       return false;
     }

@@ -1,4 +1,4 @@
-// A file that a thread writes, so that those who append to it only copy.
+// A file that a thread writes, so that callers that append to it only copy.
 #ifndef RXE_USER_OBSERVE_BUFFERED_FILE_H_
 #define RXE_USER_OBSERVE_BUFFERED_FILE_H_
 
@@ -20,8 +20,8 @@
 
 namespace rxe_user {
 
-// Any number of threads append records. At a full buffer a thread waits once,
-// for some ms. Records that still do not fit are dropped and counted.
+// Any number of threads append records. If the buffer is full, a thread waits
+// once, for some ms. Records that still do not fit are dropped and counted.
 class BufferedFile {
  public:
   struct Limits {
@@ -29,7 +29,7 @@ class BufferedFile {
     size_t buffer_bytes = 4 << 20;
     // How long a record stays in a buffer that does not fill up.
     std::chrono::milliseconds flush_after{200};
-    // How long the first record that does not fit waits.
+    // How long to wait for space when a record does not fit for the first time.
     std::chrono::milliseconds longest_wait{10};
   };
   // For the lines on stderr: "cannot capture packets to ...".
@@ -42,16 +42,16 @@ class BufferedFile {
   };
 
   // Opens file `name` (OpenOutputFile), which begins with `beginning`. Null on
-  // failure, after a line on stderr. A line also says so if the file has
-  // another name. `words` is static.
+  // failure, after a line on stderr. If the file gets another name, a line on
+  // stderr says so. `words` is static.
   static std::unique_ptr<BufferedFile> Begin(
       const std::string& name, const Limits& limits, const Words& words,
       const std::vector<uint8_t>& beginning);
-  // Writes what is buffered, and ends the thread.
+  // Writes what is buffered, and ends the writer thread.
   ~BufferedFile();
 
-  // Appends a record of at most `bytes` bytes: what `write(buffer)` adds to a
-  // std::vector<uint8_t>. It is called under a lock, so records are in the
+  // Appends a record of at most `bytes` bytes, which `write(buffer)` adds to a
+  // std::vector<uint8_t>. `write` is called under a lock, so records are in the
   // order of what it reads, such as a clock. False: the record was dropped.
   template <typename Write>
   bool Append(size_t bytes, Write&& write) {
@@ -76,14 +76,14 @@ class BufferedFile {
   // Records that were dropped.
   uint64_t missed() const { return missed_.load(std::memory_order_relaxed); }
 
-  // Whether a call of Append does not go on within `patience`: a handler of a
-  // signal has interrupted it and ends the program. The file then has what was
-  // appended before; Append would wait for ever.
+  // Whether a thread in Append does not finish within `patience`, because a
+  // signal handler has interrupted it and ends the program. The file then has
+  // the records that were appended before; Append would wait forever.
   bool IsInterrupted(std::chrono::milliseconds patience);
-  // Returns when earlier records are written, or after `patience`.
+  // Returns once all earlier records are written, or after `patience`.
   void Flush(std::chrono::milliseconds patience);
 
-  // --- fork. The child writes nothing more, and must not destroy this.
+  // --- fork. The child writes nothing more, and must not destroy this object.
   void LockForFork() { mutex_.lock(); }
   void UnlockInParent() { mutex_.unlock(); }
   void AbandonInChild();
@@ -115,7 +115,7 @@ class BufferedFile {
   std::vector<uint8_t> writing_;  // empty, or used by the writer
   bool ending_ = false;
   bool flushing_ = false;
-  bool waited_ = false;  // for space, without success
+  bool waited_ = false;  // for space, in vain
 };
 
 }  // namespace rxe_user

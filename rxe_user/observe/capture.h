@@ -1,5 +1,5 @@
 // Writes the packets of this process to a pcap file (docs/decode.md). A record
-// is one RoCEv2 packet as on the wire, in either direction, also where GRO or
+// is one RoCEv2 packet as on the wire, in either direction, even where GRO or
 // segmentation merges several.
 #ifndef RXE_USER_OBSERVE_CAPTURE_H_
 #define RXE_USER_OBSERVE_CAPTURE_H_
@@ -15,8 +15,8 @@
 
 namespace rxe_user {
 
-// Captures the packets of any number of lanes, in the order in which they
-// arrive here. The caller only copies a packet (BufferedFile).
+// Captures the packets of any number of lanes, in the order in which they reach
+// OnPacket. The caller only copies a packet (BufferedFile).
 class Capture final : public transport::PacketObserver {
  public:
   using Limits = BufferedFile::Limits;

@@ -83,7 +83,7 @@ class CaptureTest : public testing::Test {
 
   std::string In(const std::string& name) const { return folder_ / name; }
 
-  // Gives `capture` a packet whose ICRC is right for `ip_id`.
+  // Passes `capture` a packet whose ICRC is right for `ip_id`.
   void See(Capture* capture, uint32_t psn, uint16_t ip_id,
            size_t payload = 256) {
     wire::Headers headers;
@@ -210,7 +210,7 @@ TEST_F(CaptureTest, TheProcessIdIsPartOfTheName) {
   EXPECT_NE(Capture::Begin(In("%p-%p.pcap")), nullptr);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_TRUE(Read(In(pid + "-" + pid + ".pcap")).empty());
-  // As after exec.
+  // As after exec(): the process ID is the same.
   testing::internal::CaptureStderr();
   EXPECT_NE(Capture::Begin(In("%p-%p.pcap")), nullptr);
   EXPECT_NE(testing::internal::GetCapturedStderr(), "");
@@ -226,8 +226,8 @@ TEST_F(CaptureTest, OnlyTheUserMayReadTheFile) {
   EXPECT_EQ(file.st_mode & 0777, 0600u);
 }
 
-// In a folder that others may write, another user's pipe got the packets, and
-// another user's link chose the file.
+// In a folder that others can write, packets used to go to another user's pipe,
+// or to a file chosen by another user's link.
 TEST_F(CaptureTest, DoesNotWriteToFilesOfOtherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr uid_t kOther = 12345;
@@ -302,8 +302,8 @@ TEST_F(CaptureTest, AFullDiskIsReportedOnce) {
             "more packets are captured, and the program continues\n");
 }
 
-// The file consists of whole records, also if the disk was full in the middle
-// of one.
+// The file consists of whole records, even if the disk becomes full in the
+// middle of one.
 TEST_F(CaptureTest, ADiskThatBecomesFull) {
   testing::internal::CaptureStderr();
   const pid_t child = fork();
@@ -329,7 +329,7 @@ TEST_F(CaptureTest, ADiskThatBecomesFull) {
   EXPECT_EQ(Read(In("a.pcap")).size(), 1u);
 }
 
-// Without a flush, and while the capture goes on.
+// Packets appear without a flush, while the capture continues.
 TEST_F(CaptureTest, AReaderSoonSeesThePackets) {
   auto capture = Capture::Begin(In("a.pcap"),
                                 {.flush_after = std::chrono::milliseconds(1)});
@@ -374,7 +374,7 @@ TEST_F(CaptureTest, NothingThatFitsTheBufferIsLost) {
   }
 }
 
-// A pipe that is not read: packets that do not fit are dropped, with a line on
+// A pipe that nobody reads: packets that do not fit are dropped, with a line on
 // stderr. Accepted packets are complete.
 TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   ASSERT_EQ(mkfifo(In("pipe").c_str(), 0600), 0);

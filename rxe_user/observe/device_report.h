@@ -26,7 +26,7 @@ struct LaneReport {
   // Includes queue pairs that were destroyed.
   transport::QpCounterTotals queue_pair_totals;
   std::vector<transport::QpReport> queue_pairs;
-  // Numbers of those whose packets go through shared memory
+  // Numbers of queue pairs whose packets go through shared memory
   // (docs/design/progress.md, "Same host").
   std::unordered_set<uint32_t> by_memory;
   // Queue pairs that are in the totals but not listed.
@@ -49,7 +49,7 @@ struct CounterValue {
   uint64_t value = 0;
 };
 
-// All counters of a lane in a fixed order; their sums over all lanes.
+// All counters in a fixed order; those of a device are sums over its lanes.
 std::vector<CounterValue> CountersOf(const LaneReport& lane);
 std::vector<CounterValue> CountersOf(const DeviceReport& device);
 std::vector<CounterValue> CountersOf(const transport::QpReport& queue_pair);

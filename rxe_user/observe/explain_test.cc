@@ -38,7 +38,7 @@ transport::QpReport Qp(uint32_t qpn, uint32_t peer) {
   return qp;
 }
 
-// A process with one queue pair of slot 5 or 6.
+// A process with one queue pair, in slot 5 or 6.
 Witness Process(pid_t pid, const transport::QpReport& qp,
                 std::vector<RecordedEvent> events = {},
                 std::vector<FaultRuleStatus> rules = {}) {
@@ -88,7 +88,7 @@ TEST(Explain, AllStatusesOfTheVerbs) {
   EXPECT_EQ(FindSyndrome(249)->status, 5u);
 }
 
-// One silence, and what the processes of the host know of it.
+// The same silence, with different knowledge in the host's processes.
 TEST(Explain, TellsFourSilencesApart) {
   const Witness own = Process(100, Failed(Reason::kNeverAnswered));
   const auto explain = [&](const std::vector<Witness>& others) {
@@ -118,7 +118,7 @@ TEST(Explain, TellsFourSilencesApart) {
   EXPECT_TRUE(Has(explain({}), "the peer has ended, or the number is wrong"));
 }
 
-// Packets are lost because somebody asked for it.
+// Packets are lost on command.
 TEST(Explain, NamesTheRulesForFaultsOfBothEnds) {
   transport::QpReport failed = Failed(Reason::kPeerSilent);
   failed.unacked_psn = 7;
@@ -197,8 +197,8 @@ TEST(Explain, CountsUnacknowledgedPacketsAcrossThePsnWrap) {
   EXPECT_TRUE(Has(text, "this side has sent 7 packets")) << text;
 }
 
-// In ERR a queue pair has forgotten where it stood. The event that ended it
-// tells.
+// A queue pair in ERR no longer knows its position. The event of its failure
+// does.
 TEST(Explain, WhatAFailedQueuePairWaitedFor) {
   transport::QpReport failed = Failed(Reason::kPeerSilent);
   failed.send_psn = failed.unacked_psn = 3;
@@ -233,7 +233,7 @@ TEST(Explain, AnotherHostIsNotGuessedAt) {
   EXPECT_TRUE(Has(text, "status 12 (IBV_WC_RETRY_EXC_ERR), vendor_err 2"));
 }
 
-// Two hosts give out the same numbers.
+// Two hosts assign the same numbers.
 TEST(Explain, AProcessHereIsNotThePeerOfAnotherHost) {
   transport::QpReport qp = Failed(Reason::kPeerSilent);
   qp.destination = *wire::IpAddress::Parse("192.0.2.9");
@@ -242,11 +242,11 @@ TEST(Explain, AProcessHereIsNotThePeerOfAnotherHost) {
     return ExplainQueuePair(own, 0x50001, {Process(200, here)});
   };
   EXPECT_TRUE(Has(explain(Qp(0x60001, 0x50002)), "it is another host"));
-  // Behind an address that this host's interfaces do not have.
+  // The peer's address is not one of this host's interfaces (NAT).
   EXPECT_TRUE(Has(explain(Qp(0x60001, 0x50001)), "lost on the way"));
 }
 
-// Anybody's process may have any name, and answer nothing.
+// A process of any user may have any name, and never answer.
 TEST(Explain, NoNameOfAProcessControlsTheTerminal) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
@@ -281,7 +281,7 @@ TEST(Explain, NoNameOfAProcessControlsTheTerminal) {
   EXPECT_EQ(found->command, "a?[2J??b");
 }
 
-// The peer names the check; its own side is the other one here.
+// The peer names the failed check. Its own side is the peer's side here.
 TEST(Explain, ThePeersReasonExplainsANak) {
   transport::QpReport peer = Qp(0x60001, 0x50001);
   peer.state = transport::QpState::kErr;

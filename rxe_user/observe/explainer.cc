@@ -23,7 +23,7 @@ namespace {
 
 // How long the end of a program or device waits for its explanations.
 constexpr std::chrono::seconds kExitPatience{5};
-// Further failures are not explained: they mostly have one cause.
+// Further failures are not explained: they mostly have the same cause.
 constexpr int kMostFailures = 16;
 
 std::string Explain(const Failure& failure) {
@@ -37,7 +37,7 @@ std::string Explain(const Failure& failure) {
     device.fault_rules = faults->Status();
   }
   const Witness own = WitnessOf(::getpid(), ReportText(device));
-  // This process too: both ends may be in it.
+  // Ask this process as well: both ends may be in it.
   auto others = AskWitnesses(0);
   if (!others.ok()) others = std::vector<Witness>();
   return ExplainQueuePair(own, failure.queue_pair.qpn, *others);
@@ -50,8 +50,8 @@ class Explainer {
     Explainer* const found = current;
     return found != nullptr && found->pid_ == ::getpid() ? found : nullptr;
   }
-  // A child of fork() gets its own: in its parent's a lock may be held, and the
-  // thread is missing.
+  // A child of fork() gets its own: in the parent's, a lock may be held and the
+  // thread does not exist.
   static Explainer& OfThisProcess() {
     Explainer* found = current;
     if (found != nullptr && found->pid_ == ::getpid()) return *found;
@@ -105,7 +105,7 @@ class Explainer {
       try {
         Warn(Explain(failure));
       } catch (const std::bad_alloc&) {
-        // Not explained.
+        // Without memory there is no explanation.
       }
       lock.lock();
       busy_ = false;
@@ -146,7 +146,7 @@ void ExplainLater(Failure failure) {
   try {
     Explainer::OfThisProcess().Add(std::move(failure));
   } catch (const std::bad_alloc&) {
-    // Not explained.
+    // Without memory there is no explanation.
   }
 }
 

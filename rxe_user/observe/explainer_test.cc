@@ -60,7 +60,7 @@ TEST(ExplainerTest, AChildOfForkExplainsItsOwnFailures) {
     EXPECT_EQ(status, 0);
   });
   EXPECT_NE(text.find("queue pair 0x011011"), std::string::npos) << text;
-  // And the parent its later ones.
+  // The parent explains its later failures.
   EXPECT_NE(OnStderr([] { Explain(0x11012); }).find("queue pair 0x011012"),
             std::string::npos);
 }

@@ -13,7 +13,7 @@ using transport::Disposition;
 using transport::ObservedPacket;
 
 // The packet's IP identification. A socket does not report that of received
-// packets: it is the one that the ICRC covers.
+// packets, so it is found as the one that the ICRC covers.
 uint16_t IpIdOf(const ObservedPacket& packet) {
   if (packet.direction == Direction::kTransmitted ||
       packet.disposition == Disposition::kBadIcrc) {

@@ -28,8 +28,7 @@ std::string WithPid(std::string name, bool* had_pid) {
   return name;
 }
 
-// Whether `path` names a descriptor of this process; /dev/stdout is such a
-// link.
+// Whether `path` names a descriptor of this process, as /dev/stdout does.
 bool NamesOwnDescriptor(const std::string& path) {
   return path == "/dev/stdout" || path == "/dev/stderr" ||
          path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
@@ -45,7 +44,7 @@ enum class FileKind { kShared, kOther, kFailed };
 
 // Classifies the file at `path`. kShared: a character device or a pipe of this
 // user, with its status in `*file`; a link to one is followed if the link
-// belongs to this user or root. kOther: anything else, which is not written,
+// belongs to this user or root. kOther: anything else, which is not written to,
 // whoever created it. kFailed: errno is set.
 FileKind Classify(const std::string& path, struct stat* file) {
   const UniqueFd named(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
@@ -78,8 +77,8 @@ FileKind Classify(const std::string& path, struct stat* file) {
                                             : FileKind::kOther;
 }
 
-// Opens the pipe or device `seen`, which one process can use. Invalid on
-// failure, with errno set.
+// Opens the pipe or device `seen`, which only one process can use at a time.
+// Invalid on failure, with errno set.
 UniqueFd OpenShared(const std::string& path, const struct stat& seen) {
   UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -90,7 +89,7 @@ UniqueFd OpenShared(const std::string& path, const struct stat& seen) {
     return UniqueFd();
   }
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
-  // The writer may block.
+  // The writer thread may block.
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
   return fd;
 }

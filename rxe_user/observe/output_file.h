@@ -1,4 +1,4 @@
-// Opens the file that a process writes packets or events to.
+// Opens the file to which a process writes packets or events.
 #ifndef RXE_USER_OBSERVE_OUTPUT_FILE_H_
 #define RXE_USER_OBSERVE_OUTPUT_FILE_H_
 
@@ -16,11 +16,11 @@ struct OutputFile {
 };
 
 // Opens file `name`, in which %p stands for the process ID. Never overwrites a
-// file: if it exists, the file is NAME.PID. A pipe or character device serves
-// one process. Treated as existing files, so that no other user gets the
-// contents through a folder that others may write: another user's named pipe,
-// the target of another user's link, and a block device. Only the user may read
-// a new file.
+// file: if NAME exists, it opens NAME.PID. A pipe or character device serves
+// one process. To keep the contents from other users in a folder that they can
+// write, the following count as existing files: another user's named pipe, the
+// target of another user's link, and a block device. Only the user may read a
+// new file.
 OutputFile OpenOutputFile(const std::string& name);
 
 }  // namespace rxe_user

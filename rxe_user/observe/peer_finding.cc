@@ -34,7 +34,7 @@ bool IsLocal(const std::string& text) {
       const auto* mask = reinterpret_cast<const sockaddr_in*>(i->ifa_netmask);
       const auto* bytes = reinterpret_cast<const uint8_t*>(&in->sin_addr);
       if (std::equal(bytes, bytes + 4, wanted->bytes.begin() + 12)) return true;
-      // All of 127.0.0.0/8 is local.
+      // All addresses in 127.0.0.0/8 are local.
       if (bytes[0] == 127 && wanted->bytes[12] == 127 && mask != nullptr) {
         return true;
       }
@@ -66,7 +66,7 @@ uint64_t OverflowOf(const ReportRecord& device) {
   return 0;
 }
 
-// What is known of the peer's number, over all processes.
+// What all processes know about the peer's number.
 struct Search {
   const Witness* owner = nullptr;  // of the queue pair
   const ReportRecord* qp = nullptr;
@@ -116,7 +116,7 @@ Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
   return found;
 }
 
-// The peer's queue pair exists.
+// The finding if the peer's queue pair exists.
 PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
                        const Search& found) {
   const ReportRecord& peer = *found.qp;
@@ -127,7 +127,7 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
     const transport::ReasonText* const reason =
         transport::FindReason(static_cast<uint32_t>(error));
     if (reason != nullptr) {
-      // The peer's own side is the other one here.
+      // Own and peer are swapped: the peer's own side is the peer's side here.
       const Side side = reason->side == Side::kOwn    ? Side::kPeer
                         : reason->side == Side::kPeer ? Side::kOwn
                                                       : reason->side;
@@ -166,7 +166,7 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
   }
   const auto expected = static_cast<uint32_t>(peer.Number("expected_psn"));
   const bool has_executed = unacked && wire::PsnDiff(expected, *unacked) > 0;
-  // 0: a queue pair in ERR has forgotten what it had sent.
+  // 0 also if the queue pair is in ERR: it no longer knows what it sent.
   const uint64_t sent =
       (own.Number("send_psn") - own.Number("unacked_psn")) & wire::kPsnMask;
   const std::string progress = absl::StrCat(
@@ -239,8 +239,9 @@ PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
   const std::string address = qp.Word("peer_address");
   const transport::ReasonText& text = transport::TextOf(reason);
   const Search found = SearchFor(qpn, others);
-  // Other hosts have the same numbers. One that is connected to this queue pair
-  // is its peer, also behind an address that no interface has (docs/nat.md).
+  // Other hosts assign the same numbers. A queue pair that is connected to this
+  // one is its peer, even behind an address that no interface has
+  // (docs/nat.md).
   const bool is_asked = asked == Asked::kRecordings || IsLocal(address);
   if (found.qp != nullptr &&
       (is_asked || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {

@@ -1,5 +1,5 @@
-// What the processes of this host know about the peer of a queue pair. A NAK
-// and a silence say little on the wire; the peer's own process knows why.
+// What the processes of this host know about the peer of a queue pair. A NAK or
+// a silence tells little on the wire; the peer's process knows the reason.
 #ifndef RXE_USER_OBSERVE_PEER_FINDING_H_
 #define RXE_USER_OBSERVE_PEER_FINDING_H_
 
@@ -19,11 +19,12 @@ struct PeerFinding {
   std::string advice;  // empty: the reason's own
 };
 
-// Whether the peer knows more of `reason` than this side.
+// Whether the peer knows more about `reason` than this side.
 bool DependsOnPeer(transport::Reason reason);
 
-// `qp`: the record of a queue pair that failed for `reason`, or has waited for
-// long (kNone). `unacked`: PSN of what it waits for, if that is known.
+// `qp`: the record of a queue pair that failed for `reason`, or that has been
+// waiting for a long time (kNone). `unacked`: the PSN for which it waits, if
+// known.
 PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
                      const std::vector<Witness>& others,
                      transport::Reason reason, Asked asked);

@@ -31,7 +31,7 @@ class Both final : public transport::PacketObserver {
     first_.OnPacket(packet);
     second_.OnPacket(packet);
   }
-  // Only recordings have faults as events of their own.
+  // A capture ignores held packets; only recordings have events for faults.
   uint64_t OnHeld(const transport::ObservedPacket& packet) override {
     return std::max(first_.OnHeld(packet), second_.OnHeld(packet));
   }
@@ -132,7 +132,7 @@ class Holder final : private ForkGuard {
     if (capture_ != nullptr) capture_->file().UnlockInParent();
     mutex_.unlock();
   }
-  // The parent's lanes still refer to them, so they are not freed.
+  // They are not freed, since the parent's lanes still refer to them.
   void AfterForkInChild() override {
     if (tracer_ != nullptr) tracer_->AbandonInChild();
     if (capture_ != nullptr) capture_->file().AbandonInChild();
@@ -156,7 +156,8 @@ class Holder final : private ForkGuard {
   Both* both_ = nullptr;
 };
 
-// After the handlers of atexit(), since those of the engines still transmit.
+// Runs after the handlers of atexit(), since those of the engines still
+// transmit.
 __attribute__((destructor)) void FlushFiles() {
   if (Capture* const capture = capture_at_exit) {
     capture->file().Flush(kExitPatience);

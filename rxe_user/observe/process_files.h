@@ -1,5 +1,5 @@
-// The files of this process: its capture and its recording, from its first
-// device to its end.
+// The files of this process: its capture, its recording and its counts, from
+// its first device to its end.
 #ifndef RXE_USER_OBSERVE_PROCESS_FILES_H_
 #define RXE_USER_OBSERVE_PROCESS_FILES_H_
 
@@ -10,25 +10,24 @@
 
 namespace rxe_user {
 
-// The capture of RXE_USER_CAPTURE, and the recording of RXE_USER_TRACE (their
-// values are the names of OpenOutputFile), which also serves the counts of
-// RXE_USER_TALLY, started by the first call. Null
-// without the variable, in a secure program, and if it could not be started.
-// Stays the same; a child of fork has its own. Complete after exit(). Thread:
-// any.
+// The capture of RXE_USER_CAPTURE, and the recording of RXE_USER_TRACE (the
+// values are names for OpenOutputFile). The tracer also collects the counts of
+// RXE_USER_TALLY. Started by the first call. Null without the variable, in a
+// secure program, or if it could not be started. The result does not change; a
+// child of fork() has its own. Complete after exit(). Thread: any.
 Capture* ProcessCapture();
 Tracer* ProcessTracer();
 // The counts of RXE_USER_TALLY, the name of a folder.
 Tally* ProcessTally();
-// Otherwise as ProcessTracer: errno if RXE_USER_TALLY is set and the counts
-// could not be started; 0: they were, or need not be.
+// errno if RXE_USER_TALLY is set and the counts could not be started; 0 if they
+// were started or need not be. Otherwise as ProcessTracer.
 int TallyError();
-// Shows packets to both. Null if there is neither.
+// Shows packets to the capture and the recording. Null if there is neither.
 transport::PacketObserver* ProcessObserver();
 
-// Registers the handlers of fork() that guard the files, which otherwise the
-// first call above does. A library whose locks are held during calls of the
-// observer registers its own later: they run in reverse order.
+// Registers the fork() handlers that guard the files, which otherwise the first
+// call above does. A library whose locks are held while it calls the observer
+// must register its own handlers later: handlers run in reverse order.
 void GuardProcessFiles();
 
 // The recording, if ProcessTracer has been called; else null. Takes no lock.

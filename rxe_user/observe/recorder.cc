@@ -15,7 +15,7 @@ bool IsRepeated(const RareEvent& a, const RareEvent& b) {
 }  // namespace
 
 void Recorder::Add(const RareEvent& event) {
-  // A state that comes again is a step of its own.
+  // A repeated state is a step of its own.
   if (event.kind != transport::RareEventKind::kState) {
     const uint64_t back = std::min<uint64_t>(added_, kLookBack);
     for (uint64_t i = 1; i <= back; ++i) {

@@ -27,13 +27,13 @@ class Recorder {
 
   Recorder() { ring_.reserve(kEvents); }
 
-  // Adds `event`, or counts it with an equal one (apart from time and PSN) of
-  // the last kLookBack: a loop of RNR NAKs or retransmissions does not push out
-  // what began it. The oldest event is lost when the ring is full.
+  // Adds `event`, or counts it with one of the last kLookBack that is equal
+  // apart from time and PSN: so a loop of RNR NAKs or retransmissions does not
+  // displace its beginning. If the ring is full, the oldest event is lost.
   void Add(const transport::RareEvent& event);
   // Oldest first.
   std::vector<RecordedEvent> Events() const;
-  // Events that were pushed out.
+  // Events that were displaced.
   uint64_t lost() const { return added_ <= kEvents ? 0 : added_ - kEvents; }
 
  private:

@@ -30,7 +30,7 @@ TEST(Recorder, KeepsTheNewest) {
   EXPECT_EQ(events.back().event.time, static_cast<int64_t>(added) - 1);
 }
 
-// An endless loop of one failure must not push out how it began.
+// An endless loop of one failure must not displace its beginning.
 TEST(Recorder, CountsRepeatedEvents) {
   Recorder recorder;
   recorder.Add(Event(RareEventKind::kState, 1));
@@ -50,7 +50,7 @@ TEST(Recorder, CountsRepeatedEvents) {
   EXPECT_EQ(events[3].count, 1u);
 }
 
-// Not the same: another reason or value.
+// Events with different reasons or values are not merged.
 TEST(Recorder, KeepsDifferentEventsApart) {
   Recorder recorder;
   RareEvent event = Event(RareEventKind::kFatalNakSent, 1);

@@ -78,12 +78,12 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
       if (kept.refusals.size() == kMostRefusals) kept.refusals.pop_front();
       kept.refusals.push_back({call, error, check, Now(), 1});
     }
-    // Programs ask for what a device may not offer.
+    // Programs ask for features that a device may not offer.
     if (!ExplainMode() || error == EOPNOTSUPP) return;
     WarnOnce(std::string(call) + " failed with " + ErrnoName(error) +
              (check.empty() ? "" : ": " + check));
   } catch (const std::bad_alloc&) {
-    // Not noted.
+    // Without memory it is not noted.
   }
 }
 

@@ -15,12 +15,12 @@ namespace rxe_user {
 struct Refusal {
   std::string call;          // "ibv_modify_qp"
   int error = 0;             // errno
-  std::string check;         // "IBV_QP_TIMEOUT: missing ..."; empty: not noted
-  transport::Time time = 0;  // of the last; CLOCK_MONOTONIC, ns
+  std::string check;         // "IBV_QP_TIMEOUT: missing ..."; empty: not known
+  transport::Time time = 0;  // of the last one; CLOCK_MONOTONIC, ns
   uint64_t count = 0;        // equal ones in a row
 };
 
-// Notes a refused call. Nothing if there is no memory. Thread: any.
+// Notes a refused call. Does nothing if there is no memory. Thread: any.
 void NoteRefusal(const char* call, int error, const std::string& check);
 
 // The last kMostRefusals, oldest first. Thread: any.
@@ -30,7 +30,7 @@ std::vector<Refusal> Refusals();
 // "EINVAL", "errno 71".
 std::string ErrnoName(int error);
 
-// RXE_USER_EXPLAIN=1: explain on stderr what fails (`rxe-user run --explain`).
+// RXE_USER_EXPLAIN=1: explain failures on stderr (`rxe-user run --explain`).
 bool ExplainMode();
 
 }  // namespace rxe_user

@@ -195,8 +195,8 @@ void WriteQueuePair(size_t lane, const transport::QpReport& qp, bool by_memory,
   out->End(CountersOf(qp));
 }
 
-// Removes and returns the part of `*text` before the next `separator`, which is
-// removed as well.
+// Removes the part of `*text` before the next `separator` and the separator.
+// Returns that part.
 std::string_view TakeUntil(char separator, std::string_view* text) {
   const size_t end = std::min(text->find(separator), text->size());
   const std::string_view part = text->substr(0, end);
@@ -224,7 +224,7 @@ bool IsName(std::string_view text) {
   });
 }
 
-// Subtracts its lines and values from `*quota`, and fails if that is used up.
+// Subtracts the line and its values from `*quota`; fails if that is used up.
 std::optional<ReportRecord> ParseRecord(std::string_view line, size_t* quota) {
   if (*quota == 0) return std::nullopt;
   --*quota;

@@ -62,10 +62,10 @@ struct ReportRecord {
   std::string Word(std::string_view name) const;
 };
 
-// The lines between the first and the last. Absent if the text is of another
-// version, incomplete or malformed: its writer is not trusted. Also absent if
-// it has more lines and values than one per 8 bytes. That limits the memory of
-// the result to ten times the text.
+// The lines between the first and the last one. Absent if the text is of
+// another version, incomplete or malformed: its writer is not trusted. Also
+// absent if it has more lines and values than one per 8 bytes, which limits the
+// memory of the result to ten times the text.
 std::optional<std::vector<ReportRecord>> ParseReport(std::string_view text);
 
 }  // namespace rxe_user

@@ -98,7 +98,7 @@ TEST(ReportText, OtherVersionsAndNonsenseAreRefused) {
   }
 }
 
-// Short lines and values took 36 times the memory of the text.
+// Short lines and values used to take 36 times the memory of the text.
 TEST(ReportText, RefusesTooManyLinesAndValues) {
   const auto report = [](std::string_view part) {
     std::string text = "rxe_user-stat 2\nx";

@@ -29,11 +29,11 @@ namespace rxe_user {
 namespace {
 
 constexpr size_t kAtOnce = 256;  // each takes a descriptor
-// Any user can have tens of thousands of names that do not answer. Waiting for
-// them takes no longer than this in total, beside kLeastPatience for each
-// kAtOnce of them, in which a process that can run answers.
+// Any user can create tens of thousands of names that do not answer. Waiting
+// for them takes at most this long in total, plus kLeastPatience for each
+// kAtOnce of them, within which a running process answers.
 constexpr int kMostPatiences = 4;
-// How long one engine may take for a command, and how often it is sent.
+// How long one engine may take to answer a command, and how often it is sent.
 constexpr std::chrono::milliseconds kCommandPatience = std::chrono::seconds(5);
 constexpr int kMostSends = 100;
 constexpr std::chrono::milliseconds kLeastPatience(5);
@@ -47,7 +47,7 @@ struct Name {
   std::string text;
 };
 
-// Any process may have created any name.
+// Any process may have created the name.
 bool ParseName(std::string_view text, Name* name) {
   name->text = text;
   const std::string_view prefix = kStatSocketPrefix;
@@ -87,8 +87,8 @@ UniqueFd PeekDescriptor(int socket) {
   return copy;
 }
 
-// The limit of what is read of other users, in bytes: in total, and for each
-// user no more than remains for all others afterwards.
+// The limit, in bytes, of what is read from other users: in total, and for each
+// user no more than then remains for all others.
 class ForeignQuota {
  public:
   bool Take(uid_t uid, size_t bytes) {
@@ -104,8 +104,8 @@ class ForeignQuota {
   std::map<uid_t, size_t> taken_;
 };
 
-// The size of a memory file, which cannot block the reader. Absent if it is
-// another kind of file, or longer than a report may be.
+// The size of a memory file, reading which cannot block. Absent if the file is
+// of another kind, or longer than a report may be.
 std::optional<size_t> SizeOfMemoryFile(int file) {
   struct stat s {};
   if (::fcntl(file, F_GET_SEALS) < 0 || ::fstat(file, &s) != 0 ||
@@ -127,10 +127,11 @@ bool Read(int file, size_t size, std::string* text) {
 }
 
 // Connections to other users that could not be closed without waiting, by the
-// name of their server. It is not asked again until its connection is closed.
+// name of their server. A server is not asked again until its connection is
+// closed.
 using Connections = std::map<std::string, UniqueFd>;
 Connections& UnclosedConnections() {
-  // Never destroyed: that would wait.
+  // Never destroyed, since that would wait.
   static Connections* const unclosed = new Connections;
   for (auto u = unclosed->begin(); u != unclosed->end();) {
     u = CloseElsewhere(u->second) ? unclosed->erase(u) : std::next(u);
@@ -138,7 +139,7 @@ Connections& UnclosedConnections() {
   return *unclosed;
 }
 
-// Whether all threads of the process are stopped: then it does not answer.
+// Whether the whole process is stopped, and so does not answer.
 bool IsStopped(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
   std::string text;
@@ -148,7 +149,7 @@ bool IsStopped(pid_t pid) {
          text[at + 2] == 'T';  // 't', traced: perhaps only one thread
 }
 
-// A command, and the process that it is for.
+// A command, and the process for which it is meant.
 struct Command {
   pid_t pid;
   const std::string& text;
@@ -178,7 +179,7 @@ class Question {
   bool connected() const { return connected_; }
   int fd() const { return socket_.get(); }
 
-  // Call it again if it neither connects nor answers: the backlog is full.
+  // Call this again if it neither connects nor answers: the backlog is full.
   void Connect() {
     if (UnclosedConnections().contains(name_)) {
       reply_ = absl::PermissionDeniedError(
@@ -208,7 +209,8 @@ class Question {
     } else if (pid_ != 0 && IsStopped(pid_)) {
       reply_ = absl::DeadlineExceededError("it is stopped");
     } else if (command_ != nullptr) {
-      // Soon, so that the engine finds it. If it does not, its answer says so.
+      // Send it right away, so that the engine finds it. If the engine does
+      // not, its answer shows that.
       sent_ = ::send(fd(), command_->text.data(), command_->text.size(),
                      MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
     }
@@ -220,7 +222,7 @@ class Question {
     if (file.valid()) {
       reply_ = ReadReply(file.get());
     } else if (errno == ECONNRESET && command_ != nullptr) {
-      // It was closed with the command unread.
+      // The engine closed the connection with the command unread.
       reply_ = StatReply{.pid = pid_, .text = ""};
     } else if (errno != EAGAIN && sent_) {
       reply_ = MayBeDone("it closes the connection without an answer");
@@ -348,7 +350,8 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
       std::chrono::steady_clock::now() + kMostPatiences * patience;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
-    // Half of the time that is left: there is always some for the next ones.
+    // Waits for half of the remaining time at most, so that some is left for
+    // the next ones.
     const auto left = std::chrono::ceil<milliseconds>(
         end_of_all - std::chrono::steady_clock::now());
     const milliseconds now =

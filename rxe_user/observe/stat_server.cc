@@ -19,11 +19,12 @@
 namespace rxe_user {
 namespace {
 
-// Engines of a process, and processes with this ID in other PID namespaces.
+// Engines of this process, and processes with the same ID in other PID
+// namespaces.
 constexpr int kMaxNames = 64;
 constexpr int kMaxRandomNames = 8;
 constexpr int kBacklog = 8;
-// Clients that are answered before the control thread's other sources.
+// Clients to answer before the control thread's other sources run.
 constexpr int kClientsAtOnce = 4;
 constexpr std::chrono::milliseconds kRetry{100};
 
@@ -47,7 +48,7 @@ bool Fill(int file, const std::string& text) {
                  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0;
 }
 
-// Sends one byte and `file`. The client reads it at its own pace.
+// Sends one byte and `file`. The client reads the file at its own pace.
 void SendDescriptor(int client, int file) {
   char byte = 0;
   const iovec data = {&byte, 1};
@@ -88,8 +89,8 @@ StatServer::StatServer(UniqueFd listener, Report report, Command command)
 StatServer::~StatServer() {
   {
     const std::lock_guard<std::mutex> lock(descriptors_);
-    // Stops new connections. Those in the backlog are accepted and closed one
-    // by one.
+    // Stop new connections. Those in the backlog are accepted and closed one by
+    // one.
     ::shutdown(listener_.get(), SHUT_RDWR);
     do {
       if (client_.valid() && !MayAsk(client_.get()) &&
@@ -109,7 +110,7 @@ int StatServer::fd() {
   return blocked_ ? -1 : listener_.get();
 }
 
-// It may contain descriptors that block the thread that closes it.
+// The connection may contain descriptors whose closing blocks the thread.
 bool StatServer::CloseForeignClient() {
   const std::lock_guard<std::mutex> lock(descriptors_);
   return CloseElsewhere(client_);
@@ -141,7 +142,7 @@ void StatServer::OnReadable() {
 }
 
 std::optional<std::string> StatServer::TakeCommand() {
-  // Its size first: most clients send nothing.
+  // Get the size first: most clients send nothing.
   const ssize_t size =
       ::recv(client_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
   if (size <= 0 || static_cast<size_t>(size) > kMaxCommand) return std::nullopt;
@@ -158,9 +159,9 @@ void StatServer::Answer() {
     file_.Reset(
         ::memfd_create("rxe_user-stat", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   }
-  // Before a command: it is not carried out without a file for the answer. If
-  // the answer cannot be written or sent, it has been carried out all the same,
-  // and the client says that it may have been.
+  // Without a file for the answer, a command must not be carried out, so create
+  // the file first. If writing or sending the answer fails, the command has
+  // been carried out, and the client reports that it may have been.
   if (!file_.valid()) return;
   const std::optional<std::string> command = TakeCommand();
   std::string text;

@@ -5,16 +5,16 @@
 //   @rxe_user-stat-PID-N    N: the first free number of 0 to 63; a random one
 //                           of 32 bits if other processes have all of these
 //
-// A client that is root or of the same user gets one message: a descriptor
+// A client of root or of the same user gets one message: a descriptor
 // (SCM_RIGHTS) of a memory file with the report (report_text.h). So the engine
 // never waits for a client and keeps no state for it.
 //
-// A client that has sent a message by then, a command, gets the answer to it in
-// place of the report. Commands are sent soon after connect(2), once
-// SO_PEERCRED has shown that the listener is the process that is meant: any
-// process may have created the name. One that comes too late is not carried
-// out, and the client, which sees that it has a report or that the command was
-// not read (ECONNRESET), sends it again.
+// If the client has sent a message by then (a command), it gets the command's
+// answer in place of the report. A client sends its command right after
+// connect(2), once SO_PEERCRED has shown that the listener is the right
+// process, since any process may have created the name. A command that arrives
+// too late is not carried out; the client notices, because it gets a report or
+// because the command was not read (ECONNRESET), and sends it again.
 #ifndef RXE_USER_OBSERVE_STAT_SOCKET_H_
 #define RXE_USER_OBSERVE_STAT_SOCKET_H_
 
@@ -35,7 +35,7 @@
 namespace rxe_user {
 
 // --- The engine's side. Used only by its control thread, which calls
-// OnReadable when fd() is readable or time() has come: it needs no thread of
+// OnReadable when fd() is readable or time() has passed: it needs no thread of
 // its own and costs nothing without clients.
 class StatServer final : private ForkGuard {
  public:
@@ -43,15 +43,15 @@ class StatServer final : private ForkGuard {
   using Report = std::function<std::string()>;
   using Command = std::function<std::string(const std::string&)>;
 
-  // `report` returns the text, and `command` carries out a command and returns
-  // its answer. They are called by OnReadable. Without `command`, clients that
-  // send one get kNoCommands.
+  // `report` returns the text of a report; `command` carries out a command and
+  // returns its answer. OnReadable calls them. Without `command`, clients that
+  // send a command get kNoCommands.
   static absl::StatusOr<std::unique_ptr<StatServer>> Open(Report report,
                                                           Command command = {});
   ~StatServer();
 
-  // -1 in a child of fork, and while closing other users' connections takes too
-  // long (base/close_elsewhere.h).
+  // -1 in a child of fork(), and while closing other users' connections takes
+  // too long (base/close_elsewhere.h).
   int fd();
   // When to retry while fd() is -1 for the latter reason.
   Clock::time_point time() const {
@@ -74,7 +74,7 @@ class StatServer final : private ForkGuard {
 
   const Report report_;
   const Command command_;
-  // Held briefly, while one of these is opened or closed.
+  // Held briefly, while one of the following is opened or closed.
   std::mutex descriptors_;
   UniqueFd listener_;
   // The client that is being answered, or that cannot be closed.
@@ -95,20 +95,20 @@ struct StatReply {
   std::string text;
 };
 
-// The limit of what one call of AskForReports, as root, reads of other users,
-// in bytes. Each of them gets no more than remains for all others afterwards:
-// half for the first.
+// The limit, in bytes, of what one call of AskForReports by root reads from
+// other users. Each of them gets no more than then remains for all others: half
+// for the first.
 inline constexpr size_t kMaxForeignText = 48 << 20;
 
-// Asks the engines behind `names`. The replies are in their order. Waits at
-// most `patience` for 256 of them at a time, about four times `patience` in
-// total however many there are, and not for stopped processes.
-// Other users' answers are not trusted: they take no more memory than
+// Asks the engines behind `names`. The replies are in the same order. Waits at
+// most `patience` for 256 of them at a time, and about four times `patience` in
+// total however many there are; does not wait for stopped processes. Other
+// users' answers are not trusted: they take no more memory than
 // kMaxForeignText, and no descriptors. If the connection to such a name cannot
 // be closed because of the descriptors sent on it, it stays open, one per name.
-// Errors: kNotFound (no listener), kPermissionDenied (it is another user's,
-// takes us for one, or has such an open connection), kResourceExhausted (its
-// user's quota is used up), kDeadlineExceeded, kInternal. Thread: one at a
+// Errors: kNotFound (no listener), kPermissionDenied (the engine is another
+// user's and refuses us, or such an open connection exists), kResourceExhausted
+// (its user's quota is used up), kDeadlineExceeded, kInternal. Thread: one at a
 // time.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
@@ -119,13 +119,14 @@ absl::StatusOr<StatReply> AskForReport(const std::string& name);
 inline constexpr size_t kMaxCommand = 128 * 1024;
 // Each answer to a command begins with this; no report does.
 inline constexpr std::string_view kCommandAnswer = "answer\n";
-// The answer of a server that takes none.
+// The answer of a server that accepts no commands.
 inline constexpr std::string_view kNoCommands = "no commands\n";
-// Sends a command to the engine behind `name`, if it is of process `pid`, and
-// returns its answer, without kCommandAnswer. Errors: as AskForReports;
-// kNotFound also: it is another process's; kUnimplemented: it takes no
-// commands; kUnknown: it has the command and does not answer, and may have
-// carried it out or do so later. With all others it was not carried out.
+// Sends a command to the engine behind `name`, if that is of process `pid`, and
+// returns the answer without kCommandAnswer. Errors: as AskForReports; also
+// kNotFound: it is another process's; kUnimplemented: it accepts no commands;
+// kUnknown: it has received the command but has not answered, so it may have
+// carried it out or may do so later. With any other error the command was not
+// carried out.
 absl::StatusOr<StatReply> SendCommand(pid_t pid, const std::string& name,
                                       const std::string& command);
 

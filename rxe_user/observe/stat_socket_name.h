@@ -1,4 +1,4 @@
-// The names of stat sockets, for both sides.
+// The names of stat sockets, for server and client.
 #ifndef RXE_USER_OBSERVE_STAT_SOCKET_NAME_H_
 #define RXE_USER_OBSERVE_STAT_SOCKET_NAME_H_
 

@@ -126,8 +126,8 @@ TEST(StatSocket, CarriesOutEachCommandOnce) {
   EXPECT_FALSE(SendCommand(::getpid(), name, longest + "x").ok());
 }
 
-// A command that comes after the answer is not carried out, and the client
-// knows it.
+// A command that arrives after the answer was sent is not carried out, and the
+// client notices.
 TEST(StatSocket, ACommandThatComesLateIsNotCarriedOut) {
   int commands = 0;
   Serving serving([] { return "report"; }, true,
@@ -144,8 +144,8 @@ TEST(StatSocket, ACommandThatComesLateIsNotCarriedOut) {
   EXPECT_EQ(commands, 0);
 }
 
-// A process of another PID namespace may have the name: the command was sent
-// before it was known whose the socket is.
+// A process of another PID namespace may have the name. The command used to be
+// sent before the owner of the socket was known.
 TEST(StatSocket, ACommandIsOnlyForItsProcess) {
   int commands = 0;
   Serving serving([] { return "report"; }, true,
@@ -158,7 +158,7 @@ TEST(StatSocket, ACommandIsOnlyForItsProcess) {
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(reply.status().message(),
             "the name is that of process " + std::to_string(::getpid()));
-  // After the first client.
+  // The server has finished with the first client by now.
   EXPECT_EQ(AskForReport(name)->text, "report");
   EXPECT_EQ(commands, 0);
 }
@@ -169,7 +169,7 @@ TEST(StatSocket, AServerWithoutCommands) {
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnimplemented);
 }
 
-// It made 100 reports for each command.
+// The server used to make 100 reports for each command.
 TEST(StatSocket, AServerWithoutCommandsMakesNoReportForOne) {
   int reports = 0;
   {
@@ -188,7 +188,8 @@ TEST(StatSocket, AServerWithoutCommandsMakesNoReportForOne) {
   EXPECT_EQ(reports, 0);
 }
 
-// What was done is not done again, and the user knows that it may be done.
+// A command is not carried out twice, and the user is told that it may have
+// been carried out.
 TEST(StatSocket, ACommandThatIsNotAnsweredMayHaveBeenCarriedOut) {
   const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const std::string name = Prefix(::getpid()) + "9";
@@ -228,7 +229,8 @@ TEST(StatSocket, EachEngineHasItsName) {
   EXPECT_EQ(AskForReport(Prefix(::getpid()) + "1")->text, "again");
 }
 
-// A process that took the names of later processes kept them from listening.
+// A process that took the names of later processes used to keep them from
+// listening.
 TEST(StatSocket, ListensIfOthersHaveTakenTheNames) {
   std::vector<int> taken;
   for (int i = 0; i < 64; ++i) {
@@ -256,7 +258,7 @@ TEST(StatSocket, ListensIfOthersHaveTakenTheNames) {
 TEST(StatSocket, WithoutAListener) {
   EXPECT_EQ(AskForReport("rxe_user-stat-1-99").status().code(),
             absl::StatusCode::kNotFound);
-  // A name longer than possible.
+  // A name that is longer than possible.
   EXPECT_FALSE(AskForReport(std::string(1000, 'x')).ok());
 }
 
@@ -279,7 +281,7 @@ TEST(StatSocket, BadClientsDoNoHarm) {
   EXPECT_EQ(reply->text.size(), 1'000'000u);
   for (const int fd : silent) ::close(fd);
   // The server closes its descriptors after the reply, which may arrive here
-  // before.
+  // first.
   const auto limit =
       std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (OpenFiles() != before && std::chrono::steady_clock::now() < limit) {
@@ -306,7 +308,7 @@ TEST(StatSocket, OtherUsersAreRefused) {
   EXPECT_EQ(WEXITSTATUS(status),
             static_cast<int>(absl::StatusCode::kPermissionDenied));
 
-  // Nor by a client that asks anyway.
+  // A client that asks anyway gets no report.
   const pid_t bold = ::fork();
   if (bold == 0) {
     if (::setresuid(12345, 12345, 12345) != 0) ::_exit(90);
@@ -325,12 +327,12 @@ bool SendSlowToClose(int to) {
   return fd.valid() && SendWithDescriptors(to, {&byte, 1}, {fd.get()});
 }
 
-// Another user, who leaves descriptors that are slow to close in unread
-// messages. This used to block the control thread of every process for as long
-// as the user wanted.
+// Another user, whose unread messages contain descriptors that are slow to
+// close. This used to block the control thread of every process for as long as
+// that user wanted.
 class ForeignClient {
  public:
-  // Connects when told to.
+  // Connects when Come is called.
   ForeignClient(const std::string& name, int connections) {
     int go[2], said[2];
     EXPECT_EQ(::pipe2(go, O_CLOEXEC), 0);
@@ -384,15 +386,16 @@ TEST(StatSocket, AForeignClientDoesNotBlockIt) {
   EXPECT_EQ(reply->text, "text");
 }
 
-// No client is answered then, but the thread goes on, and all is well
-// afterwards.
+// No client is answered then, but the thread continues, and the server works
+// again afterwards.
 TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
-  // Each leaves four. Created in advance: a child of fork would inherit copies
-  // of the descriptors that are being closed, and the close would not wait.
+  // Each leaves four connections. Created in advance: a child of fork() would
+  // inherit copies of the descriptors that are being closed, so the close would
+  // not wait.
   std::vector<std::unique_ptr<ForeignClient>> strangers;
   for (int i = 0; i < 5; ++i) {
     strangers.push_back(std::make_unique<ForeignClient>(name, 4));
@@ -406,7 +409,7 @@ TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   (*server)->OnReadable();
   EXPECT_NE((*server)->time(), StatServer::Clock::time_point::max());
   strangers.clear();
-  // Only time() wakes the serving thread.
+  // Only time() wakes the serving thread now.
   const auto limit = StatServer::Clock::now() + std::chrono::seconds(20);
   while ((*server)->time() < limit) {
     std::this_thread::sleep_until((*server)->time());
@@ -416,7 +419,7 @@ TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   EXPECT_GE((*server)->fd(), 0);
 }
 
-// Nor the thread that destroys the server.
+// Nor does it block the thread that destroys the server.
 TEST(StatSocket, AForeignClientDoesNotBlockItsEnd) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });
@@ -428,7 +431,7 @@ TEST(StatSocket, AForeignClientDoesNotBlockItsEnd) {
   EXPECT_EQ(Connect(name), -1);
 }
 
-// A child of fork does not answer, and its parent still does.
+// A child of fork() does not answer, and its parent still does.
 TEST(StatSocket, AChildDoesNotAnswer) {
   int ends[2];  // one for each process
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -444,11 +447,11 @@ TEST(StatSocket, AChildDoesNotAnswer) {
       (void)!::read(ends[1], &byte, 1);
       ::_exit(0);
     }
-    // The child has closed what it inherited.
+    // The child has closed the descriptors that it inherited.
     ASSERT_EQ(::read(ends[0], &byte, 1), 1);
     EXPECT_EQ(AskForReport(name)->text, "parent");
   }
-  // The parent's socket is gone, although the child lives.
+  // The parent's socket is gone, although the child still runs.
   EXPECT_EQ(AskForReport(name).status().code(), absl::StatusCode::kNotFound);
   ASSERT_EQ(::write(ends[0], &byte, 1), 1);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -464,7 +467,7 @@ TEST(StatSocket, ASilentEngineTimesOut) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
-// The time-outs of silent ones run concurrently.
+// The timeouts of silent engines run concurrently.
 TEST(StatSocket, ManyAreAskedAtOnce) {
   std::vector<std::unique_ptr<StatServer>> silent;
   for (int i = 0; i < 30; ++i) {
@@ -557,7 +560,7 @@ TEST(StatSocket, OnlyMemoryFilesAreRead) {
   ::close(pipe_ends[1]);
 }
 
-// They stayed open in the client.
+// The descriptors used to stay open in the client.
 TEST(StatSocket, ClosesExtraDescriptors) {
   const int report = ::memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   const size_t before = OpenFiles();
@@ -570,7 +573,7 @@ TEST(StatSocket, ClosesExtraDescriptors) {
 }
 
 // A child process of another user that listens on names of its own. It answers
-// each client with a descriptor that `make` opens, and keeps no copy.
+// each client with a descriptor that `make` opens, and keeps no copy of it.
 class ForeignServer {
  public:
   ForeignServer(uid_t uid, size_t names, const std::function<int()>& make) {
@@ -635,7 +638,8 @@ int MemoryFile(size_t bytes) {
   return ::ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? fd : -1;
 }
 
-// Any user can have many names: with 24 of one user, root's tool took 9 GB.
+// Any user can have many names: with 24 names of one user, root's tool used to
+// take 9 GB.
 TEST(StatSocket, LimitsTheTextOfOtherUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   constexpr size_t kMegabyte = 1 << 20;
@@ -655,14 +659,15 @@ TEST(StatSocket, LimitsTheTextOfOtherUsers) {
                 absl::StatusCode::kResourceExhausted);
     }
   }
-  // Its second report is read only if it arrives before the modest user's.
+  // The greedy user's second report is read only if it arrives before the
+  // modest user's.
   EXPECT_GE(of_greedy, 12 * kMegabyte);
   EXPECT_LE(of_greedy, 24 * kMegabyte);
   ASSERT_TRUE(replies[24].ok()) << replies[24].status();
   ASSERT_TRUE(replies[25].ok()) << replies[25].status();
 }
 
-// The client waited ten minutes for the seventeenth.
+// The client used to wait ten minutes for the seventeenth name.
 TEST(StatSocket, SlowDescriptorsOfOtherUsersDoNotDelayTheClient) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   ForeignServer slow(12345, 20, [] { return SlowToClose().Release(); });
@@ -676,7 +681,7 @@ TEST(StatSocket, SlowDescriptorsOfOtherUsersDoNotDelayTheClient) {
   }
 }
 
-// Waited for each 256 of them as long as for one.
+// The client used to wait for each 256 names as long as for one.
 TEST(StatSocket, ManySilentNamesDoNotDelayTheOthers) {
   const std::string silent = Prefix(::getpid()) + "99";
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

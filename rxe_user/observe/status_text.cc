@@ -98,7 +98,7 @@ constexpr StatusText kStatuses[] = {
      "See the vendor's manual.", "ibv_poll_cq(3)"},
 };
 
-// Facts of public bug reports and drivers; NVIDIA documents few of them.
+// From public bug reports and drivers; NVIDIA documents few of these.
 constexpr SyndromeText kSyndromes[] = {
     {0x51, 4, "a local protection check failed (L_Key)", false},
     {0x52, 4, "a local protection check failed", false},

@@ -21,9 +21,9 @@ struct StatusText {
 
 struct SyndromeText {
   uint32_t vendor_err;
-  uint32_t status;  // with which it comes
+  uint32_t status;  // the status that comes with it
   std::string_view what;
-  // Publicly documented, or seen in published reports only.
+  // Publicly documented; otherwise only seen in published reports.
   bool certain;
 };
 
@@ -31,9 +31,9 @@ struct SyndromeText {
 const StatusText* FindStatus(uint32_t status);
 const SyndromeText* FindSyndrome(uint32_t vendor_err);
 
-// The status with which a work request fails for `reason`. What the responder
-// refuses of its peer's requests ends no work request of its own; then it is 5
-// (the queues are flushed).
+// The status with which a work request fails for `reason`. If a responder
+// refuses a request of its peer, no work request of its own fails, and the
+// status is 5 (the queues are flushed).
 uint32_t StatusOf(transport::Reason reason);
 
 // "this side", "the peer's side" ...

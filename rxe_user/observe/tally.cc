@@ -90,7 +90,7 @@ std::unique_ptr<Tally> Tally::Begin(const std::string& folder) {
   std::string path = folder + "/tally.XXXXXX";
   UniqueFd fd(MoveHigh(::mkostemp(path.data(), O_CLOEXEC)));
   if (!fd.valid()) return nullptr;
-  // Space for all of it: a disk that is full later harms nothing.
+  // Allocate all of the space now, so that a full disk does no harm later.
   int error = ::posix_fallocate(fd.get(), 0, sizeof(TallyPage));
   if (error == 0 && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) error = errno;
   void* memory = MAP_FAILED;

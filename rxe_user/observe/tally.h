@@ -1,4 +1,4 @@
-// Counts what this process does in a file (tally_page.h).
+// Counts in a file what this process does (tally_page.h).
 #ifndef RXE_USER_OBSERVE_TALLY_H_
 #define RXE_USER_OBSERVE_TALLY_H_
 
@@ -17,20 +17,20 @@ namespace rxe_user {
 
 class Tally {
  public:
-  // Creates a file in `folder`. Null on failure, with errno. While the process
-  // lives it holds an exclusive flock(2) of the file.
+  // Creates a file in `folder`. Null on failure, with errno set. While the
+  // process lives, it holds an exclusive flock(2) of the file.
   static std::unique_ptr<Tally> Begin(const std::string& folder);
-  // For tests: counts in `page`, which is not freed.
+  // For tests: counts in `page`, which it does not free.
   explicit Tally(TallyPage* page) : page_(page) {}
   ~Tally();
   Tally(const Tally&) = delete;
   Tally& operator=(const Tally&) = delete;
 
-  // --- The tracer, which calls one at a time. `item` is used if it is the
+  // --- Called by the tracer, one call at a time. `item` is stored if it is the
   // first of its kind; its time is set here.
   void OnCompletion(TallyQueue queue, transport::WcStatus status,
                     const TallyItem& item);
-  // The completion came `ns` after its post; below 0: not known.
+  // The completion came `ns` after its post; negative: unknown.
   void OnLatency(TallyQueue queue, int64_t ns, const TallyItem& item);
   void OnRareEvent(transport::RareEventKind kind, const TallyItem& item);
   void OnDropped(transport::Disposition disposition, const TallyItem& item);
@@ -38,15 +38,15 @@ class Tally {
   void OnFault(uint32_t rule);  // its number, from 1
   bool has_repeated() const { return page_->first_repeated.is_set != 0; }
 
-  // --- The checker of the verbs. Thread: any.
+  // --- Called by the verbs checker. Thread: any.
   void OnLint();
 
   // --- Engines. Thread: any.
-  // A device was opened: its counters are missing until they are added.
+  // A device was opened: its counters are missing until AddCounters.
   void OnOpened();
   void AddCounters(const std::vector<CounterValue>& counters);
 
-  // --- fork. The child counts nothing here, and must not destroy this.
+  // --- fork. The child counts nothing here, and must not destroy this object.
   void AbandonInChild() { lock_.Reset(); }
 
  private:

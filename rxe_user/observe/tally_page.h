@@ -1,8 +1,7 @@
-// What a process has done, counted in a file that outlives it: for
-// `rxe-user run --expect`. The library maps the file and counts in it, so the
-// counts are complete at any moment, also when the process is killed. Only the
-// counters of `rxe-user stat` are added later: when a device is closed, and by
-// exit(3).
+// What a process has done, counted in a file that outlives it, for `rxe-user
+// run --expect`. The library maps the file and counts in it, so the counts are
+// complete at any moment, even if the process is killed. Only the counters of
+// `rxe-user stat` are added later: when a device is closed, and by exit(3).
 #ifndef RXE_USER_OBSERVE_TALLY_PAGE_H_
 #define RXE_USER_OBSERVE_TALLY_PAGE_H_
 
@@ -30,14 +29,16 @@ struct TallyItem {
 
 enum class TallyQueue : uint8_t { kSend = 0, kReceive = 1 };
 inline constexpr size_t kTallyQueues = 2;
-// IBV_WC_..., and room for others: the last one stands for all above it.
+// IBV_WC_... values; the last entry counts all higher ones.
 inline constexpr size_t kTallyStatuses = 32;
 inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
 inline constexpr size_t kTallyMostCounters = 256;
-// transport::faults::Injector::kMostRules: with those of a running program.
+// transport::faults::Injector::kMostRules, including rules added to a running
+// program.
 inline constexpr size_t kTallyRules = 4096;
 
-// The contents of the file. Integers of this machine; zero before the first.
+// The contents of the file. Integers in this machine's byte order; all zero
+// until written.
 struct TallyPage {
   static constexpr uint64_t kMagic = 0x796c6c6174455852;  // "RXEtally"
   static constexpr uint32_t kVersion = 3;
@@ -48,31 +49,31 @@ struct TallyPage {
   int64_t begin = 0;      // ns since 1970
   char program[64] = {};  // ends with a zero byte
 
-  // Completions that came to be, by TallyQueue and status.
+  // Completions that were generated, by TallyQueue and status.
   uint64_t completions[kTallyQueues][kTallyStatuses] = {};
   TallyItem first_completion[kTallyQueues][kTallyStatuses] = {};
   // The longest time from a post to its completion, ns.
   int64_t slowest_ns[kTallyQueues] = {};
   TallyItem slowest[kTallyQueues] = {};
-  // Completions of requests that were posted unseen (mlx5dv).
+  // Completions of requests whose posting was not seen (mlx5dv).
   uint64_t untimed[kTallyQueues] = {};
 
   uint64_t events[kTallyEvents] = {};  // by transport::RareEventKind
   TallyItem first_event[kTallyEvents] = {};
-  uint64_t repeated = 0;  // request packets that were sent again
+  uint64_t repeated = 0;  // request packets that were retransmitted
   TallyItem first_repeated = {};
   // Received packets, by transport::Disposition.
   uint64_t dropped[transport::kDropKinds] = {};
   TallyItem first_dropped[transport::kDropKinds] = {};
 
-  // Packets that a rule for faults hit, by its number less one.
+  // Packets that a fault rule hit, by the rule's number minus one.
   uint64_t faults[kTallyRules] = {};
 
   uint64_t lints = 0;  // findings of verbs_api/lint
 
   // Counters of devices, in the order of CountersOf(DeviceReport).
   uint64_t devices_opened = 0;
-  uint64_t devices_counted = 0;  // of these, whose counters are added
+  uint64_t devices_counted = 0;  // those of them whose counters have been added
   uint64_t counter_names = 0;    // TallyCounterNames()
   uint64_t counters[kTallyMostCounters] = {};
 };
@@ -80,8 +81,8 @@ struct TallyPage {
 // A hash of the names of the counters, in their order.
 uint64_t TallyCounterNames();
 
-// What the file has. `*why` says why there is nothing: it is of another version
-// or cannot be read.
+// The contents of the file. If there are none, `*why` gets the reason: it is of
+// another version or cannot be read.
 std::optional<TallyPage> ReadTally(const std::string& path, std::string* why);
 
 }  // namespace rxe_user

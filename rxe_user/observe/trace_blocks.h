@@ -1,6 +1,6 @@
-// Appends the blocks of a recording (trace_events.h) to a buffer: what the
-// device's recorder writes, and tests. No I/O and, with enough capacity in the
-// buffer, no allocation.
+// Appends the blocks of a recording (trace_events.h) to a buffer. Used by the
+// device's recorder and by tests. No I/O and, if the buffer has enough
+// capacity, no allocation.
 #ifndef RXE_USER_OBSERVE_TRACE_BLOCKS_H_
 #define RXE_USER_OBSERVE_TRACE_BLOCKS_H_
 
@@ -28,8 +28,8 @@ std::span<const uint8_t> BytesOf(const Event& event) {
   return {reinterpret_cast<const uint8_t*>(&event), sizeof(Event)};
 }
 
-// Copies `text` into a member for text. What does not fit is cut and replaced
-// by "...", between characters of UTF-8.
+// Copies `text` into a text member. Text that does not fit is cut between UTF-8
+// characters and ends with "...".
 template <size_t kSize>
 void SetText(std::string_view text, char (&member)[kSize]) {
   constexpr std::string_view kCut = "...";
@@ -44,8 +44,8 @@ void SetText(std::string_view text, char (&member)[kSize]) {
   std::memcpy(member, text.data(), size);
 }
 
-// Begins a file or a section: `recording` comes first, then an interface for
-// each device (wire::pcapng::AppendInterface).
+// Begins a file or a section with the event `recording`. An interface for each
+// device must follow (wire::pcapng::AppendInterface).
 inline void AppendBeginning(RecordingEvent recording,
                             std::vector<uint8_t>* out) {
   wire::pcapng::AppendSection("rxe_user", out);
@@ -61,8 +61,8 @@ void AppendEvent(Event event, std::vector<uint8_t>* out) {
 }
 
 // Appends a packet with its event. `event.header.time` is the packet's time and
-// `event.what` its direction. Of `packet`, set `interface`, `headers`, `rest`,
-// `original_size` and `comment`.
+// `event.what` its direction. Set these members of `packet`: `interface`,
+// `headers`, `rest`, `original_size` and `comment`.
 inline void AppendPacketEvent(PacketEvent event, wire::pcapng::Packet packet,
                               std::vector<uint8_t>* out) {
   Complete(&event);

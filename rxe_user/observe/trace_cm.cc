@@ -10,7 +10,7 @@ namespace {
 
 using wire::CmAttribute;
 
-// Their first ID is that of the request, in both directions.
+// In SIDR messages, the first ID is that of the request, in both directions.
 bool IsSidr(CmAttribute attribute) {
   return attribute == CmAttribute::kSidrReq ||
          attribute == CmAttribute::kSidrRep;
@@ -92,7 +92,7 @@ void TraceCm::OnSent(uint64_t id, CmMessageEvent* message) {
   Own& own = own_[message->local_id];
   if (message->sender_qpn != 0) own.qpn = message->sender_qpn;
   message->header.qpn = own.qpn;
-  // What is sent again without a newer message of the peer.
+  // A message that is retransmitted without a newer message of the peer.
   if (own.attribute == message->attribute) {
     message->header.cause = std::max(message->header.cause, own.sent);
   }

@@ -1,5 +1,5 @@
-// What a recording knows of connection management: the messages in packets of
-// queue pair 1, and which of them caused which. No I/O, no clock, no lock.
+// What a recording knows about connection management: the messages in packets
+// of queue pair 1, and which of them caused which. No I/O, no clock, no lock.
 #ifndef RXE_USER_OBSERVE_TRACE_CM_H_
 #define RXE_USER_OBSERVE_TRACE_CM_H_
 
@@ -18,18 +18,18 @@ namespace rxe_user::trace {
 
 class TraceCm {
  public:
-  // The message of a packet, without id, cause and queue pair. Nothing: the
+  // The message of a packet, without id, cause and queue pair. nullopt: the
   // packet has none, or was dropped.
   static std::optional<CmMessageEvent> MessageIn(
       const transport::ObservedPacket& packet);
 
-  // Set id, cause and queue pair. `packet`: the id of the packet that brought
+  // Set id, cause and queue pair. `packet`: the id of the packet that contained
   // the message.
   void OnReceived(uint64_t id, uint64_t packet, CmMessageEvent* message);
   void OnSent(uint64_t id, CmMessageEvent* message);
 
  private:
-  // What is remembered by the latest keys. The oldest ones are forgotten.
+  // Values of the latest keys. The oldest keys are forgotten.
   template <typename Key, typename Value>
   class Latest {
    public:
@@ -57,7 +57,7 @@ class TraceCm {
 
   struct Own {
     uint32_t qpn = 0;
-    uint16_t attribute = 0;  // of the last message that was sent
+    uint16_t attribute = 0;  // that of the last message that was sent
     uint64_t sent = 0;       // its id
   };
   Latest<uint32_t, Own> own_;  // by own communication ID

@@ -91,7 +91,7 @@ TEST_F(TraceCmTest, TheActiveEnd) {
   EXPECT_EQ(req.header.cause, 0u);
   EXPECT_EQ(wire::IpAddress::FromGid(req.peer), kPeer);
 
-  // Nobody answers: it is sent again.
+  // Without an answer, the REQ is retransmitted.
   const CmMessageEvent again = Send(Req(kActive, kActiveQpn));
   EXPECT_EQ(again.header.cause, req.header.id);
 
@@ -109,14 +109,14 @@ TEST_F(TraceCmTest, TheActiveEnd) {
   const CmMessageEvent first_rtu = Send(rtu);
   EXPECT_EQ(first_rtu.header.cause, rep.header.id);
   EXPECT_EQ(first_rtu.header.qpn, kActiveQpn);
-  // The REP comes again, since the RTU was lost.
+  // The RTU was lost, so the REP arrives again.
   const CmMessageEvent second_rep =
       Receive(wire::CmRep{.local_comm_id = kPassive,
                           .remote_comm_id = kActive,
                           .local_qpn = kPassiveQpn});
   EXPECT_EQ(Send(rtu).header.cause, second_rep.header.id);
 
-  // Connections do not mix.
+  // Other connections are kept apart.
   EXPECT_EQ(Send(Req(kActive + 1, kActiveQpn + 1)).header.cause, 0u);
   const CmMessageEvent dreq = Send(wire::CmDreq{.local_comm_id = kActive,
                                                 .remote_comm_id = kPassive,

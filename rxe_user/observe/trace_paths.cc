@@ -17,7 +17,7 @@ bool IsSent(const ObservedPacket& packet) {
   return packet.direction == Direction::kTransmitted;
 }
 
-// Whether the difference is more than a `part` of what it was.
+// Whether the difference is more than 1/`part` of the value before.
 bool Differs(uint64_t now, uint64_t before, uint64_t part) {
   const uint64_t difference = std::max(now, before) - std::min(now, before);
   return difference > before / part;
@@ -60,7 +60,7 @@ std::optional<CnpEvent> TracePaths::OnCnp(const ObservedPacket& packet,
   event.header.qpn = header.qpn;
   event.header.cause = header.id;
   if (IsSent(packet)) {
-    // Clocks of device and recording differ a little.
+    // The clocks of device and recording differ a little.
     event.header.cause = qp.cause != 0 ? qp.cause : qp.marked;
     qp.cause = qp.marked = 0;
   }

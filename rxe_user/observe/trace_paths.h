@@ -1,4 +1,4 @@
-// What a recording knows of paths and congestion notifications. No I/O, no
+// What a recording knows about paths and congestion notifications. No I/O, no
 // clock, no lock.
 #ifndef RXE_USER_OBSERVE_TRACE_PATHS_H_
 #define RXE_USER_OBSERVE_TRACE_PATHS_H_
@@ -22,14 +22,14 @@ class TracePaths {
     std::optional<PathEvent> path;
   };
   // The events that follow from a packet, with cause and queue pair but without
-  // id and time. `header`: of the packet's event. A path has an event when it
-  // has changed enough since its last one: the window or the rate by more than
-  // an eighth, the round trip by more than a half.
+  // id and time. `header`: that of the packet's event. A path has an event when
+  // it has changed enough since its last one: the window or the rate by more
+  // than an eighth, the round trip by more than a half.
   Events OnPacket(const transport::ObservedPacket& packet,
                   const EventHeader& header);
 
  private:
-  // Peers and queue pairs that are remembered; beyond that all are forgotten.
+  // The limit of remembered peers and queue pairs; beyond it all are forgotten.
   static constexpr size_t kMost = 1 << 14;
 
   void OnMarked(const EventHeader& header);
@@ -40,7 +40,7 @@ class TracePaths {
 
   struct QueuePair {
     // Ids of packets with congestion experienced since the last CNP, or 0: the
-    // last one, and the first one that a CNP was due for.
+    // last such packet, and the first one for which a CNP was due.
     uint64_t marked = 0;
     uint64_t cause = 0;
     int64_t cause_time = 0;  // of the last cause

@@ -19,12 +19,12 @@ using transport::SendKind;
 using transport::SendOpcode;
 using transport::WcStatus;
 
-// Takes no packets.
+// Whether the request takes no packets.
 bool IsLocal(SendOpcode opcode) {
   return GetSendOperation(opcode).kind == SendKind::kLocal;
 }
 
-// A request whose data is one packet whatever its length.
+// Whether the request is one packet, whatever its length.
 bool IsOnePacket(SendOpcode opcode) {
   const SendKind kind = GetSendOperation(opcode).kind;
   return kind == SendKind::kAtomic || kind == SendKind::kFlush;
@@ -60,7 +60,7 @@ void TraceQueues::Add(const QueueName& queue, std::span<Post> posts) {
 void TraceQueues::Remove(const QueueName& queue, std::span<const Post> posts) {
   std::deque<Post>& list = ListOf(queue);
   for (size_t i = posts.size(); i-- > 0;) {
-    // Usually the last one.
+    // Usually it is the last one.
     for (size_t at = list.size(); at-- > 0;) {
       if (list[at].id != posts[i].id) continue;
       list.erase(list.begin() + static_cast<ptrdiff_t>(at));

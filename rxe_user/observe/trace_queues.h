@@ -1,6 +1,6 @@
-// What a recording knows of the queues of a process: which work request a
-// packet or completion belongs to, and which event caused which. No I/O, no
-// clock, no lock.
+// What a recording knows about the queues of a process: to which work request a
+// packet or completion belongs, and which event caused which. No I/O, no clock,
+// no lock.
 #ifndef RXE_USER_OBSERVE_TRACE_QUEUES_H_
 #define RXE_USER_OBSERVE_TRACE_QUEUES_H_
 
@@ -20,7 +20,7 @@
 
 namespace rxe_user::trace {
 
-// A work request that a program posts.
+// A posted work request.
 struct Post {
   uint64_t wr_id = 0;
   uint64_t remote_address = 0;
@@ -34,10 +34,10 @@ struct Post {
   int64_t time = 0;  // when it was posted, ns of CLOCK_MONOTONIC
   uint32_t first_psn = 0;
   uint32_t last_psn = 0;
-  bool begun = false;  // it has its PSNs
+  bool begun = false;  // whether it has its PSNs
 };
 
-// A queue that work requests are posted to.
+// A queue to which work requests are posted.
 struct QueueName {
   QueueKind kind = QueueKind::kSend;
   uint32_t number = 0;  // of the queue pair, or of the shared receive queue
@@ -52,12 +52,12 @@ class TraceQueues {
 
   // Gives the requests their ids, and adds them to the queue.
   void Add(const QueueName& queue, std::span<Post> posts);
-  // The newest requests of the queue were refused: those from `posts` on.
+  // The newest requests of the queue, `posts`, were refused.
   void Remove(const QueueName& queue, std::span<const Post> posts);
 
   // --- Packets. Sets id, cause and queue pair in the header, and the message.
   // Returns the work request that begins with the packet. `*repeated`, unless
-  // it is null: the PSN of a request packet that was sent before.
+  // null: the PSN of a request packet that was sent before.
   std::optional<BegunEvent> OnPacket(
       const transport::ObservedPacket& packet, PacketEvent* event,
       std::optional<uint32_t>* repeated = nullptr);
@@ -69,36 +69,36 @@ class TraceQueues {
     uint64_t cause = 0;
   };
   Id OnDecision(const transport::RareEvent& event);
-  // The request with this PSN; null: it is not known.
+  // The request with this PSN; null if unknown.
   const Post* FindByPsn(uint32_t qpn, uint32_t psn) const;
   // The highest PSN that the queue pair has sent.
   uint32_t highest_psn(uint32_t qpn) const;
-  // Why it sends packets again.
+  // Why the queue pair retransmits.
   RetransmissionReason why(uint32_t qpn) const;
-  // From now on messages are cut into packets of this size, bytes.
+  // From now on, messages are segmented into packets of this size, bytes.
   void SetMtu(uint32_t qpn, transport::QpType type, uint32_t mtu);
 
   // --- Completions.
 
   // `queue`: where the request was posted; `cq`: where it completes. Returns
-  // the events: requests without a completion that ended with it, and itself.
-  // `*ended`, unless it is null: the request; empty if it is not known.
+  // the events: those of requests without a completion that ended with it, and
+  // its own. `*ended`, unless null: the request; empty if unknown.
   std::vector<CompletedEvent> OnCompletion(
       const transport::Completion& completion, const QueueName& queue,
       uint64_t cq, std::optional<Post>* ended = nullptr);
-  // The id of the completion that the program polled; 0: not known.
+  // The id of the completion that the program polled; 0 if unknown.
   uint64_t OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id);
   // Counts a poll that found nothing; returns and forgets the count.
   void OnEmptyPoll(uint64_t cq) { ++completions_[cq].empty_polls; }
   uint64_t TakeEmptyPolls(uint64_t cq);
 
-  // The queue was destroyed; its number is not given out again.
+  // The queue was destroyed; its number is not reused.
   void ForgetQueue(const QueueName& queue);
   void ForgetCq(uint64_t cq) { completions_.erase(cq); }
 
  private:
-  // Requests and completions of a queue that are remembered. Nothing takes the
-  // receives of an XRC SRQ away.
+  // The limit of remembered requests and completions of a queue. Needed because
+  // nothing removes the receives of an XRC SRQ.
   static constexpr size_t kMost = 1 << 16;
 
   struct QueuePair {
@@ -114,7 +114,7 @@ class TraceQueues {
     uint64_t coming_packet = 0;  // id of the packet that is being processed
     uint64_t decision = 0;       // the last NAK or timer
     uint64_t repeat = 0;         // the last retransmission or timer
-    uint64_t nak = 0;            // that is to be sent
+    uint64_t nak = 0;            // the NAK that is to be sent
     uint64_t error = 0;          // the change to ERR or SQE
     RetransmissionReason why = RetransmissionReason::kGap;
 
@@ -133,14 +133,14 @@ class TraceQueues {
   };
 
   std::deque<Post>& ListOf(const QueueName& queue);
-  // The id of the packet that the queue pair processes; its event follows.
+  // The id of the packet that the queue pair is processing; its event follows.
   uint64_t ComingPacket(QueuePair* qp);
   std::optional<BegunEvent> OnRequest(QueuePair* qp,
                                       const transport::ObservedPacket& packet,
                                       PacketEvent* event,
                                       std::optional<uint32_t>* repeated);
   std::optional<BegunEvent> Begin(QueuePair* qp, uint32_t psn, bool is_read);
-  // `has_answer`: a packet brings a success.
+  // `has_answer`: the completion is a success that a packet reported.
   uint64_t CauseOf(const transport::Completion& completion, bool has_answer,
                    QueuePair* qp);
   void Forget(uint32_t qpn);

@@ -52,7 +52,7 @@ class TraceQueuesTest : public testing::Test {
     std::optional<BegunEvent> begun;
     PacketEvent event;
   };
-  // A packet with this BTH; what is behind it is zeros.
+  // A packet with this BTH, followed by zeros.
   Seen See(Direction direction, Operation operation, uint32_t psn,
            uint8_t syndrome = 0) {
     const uint8_t opcode = wire::MakeOpcode(wire::Transport::kRc, operation);
@@ -135,7 +135,7 @@ TEST_F(TraceQueuesTest, PsnsWrap) {
 TEST_F(TraceQueuesTest, ReadsTakeThePsnsOfTheirResponses) {
   Add({Request(7, 4096, SendOpcode::kRdmaRead), Request(8, 8)});
   EXPECT_EQ(Send(Operation::kReadRequest, 10).begun->last_psn, 13u);
-  // A READ that is resumed in its middle.
+  // A READ that is resumed in the middle.
   EXPECT_FALSE(Send(Operation::kReadRequest, 12).begun);
   EXPECT_EQ(Send(Operation::kWriteOnly, 14).begun->wr_id, 8u);
 }
@@ -157,7 +157,7 @@ TEST_F(TraceQueuesTest, ARepeatIsCausedByTheNakThatAskedForIt) {
   Add({Request(7, 8)});
   Send(Operation::kWriteOnly, 10);
   const TraceQueues::Id nak = Decide(RareEventKind::kSequenceNakReceived);
-  // The packet is shown after it was processed.
+  // The observer sees the packet after it was processed.
   const Seen packet =
       See(Direction::kReceived, Operation::kAcknowledge, 10, 0x60);
   EXPECT_EQ(nak.cause, packet.event.header.id);

@@ -58,8 +58,8 @@ TEST(TraceTableTest, FieldsHaveNamesAndSizesOfTheirFormats) {
   }
 }
 
-// The layout is that of files that exist: it only grows, at the end (path by 16
-// bytes, fault by 8).
+// Existing files have this layout. It only grows, at the end (path by 16 bytes,
+// fault by 8).
 TEST(TraceTableTest, SizesOfVersionOne) {
   EXPECT_EQ(sizeof(EventHeader), 40u);
   const size_t sizes[] = {200, 232, 88, 64, 72, 64, 64,  112, 56, 56,
@@ -90,7 +90,7 @@ TEST(TraceTableTest, NamesAreThoseOfTheTransport) {
   }
 }
 
-// States, timers, retransmissions and faults have events of their own.
+// States, timers, retransmissions and faults have their own events.
 TEST(TraceTableTest, IncidentsAreThoseOfTheFlightRecorder) {
   for (const transport::RareEventText& rare : transport::kRareEvents) {
     const bool is_incident =
@@ -123,7 +123,7 @@ TEST(TraceBlocksTest, TextsAreCut) {
   EXPECT_EQ(std::string(recording.host), std::string(60, 'x') + "...");
   SetText(std::string(63, 'x'), recording.host);
   EXPECT_EQ(std::string(recording.host), std::string(63, 'x'));
-  // Not within a character.
+  // The cut is not within a character.
   SetText(std::string(59, 'x') + "\u20ac\u20ac", recording.host);
   EXPECT_EQ(std::string(recording.host), std::string(59, 'x') + "...");
 }

@@ -10,7 +10,8 @@
 namespace rxe_user {
 namespace {
 
-// The process ID in a socket's name, in the PID namespace of the process.
+// The process ID in a socket's name, as numbered in that process's PID
+// namespace.
 pid_t PidIn(const std::string& name) {
   const std::string prefix = "rxe_user-stat-";
   return name.starts_with(prefix)
@@ -18,8 +19,8 @@ pid_t PidIn(const std::string& name) {
              : 0;
 }
 
-// A process may give itself any name: what a terminal could act on is replaced,
-// as in reports.
+// A process may give itself any name, so characters that a terminal could act
+// on are replaced, as in reports.
 std::string CommandOf(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
   std::string command;

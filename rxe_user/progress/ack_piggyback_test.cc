@@ -10,7 +10,8 @@ using transport::Time;
 
 class AckPiggybackTest : public ::testing::Test {
  protected:
-  // Whether the answer to an arrival is waited for; it comes after `delay`.
+  // Whether the lane holds the ACK of an arrival for the answer, which the
+  // application posts after `delay`.
   bool Exchange(Time delay) {
     now_ += 1000 * kMicrosecond;
     const bool expected = acks_.OnArrival(now_);

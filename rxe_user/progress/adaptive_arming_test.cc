@@ -61,7 +61,8 @@ TEST_F(AdaptiveArmingTest, GoesOnAsLongAsTheHelperIsNeeded) {
     if (i % 10 == 0) arming_.OnWoken(calls_);
   }
   EXPECT_TRUE(arming_.active());
-  // Not if the application had come back by itself meanwhile.
+  // Wake-ups for nothing do not count if the application returned by itself
+  // meanwhile.
   for (int i = 0; i < 100; ++i) {
     Poll(true);
     arming_.OnWoken(calls_ + 1);

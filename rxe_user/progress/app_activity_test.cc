@@ -55,7 +55,7 @@ TEST(AppActivity, YieldsAfterPollingForNothing) {
   app.OnUsefulPoll(0);
   EXPECT_FALSE(app.ShouldYield(30 * kMicrosecond));
   EXPECT_TRUE(app.ShouldYield(31 * kMicrosecond));
-  // One that posts is at work.
+  // An application that posts is at work.
   app.OnPost(10 * kMicrosecond);
   app.OnPostEnd(20 * kMicrosecond);
   EXPECT_FALSE(app.ShouldYield(50 * kMicrosecond));

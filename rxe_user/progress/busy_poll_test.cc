@@ -10,7 +10,7 @@ using transport::kMillisecond;
 using transport::Time;
 
 constexpr size_t kBulk = BusyPoll::kBulkBytes;
-constexpr Time kLong = transport::kSecond;  // since the application polled
+constexpr Time kLong = transport::kSecond;  // time since the application polled
 
 TEST(BusyPoll, BulkIsAwaitedWhileItsPiecesAreClose) {
   BusyPoll b;

@@ -1,6 +1,6 @@
-// Sockets that wake threads for nothing: one that somebody has shut down is
-// readable for ever, one that gives an error each time may be. Threads that
-// wait for them by level would spin.
+// Sockets that wake threads for nothing: a socket that has been shut down stays
+// readable forever, and one that fails each receive may as well. Threads that
+// wait on them level-triggered would spin.
 #ifndef RXE_USER_PROGRESS_FUTILE_WAKES_H_
 #define RXE_USER_PROGRESS_FUTILE_WAKES_H_
 
@@ -10,16 +10,17 @@ namespace rxe_user {
 
 class FutileWakes {
  public:
-  // So many in a row. Now and then another thread has received meanwhile, which
-  // ends the row.
+  // This many futile wake-ups in a row disarm the sockets. The count restarts
+  // whenever any thread receives something.
   static constexpr int kMany = 16;
-  // What comes is then found by asking now and then.
+  // Meanwhile the sockets are polled at this interval.
   static constexpr transport::Time kRest = 5 * transport::kMillisecond;
 
-  // Something has been received, by whomever.
+  // Any thread has received something.
   void OnReceived() { in_a_row_ = 0; }
-  // A socket has woken a thread, which has received what there was. True: the
-  // sockets are to rest. Behind a rest one more is enough for the next.
+  // A socket has woken the calling thread, which has received everything there
+  // was. True: disarm the sockets for kRest. After that, one more futile
+  // wake-up disarms them again.
   bool OnWake() {
     if (in_a_row_ + 1 < kMany) {
       ++in_a_row_;

@@ -1,4 +1,4 @@
-// The intervals that double.
+// Intervals that double.
 #include <gtest/gtest.h>
 
 #include "rxe_user/progress/check_interval.h"
@@ -51,7 +51,7 @@ TEST(SendRetry, DoublesWhileSendsAreBlocked) {
   for (const int us : {50, 100, 200, 400, 800, 1600, 3200, 5000, 5000}) {
     retry.OnTransmit(true, now);
     EXPECT_EQ(retry.at(), now + us * kMicrosecond);
-    // Who tries sooner does not put it off.
+    // A try before at() does not postpone the next one.
     retry.OnTransmit(true, now + 1);
     EXPECT_EQ(retry.at(), now + us * kMicrosecond);
     now = retry.at();

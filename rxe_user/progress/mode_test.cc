@@ -21,7 +21,7 @@ TEST(ModeMachine, FollowsWhatTheHelperFinds) {
   EXPECT_EQ(m.mode(), Mode::kBusyPolling);
   m.OnHelperRan(false, false);
   EXPECT_EQ(m.mode(), Mode::kArmed);
-  // The application comes first.
+  // A polling application takes precedence over busy polling.
   m.OnHelperRan(true, true);
   EXPECT_EQ(m.mode(), Mode::kPolling);
   m.OnHelperRan(false, true);
@@ -36,7 +36,7 @@ TEST(ModeMachine, EndsPollingWhenTheLeaseIsDropped) {
   m.OnHelperRan(true, false);
   m.OnLeaseDropped();
   EXPECT_EQ(m.mode(), Mode::kArmed);
-  // What the helper does by itself goes on.
+  // Dropping the lease does not end the helper's own busy polling.
   m.OnHelperRan(false, true);
   m.OnLeaseDropped();
   EXPECT_EQ(m.mode(), Mode::kBusyPolling);

@@ -10,18 +10,18 @@ using transport::kMillisecond;
 using transport::kNever;
 using transport::Time;
 
-// An application on a virtual clock, whose lane has something under way.
+// An application on a virtual clock, whose lane has packets in flight.
 class PostBatcherTest : public ::testing::Test {
  protected:
   void SetUp() override {
     Poll();
-    // It is seen to post in rows.
+    // The batcher learns that the application posts in rows.
     for (int i = 0; i < PostBatcher::kRow - 1; ++i) EXPECT_FALSE(Post());
     EXPECT_TRUE(Post());
     Transmit();
   }
   void Poll() { app_.OnPoll(now_); }
-  // True: it is left.
+  // True: the post waits in a batch.
   bool Post(const PostedWork& work = {1, 64, 1}) {
     const bool left = batcher_.OnPost(now_, work, app_, situation_);
     app_.OnPost(now_);
@@ -45,7 +45,7 @@ TEST_F(PostBatcherTest, LeavesRowsOfPosts) {
 
 TEST_F(PostBatcherTest, NotForOneThatPollsAfterEachPost) {
   Poll();
-  EXPECT_TRUE(Post());  // the row before was one
+  EXPECT_TRUE(Post());  // the previous row was long enough
   Transmit();
   for (int i = 0; i < 100; ++i) {
     Poll();
@@ -66,7 +66,7 @@ TEST_F(PostBatcherTest, NotOnAnIdleLane) {
   EXPECT_FALSE(Post());
 }
 
-// As it is with datagrams, each of whose sends takes longer than the gap.
+// As with UD, where each send takes longer than the gap.
 TEST_F(PostBatcherTest, OnAnIdleLaneForOneThatPostsAsSoonAsItMay) {
   situation_.lane_is_busy = false;
   now_ += PostBatcher::kGap;
@@ -89,7 +89,7 @@ TEST_F(PostBatcherTest, ForOneThatLosesItsCoreAmongItsPosts) {
 }
 
 TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
-  // It goes on posting, which counts.
+  // It goes on posting, so its posts wait.
   for (int i = 0; i < 50; ++i) {
     now_ += kMicrosecond;
     Post();
@@ -99,7 +99,7 @@ TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
   // It pauses.
   now_ += PostBatcher::kGap;
   EXPECT_FALSE(Post());
-  // It has not polled for long.
+  // It has not polled for a long time.
   now_ += PostBatcher::kPollsSometimes;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(Post());
 }
@@ -115,7 +115,7 @@ TEST_F(PostBatcherTest, HasADeadlineFromTheFirstPostOn) {
   EXPECT_TRUE(Post());
   EXPECT_EQ(batcher_.deadline(), deadline);
   EXPECT_EQ(batcher_.batches(), batches + 1);
-  // Nobody has come.
+  // The application has not polled by the deadline.
   now_ = deadline;
   Poll();
   EXPECT_FALSE(Post());
@@ -151,12 +151,12 @@ TEST_F(PostBatcherTest, EndsWithTheRequestThatIsWaitedFor) {
     EXPECT_TRUE(Post({1, 64, 0}));
   }
   EXPECT_FALSE(Post({1, 64, 1}));
-  // Of fewer it is no sign.
+  // A signaled request after fewer unsignaled ones does not end the batch.
   for (int i = 0; i < PostBatcher::kManyUnsignaled - 1; ++i) {
     EXPECT_TRUE(Post({1, 64, 0}));
   }
   EXPECT_TRUE(Post({1, 64, 1}));
-  // Requests that are posted together count alike.
+  // Requests of one posting call count the same.
   EXPECT_TRUE(Post({15, 64, 0}));
   EXPECT_FALSE(Post({2, 64, 1}));
 }

@@ -1,4 +1,4 @@
-// How much slower than a processor of today this one is.
+// How much slower this processor is than a current one.
 #ifndef RXE_USER_PROGRESS_TIME_SCALE_H_
 #define RXE_USER_PROGRESS_TIME_SCALE_H_
 
@@ -9,21 +9,21 @@
 namespace rxe_user {
 
 // Measured once, when a lane is opened. Where a poll takes several
-// microseconds, as in an emulated machine, an application that polls looks like
-// one that has stopped, unless times are longer too.
+// microseconds, as in an emulated machine, a polling application would seem to
+// have stopped unless all times are scaled.
 class TimeScale {
  public:
-  // A processor of today: up to this, times are as they are written.
+  // Up to this, a processor counts as current, and times are unscaled.
   static constexpr transport::Time kUnit = transport::kMicrosecond;
-  // The slowest that is believed: more is a machine that was busy meanwhile.
+  // Longer measurements count as this: the machine was probably busy.
   static constexpr transport::Time kMost = 20 * transport::kMicrosecond;
 
   TimeScale() = default;
-  // `poll` is the least that asking the sockets in vain has taken.
+  // `poll`: the shortest measured time of an empty receive.
   explicit TimeScale(transport::Time poll)
       : poll_(std::clamp(poll, kUnit, kMost)) {}
 
-  // `time`, which suits a processor of today, for this one.
+  // Scales `time`, which is meant for a current processor, to this one.
   transport::Time operator()(transport::Time time) const {
     return time * poll_ / kUnit;
   }

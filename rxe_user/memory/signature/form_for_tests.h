@@ -1,4 +1,4 @@
-// A form of data, made from the data as a whole.
+// A form of data, built from the data as a whole.
 #ifndef RXE_USER_MEMORY_SIGNATURE_FORM_FOR_TESTS_H_
 #define RXE_USER_MEMORY_SIGNATURE_FORM_FOR_TESTS_H_
 
@@ -22,7 +22,7 @@ inline void Append(uint64_t value, size_t size, bool big_endian, Bytes* out) {
   }
 }
 
-// `data` with the signatures of complete blocks.
+// `data` with a signature after each complete block.
 inline Bytes Form(const SignatureDomain& domain, const Bytes& data) {
   if (domain.guard == GuardKind::kNone) return data;
   Bytes out;

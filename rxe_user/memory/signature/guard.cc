@@ -12,7 +12,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 // ISA-L 2.30 leaves the upper halves of the vector registers dirty, which slows
-// every SSE instruction after it (as in wire/icrc.cc).
+// every later SSE instruction (as in wire/icrc.cc).
 template <typename Crc>
 Crc Clean(Crc crc) {
 #ifdef __x86_64__
@@ -22,11 +22,11 @@ Crc Clean(Crc crc) {
   return crc;
 }
 
-// CRC-64 of NVMe (NVM Command Set, 64b guard), bits reflected. ISA-L has it
-// from 2.31 on.
+// CRC-64 of NVMe (NVM Command Set, 64b guard), bits reflected. ISA-L provides
+// it from 2.31 on.
 constexpr uint64_t kCrc64Polynomial = 0x9a6c9329ac4bc9b5;
 
-// tables[n][b]: byte b, followed by n bytes of 0.
+// tables[n][b]: the CRC of byte b followed by n zero bytes.
 using Crc64Tables = std::array<std::array<uint64_t, 256>, 8>;
 constexpr Crc64Tables MakeCrc64Tables() {
   Crc64Tables tables{};
@@ -64,14 +64,15 @@ uint64_t ExtendCrc64(uint64_t crc, std::span<const uint8_t> data) {
   return crc;
 }
 
-// Of 16-bit words in network order. `sum` is below 2^32.
+// Adds 16-bit words in network order. `sum` is below 2^32.
 uint64_t ExtendChecksum(uint64_t sum, std::span<const uint8_t> data,
                         size_t position) {
   if (position % 2 != 0 && !data.empty()) {
     sum += data[0];
     data = data.subspan(1);
   }
-  // As words of this machine, whose bytes are swapped at the end (RFC 1071).
+  // Added as words of this machine; the sum's bytes are swapped at the end (RFC
+  // 1071).
   uint64_t swapped = 0;
   while (data.size() >= 4) {
     uint32_t word;
@@ -129,7 +130,7 @@ uint64_t ExtendGuard(GuardKind kind, uint64_t state,
     case GuardKind::kT10Checksum:
       return ExtendChecksum(state, data, position);
     case GuardKind::kCrc32:
-      // It inverts what it is given and what it returns.
+      // This function inverts its argument and its result.
       return ~Clean(crc32_gzip_refl(~static_cast<uint32_t>(state), data.data(),
                                     data.size()));
     case GuardKind::kCrc32c:

@@ -18,7 +18,7 @@ uint64_t BeginGuard(const SignatureDomain& domain);
 // Adds `data`, which begins at byte `position` of the block.
 uint64_t ExtendGuard(GuardKind kind, uint64_t state,
                      std::span<const uint8_t> data, size_t position);
-// The guard of what was added.
+// The guard of the bytes added so far.
 uint64_t FinishGuard(GuardKind kind, uint64_t state);
 
 }  // namespace rxe_user

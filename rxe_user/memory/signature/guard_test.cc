@@ -43,7 +43,7 @@ TEST(GuardTest, IscsiExamples) {
   EXPECT_EQ(GuardOf(kCrc32c, true, bytes), 0x46dd794eu);
 }
 
-// As a program checks it that was written for a card.
+// The check in a program that was written for hardware.
 TEST(GuardTest, ABlockOfTheLetterA) {
   EXPECT_EQ(GuardOf(kCrc32c, true, std::vector<uint8_t>(4096, 'a')),
             0x26c74ca2u);
@@ -67,7 +67,7 @@ TEST(GuardTest, Checksum) {
   EXPECT_EQ(GuardOf(kT10Checksum, true, std::vector<uint8_t>(512, 0)), 0u);
 }
 
-// The definitions, bit by bit.
+// CRCs by their definitions, bit by bit.
 uint64_t Reflected(uint64_t state, uint64_t polynomial,
                    std::span<const uint8_t> data) {
   for (const uint8_t byte : data) {

@@ -52,7 +52,8 @@ void Pack(const SignatureConfig& config,
 
 bool Unpack(std::span<const uint8_t> bytes, SignatureConfig* out) {
   if (bytes.size() != kPackedSignatureConfig) return false;
-  // Bytes that are neither 0 nor 1 are no bool: they are read as numbers.
+  // A byte that is neither 0 nor 1 is not a valid bool, so flags are checked as
+  // numbers.
   for (const size_t flag : {offsetof(SignatureConfig, memory.ones_seed),
                             offsetof(SignatureConfig, memory.counts_up),
                             offsetof(SignatureConfig, wire.ones_seed),

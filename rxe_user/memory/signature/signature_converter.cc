@@ -12,7 +12,7 @@ constexpr uint64_t kT10Guard = uint64_t{0xffff} << kT10GuardShift;
 constexpr uint64_t kT10App = uint64_t{0xffff} << kT10AppShift;
 constexpr uint64_t kT10Ref = 0xffffffff;
 
-// A mask of bytes as a mask of the bits of a signature's value.
+// Converts a mask of bytes to a mask of the bits of a signature's value.
 uint64_t BitsOf(uint8_t bytes, GuardKind kind) {
   if (SignatureSize(kind) == 4) bytes >>= 4;
   uint64_t bits = 0;
@@ -26,7 +26,8 @@ uint64_t GuardBits(GuardKind kind) {
   return IsT10(kind) ? kT10Guard : BitsOf(0xff, kind);
 }
 
-// The domains' masks differ between them only in the bytes that both have.
+// The guard kind by which to read the copy mask. Unless that is 0, its bits
+// mean the same for both domains.
 GuardKind AnyKind(const SignatureConfig& config) {
   return config.memory.guard != GuardKind::kNone ? config.memory.guard
                                                  : config.wire.guard;
@@ -76,7 +77,7 @@ uint64_t SignatureConverter::Computed(const SignatureDomain& domain,
 
 uint64_t SignatureConverter::FirstData(uint64_t place) const {
   const uint64_t data = wire_form_.DataBefore(place);
-  // In a signature, the blocks are those that have just ended.
+  // At a place in a signature, the block is the one that has just ended.
   const bool ended = wire_form_.IsSignature(place);
   uint64_t first = data;
   for (const BlockForm* form : {&memory_form_, &wire_form_}) {

@@ -1,7 +1,7 @@
-// Moves bytes between the two forms of a memory key with block signatures
-// (mlx5dv_wr_set_mkey_sig_block(3)): the memory form, which its layout names,
-// and the wire form, which work requests and peers address. Either may have a
-// signature behind each complete block of data; the data are the same.
+// Converts between the two forms of a memory key with block signatures
+// (mlx5dv_wr_set_mkey_sig_block(3)): the memory form, which is the bytes of its
+// layout, and the wire form, which work requests and peers address. Either may
+// have a signature after each complete block of data; the data are the same.
 #ifndef RXE_USER_MEMORY_SIGNATURE_SIGNATURE_CONVERTER_H_
 #define RXE_USER_MEMORY_SIGNATURE_SIGNATURE_CONVERTER_H_
 
@@ -17,7 +17,7 @@
 
 namespace rxe_user {
 
-// The places of data and signatures in one form. All numbers are bytes.
+// The positions of data and signatures in one form. All numbers are bytes.
 class BlockForm {
  public:
   explicit BlockForm(const SignatureDomain& domain)
@@ -29,25 +29,25 @@ class BlockForm {
   uint64_t size() const { return size_; }  // of a block and its signature
   uint64_t signature() const { return size_ - data_; }
   uint64_t BlockOf(uint64_t place) const { return place / size_; }
-  // Where byte `data` of the data is.
+  // The position of byte `data` of the data.
   uint64_t PlaceOfData(uint64_t data) const {
     return has_signatures() ? data + data / data_ * signature() : data;
   }
   uint64_t PlaceOfSignature(uint64_t block) const {
     return block * size_ + data_;
   }
-  // Bytes of data before `place`.
+  // The number of data bytes before `place`.
   uint64_t DataBefore(uint64_t place) const {
     if (!has_signatures()) return place;
     return place / size_ * data_ + std::min(place % size_, data_);
   }
-  // What `data` bytes of data take, with the signatures of complete blocks.
+  // The length of `data` bytes of data with the signatures of complete blocks.
   uint64_t LengthOf(uint64_t data) const { return PlaceOfData(data); }
-  // Whether `place` is in or at the begin of a signature.
+  // Whether `place` is inside or at the start of a signature.
   bool IsSignature(uint64_t place) const {
     return has_signatures() && place % size_ >= data_;
   }
-  // How many bytes from byte `data` of the data on are in its block.
+  // The number of bytes from byte `data` of the data to the end of its block.
   uint64_t RestOfBlock(uint64_t data) const {
     return has_signatures() ? data_ - data % data_
                             : std::numeric_limits<uint64_t>::max();
@@ -61,7 +61,7 @@ class BlockForm {
   uint64_t size_;
 };
 
-// The memory form, from its byte 0 on.
+// The memory form, starting at byte 0 of it.
 class MemoryForm {
  public:
   // False: the memory is gone.
@@ -72,7 +72,7 @@ class MemoryForm {
   ~MemoryForm() = default;
 };
 
-// A signature that is not what it should be.
+// A wrong signature.
 struct SignatureError {
   enum class Kind : uint8_t { kNone, kGuard, kAppTag, kRefTag };
   Kind kind = Kind::kNone;
@@ -81,22 +81,22 @@ struct SignatureError {
   uint64_t offset = 0;    // of the block, in the form that was checked
 };
 
-// A place inside a block from which the next bytes can go on. Without it, what
-// is before them in the block is read from memory.
+// The state at a place inside a block, from which the next bytes can continue.
+// Without a cursor, the preceding bytes of the block are read from memory.
 struct SignatureCursor {
   static constexpr uint64_t kNowhere = std::numeric_limits<uint64_t>::max();
 
   uint64_t place = kNowhere;  // in the wire form
-  uint64_t memory_guard = 0;  // states of the blocks there
+  uint64_t memory_guard = 0;  // guard states of the current blocks
   uint64_t wire_guard = 0;
-  // The received signature so far; without the bytes before `known_from`.
+  // The part of the signature that was received, from byte `known_from` on.
   std::array<uint8_t, 8> fields{};
   uint8_t known_from = 0;
 };
 
 class SignatureConverter {
  public:
-  // `memory_length`: of the memory form.
+  // `memory_length`: the length of the memory form.
   SignatureConverter(const SignatureConfig& config, uint64_t memory_length);
 
   uint64_t wire_length() const { return wire_length_; }
@@ -106,22 +106,23 @@ class SignatureConverter {
     uint64_t begin = 0;
     uint64_t end = 0;
   };
-  // What a conversion of [begin, end) of the wire form accesses. `resumes`:
-  // there is a cursor for `begin`.
+  // The part of the memory form that a conversion of [begin, end) of the wire
+  // form accesses. `resumes`: there is a cursor for `begin`.
   Range MemoryRange(uint64_t begin, uint64_t end, bool resumes) const;
-  // Whether a conversion that begins at `place` has a use for a cursor.
+  // Whether a conversion that begins at `place` can use a cursor.
   bool UsesCursor(uint64_t place) const;
-  // Where the bytes begin in the wire form whose states a cursor for `place`
-  // has.
+  // The start, in the wire form, of the bytes that the states of a cursor for
+  // `place` cover.
   uint64_t CursorBegin(uint64_t place) const {
     return wire_form_.PlaceOfData(FirstData(place));
   }
 
-  // From memory to the wire, and from the wire to memory: as many bytes as the
-  // span has, from byte `place` of the wire form on, within the length. Uses
-  // `*cursor` if that is its place, and leaves it at the end. Checks the
-  // signatures of blocks that end; `*error` gets the first wrong one, unless it
-  // has one. False: the memory is gone, and `*cursor` is undefined.
+  // Convert from memory to the wire, and from the wire to memory: as many bytes
+  // as the span has, starting at byte `place` of the wire form, within the
+  // length. They use `*cursor` if it is for that place, and leave it at the
+  // end. They check the signatures of blocks that end; `*error` gets the first
+  // wrong one unless it holds one already. False: the memory is gone, and
+  // `*cursor` is undefined.
   bool Gather(uint64_t place, std::span<uint8_t> out, MemoryForm& memory,
               SignatureCursor* cursor, SignatureError* error) const;
   bool Scatter(uint64_t place, std::span<const uint8_t> bytes,
@@ -132,7 +133,7 @@ class SignatureConverter {
   enum class Direction : uint8_t { kGather, kScatter };
   using Fields = std::array<uint8_t, 8>;
 
-  // The signature of `block` as one number: that of its bytes.
+  // A signature's bytes as one number.
   static uint64_t ValueOf(GuardKind kind, const Fields& fields);
   static Fields FieldsOf(GuardKind kind, uint64_t value);
   static uint64_t Computed(const SignatureDomain& domain, uint64_t block,
@@ -142,21 +143,23 @@ class SignatureConverter {
     return memory_form_.PlaceOfSignature(block) + memory_form_.signature() <=
            memory_length_;
   }
-  // Data before `place` from which on the states of blocks are needed.
+  // The first byte of data before `place` that the states of blocks must
+  // include.
   uint64_t FirstData(uint64_t place) const;
   bool NeedsGuard(const SignatureDomain& domain, bool is_output) const;
-  // Makes a cursor for `place`.
+  // Makes a cursor for `place` by reading memory.
   bool Rebuild(uint64_t place, Direction direction, MemoryForm& memory,
                SignatureCursor* cursor) const;
   bool ReadData(uint64_t data, std::span<uint8_t> out,
                 MemoryForm& memory) const;
-  // Takes `bytes` of the data from byte `data` on into the states.
+  // Adds `bytes`, which begin at byte `data` of the data, to the states.
   void AddData(uint64_t data, std::span<const uint8_t> bytes,
                Direction direction, SignatureCursor* cursor) const;
   void Check(const SignatureDomain& domain, const BlockForm& form,
              uint64_t block, uint64_t guard_state, const Fields& fields,
              SignatureError* error) const;
-  // The output's signature, with the bytes that are copied from `input`.
+  // The signature to write: computed, with the bytes of `input` that copy_
+  // selects.
   Fields Output(const SignatureDomain& domain, uint64_t block,
                 uint64_t guard_state, const Fields& input) const;
   bool ReadMemorySignature(uint64_t block, MemoryForm& memory,
@@ -167,7 +170,7 @@ class SignatureConverter {
   BlockForm wire_form_;
   uint64_t memory_length_;
   uint64_t wire_length_;
-  uint64_t copy_;  // of the values that ValueOf returns
+  uint64_t copy_;  // mask of bits, of the values that ValueOf returns
 };
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// Both forms of the data, in all combinations of signatures and blocks, against
-// forms that the test makes from the data as a whole.
+// Both forms of the data, with all combinations of signatures and blocks,
+// against forms that the test builds from the data as a whole.
 #include "rxe_user/memory/signature/signature_converter.h"
 
 #include <array>
@@ -35,7 +35,7 @@ class Vector final : public MemoryForm {
     std::memcpy(bytes.data() + place, in.data(), in.size());
     return true;
   }
-  // Accesses outside fail the test.
+  // Accesses outside of `range` fail the test.
   void Permit(SignatureConverter::Range range) { permitted_ = range; }
 
   Bytes bytes;
@@ -68,7 +68,7 @@ class SignatureConverterTest : public testing::Test {
     domain.ref_tag = 0xfffffffe;  // it wraps
     return domain;
   }
-  // The wire form, asked for in pieces: in order, or from `order` on backwards.
+  // Gathers the wire form in order, in pieces of 1 to `most` bytes.
   Bytes GatherAll(const SignatureConverter& converter, Vector& memory,
                   bool keeps_cursor, size_t most = 1500) {
     Bytes wire(converter.wire_length());
@@ -112,7 +112,7 @@ TEST_F(SignatureConverterTest, BothWaysWithAllKinds) {
         SignatureConfig config = {.memory = Domain(of_memory),
                                   .wire = Domain(of_wire),
                                   .check_mask = 0xff};
-        // Without copies, whatever they have alike.
+        // Nothing is copied, even if both forms have bytes in common.
         const Bytes data = Data(Below(13000));
         const Bytes memory_form = Form(config.memory, data);
         const Bytes wire_form = Form(config.wire, data);
@@ -152,7 +152,7 @@ TEST_F(SignatureConverterTest, AWrongBitIsFoundInItsBlock) {
         bytes[wrong] ^= static_cast<uint8_t>(1 << Below(8));
         const SignatureConverter converter(config, plain.size());
         error_ = {};
-        // Without a cursor, the parts of a signature are not known together.
+        // Without a cursor, the parts of a signature are not seen together.
         Vector memory(gathers ? bytes : Bytes(plain.size()));
         if (gathers) {
           GatherAll(converter, memory, Below(2) != 0);
@@ -265,7 +265,7 @@ TEST_F(SignatureConverterTest, EscapesAreNotChecked) {
   EXPECT_FALSE(finds(GuardEscape::kAppAndRefTag, 0xffff, kOnes));
 }
 
-// What both have alike goes through, and the rest is made anew.
+// Bytes that the mask selects are copied; the others are computed.
 TEST_F(SignatureConverterTest, CopiesWhatTheMaskNames) {
   for (int round = 0; round < 300; ++round) {
     const GuardKind kind = kKinds[1 + Below(5)];
@@ -275,7 +275,7 @@ TEST_F(SignatureConverterTest, CopiesWhatTheMaskNames) {
     const uint64_t block = config.memory.block_size;
     const Bytes data = Data(block * (1 + Below(3)) + Below(block));
     const size_t size = SignatureSize(kind);
-    // Any bytes: nothing is checked.
+    // The signatures may be any bytes, since nothing is checked.
     const auto with_any = [&](Bytes form) {
       for (size_t i = 0; i < form.size(); ++i) {
         if (i % (block + size) >= block) {
@@ -327,7 +327,7 @@ TEST_F(SignatureConverterTest, UsualCopyMask) {
   EXPECT_EQ(UsualCopyMask(a, b), 0);
 }
 
-// A layout that ends inside a signature: that block has none.
+// A layout that ends inside a signature: that block has no signature.
 TEST_F(SignatureConverterTest, ASignatureThatIsCutOff) {
   const SignatureConfig config = {
       .memory = {.guard = kCrc32c, .block_size = 512}, .check_mask = 0xff};
@@ -365,7 +365,7 @@ TEST_F(SignatureConverterTest, PackedConfigurations) {
   EXPECT_TRUE(
       refused([](auto* c) { c->wire.escape = static_cast<GuardEscape>(3); }));
   EXPECT_TRUE(refused([](auto* c) { c->copy_mask = 1; }));
-  // Random bytes are refused, or are a configuration.
+  // Random bytes are refused, unless they are a valid configuration.
   for (int i = 0; i < 10000; ++i) {
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(Below(7));
     if (Unpack(bytes, &out)) {
