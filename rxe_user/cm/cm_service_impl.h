@@ -207,12 +207,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // mutex_ guards all that follows.
   std::optional<Manager> manager_;
   std::map<transport::cm::CmId, Handler> handlers_;
-<<<<<<< HEAD
   std::multimap<Time, HeldMad> held_;
-  ServiceTable own_services_;  // all by holder 0
-=======
   ServiceTable own_services_;  // holder 0 has all
->>>>>>> prose2
   std::map<ServiceHandle, ServiceEntry> services_;
   std::map<transport::cm::ListenerId, ServiceHandle> listening_;
   ServiceHandle last_handle_ = 0;
