@@ -89,11 +89,11 @@ class Path {
     return in_flight() + bytes <= std::max(window(), kMostWithUnanswered);
   }
 
-  // Without acknowledgements (UC) nothing tells when bytes leave the network.
-  // They are sent at a rate instead: a window in each kPaceInterval, burst by
-  // burst. Congestion notifications and the losses of others shrink the rate
-  // with the window; while there are none, sending lets the window grow, up to
-  // kInitialWindow, which receive buffers hold.
+  // --- Without acknowledgements (UC) nothing tells when bytes leave the
+  // network. They are sent at a rate instead: a window in each kPaceInterval,
+  // burst by burst. Congestion notifications and the losses of others shrink
+  // the rate with the window; while there are none, sending lets the window
+  // grow, up to kInitialWindow, which receive buffers hold.
   static constexpr Time kPaceInterval = 100 * kMicrosecond;
   bool MaySendUnacknowledged(Time now) const { return now >= paced_until_; }
   Time paced_until() const { return paced_until_; }
