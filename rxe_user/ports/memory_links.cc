@@ -392,24 +392,19 @@ void MemoryLinks::Work() {
 
 // Links that the user does not know of yet stay.
 void MemoryLinks::EndLinks() {
-  std::vector<wire::IpAddress> gone;
-  if (check_addresses_) {
-    for (const LocalAddress& local : addresses_) {
-      if (!IsOfThisHost(local)) gone.push_back(local.address);
-    }
-    check_addresses_ = false;
-  }
   for (Link& link : links_) {
     if (link.told != State::kOpen) continue;
     const wire::IpAddress& own =
         link.outgoing ? link.route.source : link.route.destination;
-    if ((link.outgoing ? broken_outgoing_ & Bit(link.number)
-                       : broken_incoming_ & Bit(link.bit)) != 0 ||
-        std::ranges::find(gone, own) != gone.end()) {
+    const uint64_t broken = link.outgoing ? broken_outgoing_ & Bit(link.number)
+                                          : broken_incoming_ & Bit(link.bit);
+    if (broken != 0 ||
+        (check_addresses_ && !IsOfThisHost({own, ScopeOf(own)}))) {
       link.state = State::kEnded;
     }
   }
   broken_incoming_ = broken_outgoing_ = 0;
+  check_addresses_ = false;
 }
 
 void MemoryLinks::Begin() {
@@ -421,8 +416,13 @@ void MemoryLinks::Begin() {
   if (Ask(link)) link.state = State::kAsked;
 }
 
+// Within a lane all goes by UDP: what a program has posted to itself has then
+// arrived, and is executed before it deregisters the memory.
 bool MemoryLinks::Ask(Link& link) {
-  if (outgoing_ == ~uint64_t{0}) return false;
+  if (std::ranges::find(slots_, link.route.slot) != slots_.end() ||
+      outgoing_ == ~uint64_t{0}) {
+    return false;
+  }
   link.number = std::countr_one(outgoing_);
   outgoing_ |= Bit(link.number);
   const MemoryRoute& route = link.route;

@@ -317,6 +317,19 @@ TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
   for (const Arrival& arrival : got) EXPECT_TRUE(arrival.batch.has_icrc);
 }
 
+// A flow to itself would be held while the medium changes, and what has been
+// posted is to have arrived when memory is deregistered.
+TEST_F(MemoryPortTest, AFlowWithinALaneGoesByUdp) {
+  const auto flow = FlowOf(a_, a_);
+  SendFirst(a_, *flow);
+  for (int i = 0; i < 10; ++i) Run(a_);
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  test_now += MemoryPort::kPause;
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_FALSE(UsesMemory(a_, a_));
+  EXPECT_EQ(CountRings(), 0);
+}
+
 TEST_F(MemoryPortTest, DatagramFlowsGoByUdp) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);

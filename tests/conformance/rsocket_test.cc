@@ -222,6 +222,9 @@ constexpr char kAddress[] = "192.0.2.77";
 
 class RouteTest : public RsocketTest {
  protected:
+  // Packets through shared memory use no route. The peer inherits it.
+  RouteTest() { ::setenv("RXE_USER_SAME_HOST", "udp", 1); }
+  ~RouteTest() override { ::unsetenv("RXE_USER_SAME_HOST"); }
   void TearDown() override {
     rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);
     RsocketTest::TearDown();
