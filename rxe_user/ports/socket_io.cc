@@ -31,7 +31,7 @@ SocketIo FindSocketIo() {
   const Io io = IoSetting();
   switch (io) {
     case Io::kAuto:
-      return {"sockets", "RXE_USER_IO=auto: latencies are shorter by sockets"};
+      return {"sockets", "RXE_USER_IO=auto"};
     case Io::kSockets:
       return {"sockets", "RXE_USER_IO=sockets"};
     case Io::kUring:

@@ -32,7 +32,7 @@ std::string DevicesAsText(const Devices& devices, const Others& others,
 // "guid", "gids": [{"index", "type", "gid", "address", "scope" (if link-local),
 // "port_available", "port_trouble" (if not available)}]}], "no_devices":
 // [{"netdev", "reason"}], "port_not_shared" (the reason, if it cannot be
-// shared), "io": {"uses" (sockets, io_uring), "why"}}.
+// shared), "io": {"uses" (SocketIo), "why"}}.
 std::string DevicesAsJson(const Devices& devices, const Others& others,
                           const PortTrouble& trouble, const std::string& alone,
                           const rxe_user::SocketIo& io);
