@@ -222,8 +222,9 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   return in;
 }
 
-// Finds the flow that the response answers: if no other is known, one to the
-// address's partner that has its PSN.
+// If it is not known yet which flow the response answers, takes the one from
+// the response's destination to its source that has the PSN, provided that
+// there is only one.
 std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
   const bool at_requester = !sent;
   const bool is_dc = wire::TransportOf(p.opcode) == Transport::kDc;

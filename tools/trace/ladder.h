@@ -20,9 +20,8 @@ struct Ladder {
   // The elements of the picture, SVG. They have these attributes for programs,
   // where they apply; the page's script adds those with a *:
   //   g.p    a packet: data-i* (index in Timeline::arrows), data-psn*,
-  //   data-op*,
-  //          data-c (connection), data-fate, data-again, data-ambiguous,
-  //          data-overtaken
+  //          data-op*, data-c (connection), data-fate, data-again,
+  //          data-ambiguous, data-overtaken
   //   g.b    a band of packets: the same for the first; data-n: their number;
   //          data-to: the last PSN
   //   g.v    an event: data-event (its name), data-e (index in

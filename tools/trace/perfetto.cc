@@ -188,7 +188,7 @@ class Writer {
     return first == first_ends_.end() ? kNone : first->second;
   }
 
-  // Only posts whose arrow has an end begin one.
+  // An arrow begins only at a post that has a completion.
   void FindFlows() {
     std::set<Post> posted;
     for (const TimedEvent& e : t_.events) {

@@ -122,7 +122,8 @@ class Joiner::Impl {
   }
 
   // For a capture without directions: the host's own address is the one whose
-  // packets arrive latest in the other files. Clock differences do not matter.
+  // packets appear in another file with the largest mean delay. Clock
+  // differences do not matter.
   void FindDirections() {
     const size_t files = t_.recordings.size();
     own_.resize(files);
