@@ -17,7 +17,7 @@ constexpr size_t kMaxCustom = 65528;
 using Bytes = std::vector<uint8_t>;
 
 constexpr size_t Padded(size_t bytes) { return (bytes + 3) & ~size_t{3}; }
-// An option beside its value, and what ends a list of them.
+// An option without its value; the end of a list of options is one, too.
 constexpr size_t kOptionBytes = 4;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {
@@ -56,7 +56,7 @@ class Block {
     std::memcpy(at_, bytes.data(), bytes.size());
     at_ += bytes.size();
   }
-  // Behind `bytes` bytes. What was skipped is zeros.
+  // Pads after `bytes` bytes. The bytes that are skipped are zeros.
   void Pad(size_t bytes) { at_ += -bytes & 3; }
   void PutOption(uint16_t code, std::span<const uint8_t> value) {
     Put<uint16_t>(code);

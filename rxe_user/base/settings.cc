@@ -1,6 +1,7 @@
 #include "rxe_user/base/settings.h"
 
 #include <cstring>
+#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -63,8 +64,22 @@ int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 
 bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
-bool SameHostMemory() { return IsOther("RXE_USER_SAME_HOST", "memory", "udp"); }
+bool SameHostMemory() {
+  return !IsOther("RXE_USER_SAME_HOST", "udp", "memory");
+}
 
-bool UseUring() { return IsOther("RXE_USER_IO", "uring", "sockets"); }
+Io IoSetting() {
+  const char* const value = Environment("RXE_USER_IO");
+  const std::string_view io = value != nullptr ? value : "";
+  if (io.empty() || io == "auto") return Io::kAuto;
+  if (io == "sockets") return Io::kSockets;
+  if (io == "uring") return Io::kUring;
+  if (io == "uring-sqpoll") return Io::kUringSqpoll;
+  WarnOnceAbout(
+      "RXE_USER_IO",
+      absl::StrCat("RXE_USER_IO is '", value,
+                   "', not auto, sockets, uring or uring-sqpoll: ignored"));
+  return Io::kAuto;
+}
 
 }  // namespace rxe_user

@@ -112,34 +112,37 @@ TEST(SameHostMemory, FollowsTheEnvironment) {
   const auto with = [](const char* value) {
     return With("RXE_USER_SAME_HOST", value, SameHostMemory);
   };
-  EXPECT_FALSE(SameHostMemory());
+  ::unsetenv("RXE_USER_SAME_HOST");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with(""));
-  EXPECT_FALSE(with("udp"));
+  EXPECT_TRUE(SameHostMemory());
+  EXPECT_TRUE(with(""));
   EXPECT_TRUE(with("memory"));
+  EXPECT_FALSE(with("udp"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with("Memory"));
+  EXPECT_TRUE(with("UDP"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: RXE_USER_SAME_HOST is 'Memory', neither memory nor udp: "
+            "rxe_user: RXE_USER_SAME_HOST is 'UDP', neither udp nor memory: "
             "ignored\n");
 }
 
-TEST(UseUring, FollowsTheEnvironment) {
+TEST(IoSetting, FollowsTheEnvironment) {
   const auto with = [](const char* value) {
-    return With("RXE_USER_IO", value, UseUring);
+    return With("RXE_USER_IO", value, IoSetting);
   };
-  EXPECT_FALSE(UseUring());
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with(""));
-  EXPECT_FALSE(with("sockets"));
-  EXPECT_TRUE(with("uring"));
+  EXPECT_EQ(IoSetting(), Io::kAuto);
+  EXPECT_EQ(with(""), Io::kAuto);
+  EXPECT_EQ(with("auto"), Io::kAuto);
+  EXPECT_EQ(with("sockets"), Io::kSockets);
+  EXPECT_EQ(with("uring"), Io::kUring);
+  EXPECT_EQ(with("uring-sqpoll"), Io::kUringSqpoll);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with("io_uring"));
+  EXPECT_EQ(with("io_uring"), Io::kAuto);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: RXE_USER_IO is 'io_uring', neither uring nor sockets: "
-            "ignored\n");
+            "rxe_user: RXE_USER_IO is 'io_uring', not auto, sockets, uring "
+            "or uring-sqpoll: ignored\n");
 }
 
 }  // namespace rxe_user

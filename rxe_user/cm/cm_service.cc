@@ -10,14 +10,15 @@
 namespace rxe_user {
 
 std::shared_ptr<CmService> CmService::Get(AcquireSlot acquire_slot,
-                                          transport::PacketObserver* observer) {
+                                          transport::PacketObserver* observer,
+                                          CmFaults* faults) {
   static ForkSafeMutex& mutex = *new ForkSafeMutex;
   static std::weak_ptr<CmServiceImpl>& current =
       *new std::weak_ptr<CmServiceImpl>;
   // Created before it is known to be needed, which is cheap, since no lock may
   // be taken while the mutex is held.
   auto fresh = std::make_shared<CmServiceImpl>(
-      std::move(acquire_slot), transport::cm::Config(), observer);
+      std::move(acquire_slot), transport::cm::Config(), observer, faults);
   std::shared_ptr<CmServiceImpl> service;
   {
     const std::lock_guard lock(mutex);

@@ -35,6 +35,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/slot.h"
+#include "rxe_user/cm/cm_faults.h"
 #include "rxe_user/cm/link_watch.h"
 #include "rxe_user/cm/neighbor_waits.h"
 #include "transport/cm/types.h"
@@ -86,9 +87,11 @@ class CmService {
   // `acquire_slot` is used by a new service: Slot::Acquire of the library that
   // has the process's engines, because without a broker they share one
   // exclusive slot. `observer` sees each packet of queue pair 1 before its
-  // effects; null: none. It must outlive the process's services.
+  // effects; null: none. `faults` decides about each message; null: no faults.
+  // Both must outlive the process's services.
   static std::shared_ptr<CmService> Get(
-      AcquireSlot acquire_slot, transport::PacketObserver* observer = nullptr);
+      AcquireSlot acquire_slot, transport::PacketObserver* observer = nullptr,
+      CmFaults* faults = nullptr);
   // Gives up connections that are not established. No events follow.
   virtual ~CmService() = default;
   // The process is about to exit: destroys all ids, and notifies each peer

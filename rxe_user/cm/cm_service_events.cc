@@ -1,4 +1,5 @@
 // The control thread's work.
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <utility>
@@ -6,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "rxe_user/cm/cm_service_impl.h"
 #include "rxe_user/cm/translated_mads.h"
+#include "wire/cm.h"
 
 namespace rxe_user {
 
@@ -21,6 +23,7 @@ void CmServiceImpl::OnBell() {
   }
   {
     const std::lock_guard lock(mutex_);
+    ReleaseHeld();
     manager_->OnTimer(Now());
     Drain();
   }
@@ -111,7 +114,7 @@ void CmServiceImpl::OnDatagram(const transport::cm::MadFlow& flow,
   const auto in = Verify(flow, bytes);
   if (!in.has_value()) return;
   const std::lock_guard lock(mutex_);
-  manager_->OnMad(*in, Now());
+  Take(*in);
   Drain();
 }
 
@@ -130,7 +133,7 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
     const transport::cm::CmId id = view.remote_comm_id();
     using State = transport::cm::State;
     const bool before = manager_->state(id) == State::kEstablished;
-    manager_->OnMad(*in, Now());
+    Take(*in);
     Drain();
     // Report neither duplicates nor MADs of senders other than the peer.
     if (!before && manager_->state(id) == State::kEstablished) {
@@ -161,10 +164,58 @@ void CmServiceImpl::OnAddresses() {
   if (all) changes_retry_ = ControlThread::Clock::time_point::max();
 }
 
+CmFaults::Fate CmServiceImpl::FateOf(bool sent, std::span<const uint8_t> mad,
+                                     const wire::IpAddress& peer) {
+  wire::CmView view;
+  if (faults_ == nullptr ||
+      wire::CmView::Parse(mad, &view) != wire::CmParseError::kOk) {
+    return {};
+  }
+  return faults_->Decide(sent, view.attribute(), peer);
+}
+
+void CmServiceImpl::Take(const transport::cm::IncomingMad& in) {
+  const CmFaults::Fate fate = FateOf(false, in.bytes, in.remote);
+  if (fate.delay != 0) {
+    HeldMad held;
+    held.in = in;
+    held.bytes.assign(in.bytes.begin(), in.bytes.end());
+    held_.emplace(Now() + fate.delay, std::move(held));
+    return;
+  }
+  for (int i = 0; i < fate.copies; ++i) manager_->OnMad(in, Now());
+}
+
+void CmServiceImpl::Send(const transport::cm::OutgoingMad& mad) {
+  const CmFaults::Fate fate = FateOf(true, mad.bytes, mad.remote);
+  if (fate.delay != 0) {
+    HeldMad held;
+    held.out = mad;
+    held_.emplace(Now() + fate.delay, std::move(held));
+    return;
+  }
+  for (int i = 0; i < fate.copies; ++i) (void)sockets_.Send(mad);
+}
+
+void CmServiceImpl::ReleaseHeld() {
+  const Time now = Now();
+  while (!held_.empty() && held_.begin()->first <= now) {
+    HeldMad held = std::move(held_.begin()->second);
+    held_.erase(held_.begin());
+    if (held.out) {
+      (void)sockets_.Send(*held.out);
+    } else {
+      held.in.bytes = held.bytes;
+      manager_->OnMad(held.in, now);
+    }
+  }
+}
+
 void CmServiceImpl::Drain() {
   transport::cm::OutgoingMad mad;
-  while (manager_->PollTransmit(&mad)) (void)sockets_.Send(mad);
-  const Time next = manager_->NextTimeout();
+  while (manager_->PollTransmit(&mad)) Send(mad);
+  Time next = manager_->NextTimeout();
+  if (!held_.empty()) next = std::min(next, held_.begin()->first);
   // A later deadline is noticed when the earlier one expires.
   if (next < deadline_.exchange(next)) sockets_.Ring();
 }

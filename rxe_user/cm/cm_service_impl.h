@@ -34,10 +34,11 @@ namespace rxe_user {
 
 class CmServiceImpl final : public CmService, private ForkGuard {
  public:
-  // `observer`: as Get.
+  // `observer`, `faults`: as Get.
   CmServiceImpl(AcquireSlot acquire_slot,
                 const transport::cm::Config& config = {},
-                transport::PacketObserver* observer = nullptr);
+                transport::PacketObserver* observer = nullptr,
+                CmFaults* faults = nullptr);
   ~CmServiceImpl() override;
 
   // True in a child of fork(), where the service belongs to the parent.
@@ -98,6 +99,13 @@ class CmServiceImpl final : public CmService, private ForkGuard {
     Handler handler;
   };
 
+  // A MAD that a fault holds: one of both.
+  struct HeldMad {
+    std::optional<transport::cm::OutgoingMad> out;
+    transport::cm::IncomingMad in;  // its bytes are `bytes`
+    std::vector<uint8_t> bytes;
+  };
+
   static Time Now();
   // mutex_ held.
   void DestroyAllLocked();
@@ -152,6 +160,15 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // Reports it to the broker.
   void OnSteered(const transport::cm::MadFlow& flow,
                  std::span<const uint8_t> bytes);
+  // --- Faults on command. mutex_ held.
+  CmFaults::Fate FateOf(bool sent, std::span<const uint8_t> mad,
+                        const wire::IpAddress& peer);
+  // Gives the MAD to the manager, or sends it, as its fate is.
+  void Take(const transport::cm::IncomingMad& in);
+  void Send(const transport::cm::OutgoingMad& mad);
+  // Those that a fault held until now.
+  void ReleaseHeld();
+
   // Sends the manager's MADs, and rings the bell if the next deadline is
   // earlier than before. mutex_ held.
   void Drain();
@@ -167,6 +184,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
   const AcquireSlot acquire_slot_;
   transport::PacketObserver* const observer_;
+  CmFaults* const faults_;
   transport::cm::Config config_;
   std::atomic<bool> dead_ = false;
   Random random_;
@@ -189,6 +207,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // mutex_ guards all that follows.
   std::optional<Manager> manager_;
   std::map<transport::cm::CmId, Handler> handlers_;
+  std::multimap<Time, HeldMad> held_;
   ServiceTable own_services_;  // holder 0 has all
   std::map<ServiceHandle, ServiceEntry> services_;
   std::map<transport::cm::ListenerId, ServiceHandle> listening_;

@@ -35,10 +35,12 @@ uint32_t CmServiceImpl::Random::Next32() { return SecureRandom32(); }
 
 CmServiceImpl::CmServiceImpl(AcquireSlot acquire_slot,
                              const transport::cm::Config& config,
-                             transport::PacketObserver* observer)
+                             transport::PacketObserver* observer,
+                             CmFaults* faults)
     : ForkGuard(ForkLevel::kEngines),
       acquire_slot_(std::move(acquire_slot)),
       observer_(observer),
+      faults_(faults),
       config_(config),
       sockets_(observer) {
   EnterForkGuard();

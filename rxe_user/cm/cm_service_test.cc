@@ -11,9 +11,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <semaphore>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/broker/test_peer.h"
@@ -83,6 +86,40 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
     EXPECT_EQ(b_.last().listener, handle);
     EXPECT_EQ(b_->Release(handle), 0);
   }
+}
+
+// Loses the first message of each kind that is received, doubles the second of
+// those that are sent, and holds the first of those for 5 ms.
+class SomeFaults final : public CmFaults {
+ public:
+  Fate Decide(bool sent, wire::CmAttribute attribute,
+              const wire::IpAddress& peer) override {
+    EXPECT_EQ(peer, Local("127.0.0.1").address);
+    const std::lock_guard lock(mutex_);
+    const int number = ++seen_[{sent, attribute}];
+    if (!sent) return {.copies = number == 1 ? 0 : 1};
+    return {.copies = number == 2 ? 2 : 1,
+            .delay = number == 1 ? 5 * transport::kMillisecond : 0};
+  }
+  int seen(bool sent, wire::CmAttribute attribute) {
+    const std::lock_guard lock(mutex_);
+    return seen_[{sent, attribute}];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<bool, wire::CmAttribute>, int> seen_;
+};
+
+TEST_F(CmServiceTest, FaultsOnCommand) {
+  SomeFaults faults;
+  TestEnd c(3, {}, &faults);
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  ConnectAndDisconnect(c, b_, kLoopback, kLoopback);
+  // The first of both was lost, and came again.
+  EXPECT_GE(faults.seen(false, wire::CmAttribute::kRep), 2);
+  EXPECT_GE(faults.seen(false, wire::CmAttribute::kDreq), 2);
+  c.Close();
 }
 
 // `rxe-user stat` asks this process, whose two services answer, and the broker.

@@ -58,9 +58,11 @@ class EventLog final : public CmEventHandler {
 // events.
 class TestEnd {
  public:
-  explicit TestEnd(uint64_t guid, const transport::cm::Config& config = {})
+  explicit TestEnd(uint64_t guid, const transport::cm::Config& config = {},
+                   CmFaults* faults = nullptr)
       : guid_(guid),
-        service_(std::make_unique<CmServiceImpl>(Slot::Acquire, config)) {}
+        service_(std::make_unique<CmServiceImpl>(Slot::Acquire, config, nullptr,
+                                                 faults)) {}
 
   CmServiceImpl* operator->() { return service_.get(); }
   std::shared_ptr<EventLog> recorder() { return recorder_; }

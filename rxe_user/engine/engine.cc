@@ -449,7 +449,11 @@ int EngineImpl::WaitPassive(int fd) {
 
 void EngineImpl::NotifyOfLink(const std::vector<LinkChange>& changes) {
   for (const LinkChange change : changes) {
-    if (change == LinkChange::kMtu) RefreshRawMtu();
+    if (change == LinkChange::kMtu) {
+      RefreshRawMtu();
+    } else {
+      for (EngineLane& lane : lanes_) lane.OnAddressesChanged();
+    }
     const std::lock_guard<std::mutex> lock(listeners_mutex_);
     for (const auto& [id, listener] : listeners_) listener(change);
   }

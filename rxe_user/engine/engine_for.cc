@@ -1,13 +1,11 @@
 // The engine that programs use: with slots of the port broker and UDP sockets.
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "rxe_user/base/nat_routes.h"
 #include "rxe_user/base/public_addresses.h"
 #include "rxe_user/base/settings.h"
-#include "rxe_user/base/warn_once.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/engine/engine_registry.h"
@@ -45,12 +43,10 @@ absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
   if (!SameHostMemory() || NatMode() || ProcessObserver() != nullptr) {
     return port;
   }
+  // Where memory files or eventfds are refused, all goes by UDP.
   absl::StatusOr<std::unique_ptr<Port>> memory =
       MemoryPort::Create(*std::move(port));
-  if (memory.ok()) return memory;
-  WarnOnce("RXE_USER_SAME_HOST=memory: packets go by UDP: " +
-           std::string(memory.status().message()));
-  return CreateSocketPort();
+  return memory.ok() ? std::move(memory) : CreateSocketPort();
 }
 
 }  // namespace

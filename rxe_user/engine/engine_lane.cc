@@ -119,6 +119,15 @@ absl::Status EngineLane::JoinGroup(const wire::IpAddress& group,
   return absl::OkStatus();
 }
 
+void EngineLane::OnAddressesChanged() {
+  const Lane::Guard guard(lane_);
+  Port* const port = lane_.port();
+  if (port == nullptr) return;
+  if (Port::ControlTask* const task = port->control_task()) {
+    task->OnAddressesChanged();
+  }
+}
+
 void EngineLane::LeaveGroup(const wire::IpAddress& group) {
   const auto it = groups_.find(group);
   if (it == groups_.end() || --it->second.joined > 0) return;

@@ -61,6 +61,8 @@ class EngineLane final : private transport::DcLane {
   // As Engine's, for this lane.
   absl::Status JoinGroup(const wire::IpAddress& group, uint32_t ifindex);
   void LeaveGroup(const wire::IpAddress& group);
+  // As Port::ControlTask's. Lane not locked.
+  void OnAddressesChanged();
   absl::Status StartHelper();
   // The last step: from now on threads may wait on the sockets. `observer` sees
   // the packets and must outlive the lane; may be null.

@@ -18,9 +18,10 @@ constexpr std::string_view kRemove = "faults remove";
 constexpr std::string_view kGood = "rules\n";
 constexpr std::string_view kError = "error\n";
 
-// What packets, calls and completions are called in FaultRuleStatus, which
+// What rules hit, as it is called in FaultRuleStatus, which
 // points to constants.
-constexpr const char* kTargets[] = {"packet", "call", "completion"};
+constexpr const char* kTargets[] = {"packet",   "call",    "completion",
+                                    "transfer", "message", "time"};
 
 std::string Answer(const std::vector<FaultRuleStatus>& rules) {
   std::string text(kGood);

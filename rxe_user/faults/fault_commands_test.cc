@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ using Texts = std::vector<std::string>;
 
 TEST(FaultCommands, AddListRemoveClear) {
   const auto faults = Faults("fail ibv_reg_mr ENOMEM");
-  ASSERT_NE(faults->DecideCall("ibv_reg_mr"), nullptr);
+  ASSERT_NE(faults->DecideCall("ibv_reg_mr", std::nullopt).rule, nullptr);
   EXPECT_EQ(Rules(Ask(faults.get(), {Kind::kAdd, "drop rx nth=1\nce tx", {}})),
             (Texts{"2 drop rx nth=1", "3 ce tx"}));
   EXPECT_TRUE(faults->concerns_received());
@@ -61,7 +62,7 @@ TEST(FaultCommands, AddListRemoveClear) {
   EXPECT_EQ(Rules(Ask(faults.get(), {Kind::kRemove, "", {}})),
             (Texts{"1 fail ibv_reg_mr ENOMEM", "3 ce tx"}));
   EXPECT_EQ(Rules(Ask(faults.get(), {})), Texts{});
-  EXPECT_EQ(faults->DecideCall("ibv_reg_mr"), nullptr);
+  EXPECT_EQ(faults->DecideCall("ibv_reg_mr", std::nullopt).rule, nullptr);
 }
 
 // It ended the stall, though the other rule's lasted.

@@ -43,9 +43,10 @@ Time MonotonicNow() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-// An acknowledgement is the consequence of kNoAck.
+// The packet that takes the link down is lost, too.
 bool Drops(const Fate& fate) {
-  return fate.rule->action == Action::kDrop || fate.is_consequence;
+  return fate.rule->action == Action::kDrop ||
+         fate.rule->action == Action::kLink || fate.is_consequence;
 }
 
 ObservedFault FaultOf(const Fate& fate) {
@@ -151,6 +152,10 @@ transport::PacketObserver* FaultPort::Watch(transport::PacketObserver* observer,
 }
 
 void FaultPort::OnPacket(const ObservedPacket& packet) {
+  // Before Queue, which decides about it.
+  if (packet.direction == Direction::kTransmitted) {
+    faults_.OnSent(packet.qpn, packet.bytes);
+  }
   if (packet.direction == Direction::kTransmitted && transmits_) {
     // Shown when it leaves.
     sent_ = packet;
@@ -175,10 +180,19 @@ Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
     return {};
   }
   if (!transmitted) qpn = packet->bth().dest_qpn;
+  // A DC target receives by numbers of its connections, which rules do not
+  // know.
+  if (packet->info().Has(wire::kDcEth) &&
+      packet->dceth().from_initiator != transmitted) {
+    qpn = packet->dceth().dct;
+  }
   const Fate fate = faults_.Decide(
       {.transmitted = transmitted, .qpn = qpn, .packet = packet, .peer = peer},
       now);
-  if (fate.rule != nullptr && !fate.is_consequence) {
+  // Packets that are lost while the link is down fail a queue pair that no rule
+  // has hit.
+  if (fate.rule != nullptr &&
+      (!fate.is_consequence || fate.rule->action == Action::kLink)) {
     Note(fate, qpn, packet->bth().psn, now);
   }
   return fate;
@@ -284,6 +298,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
       Alone alone = alone_with(fault);
       switch (fate.rule->action) {
         case Action::kDrop:
+        case Action::kLink:
           if (observer_ != nullptr) {
             observer_->OnPacket(Arrived(batch, bytes, fault, now));
           }
@@ -311,7 +326,9 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
         case Action::kNoAck:
         case Action::kRnr:
         case Action::kNak:
+        case Action::kEvent:
         // These hit no packet.
+        case Action::kUnmap:
         case Action::kFail:
         case Action::kComplete:
         case Action::kOverrun:
@@ -554,6 +571,7 @@ void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
 
 void FaultPort::Leave(Alone packet) {
   held_bytes_ -= packet.bytes.size();
+  if (faults_.link_is_down()) return;
   if (packet.is_transmitted()) {
     SendAlone(std::move(packet));
   } else {

@@ -78,6 +78,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   std::span<const transport::GroBatch> Receive(bool thorough) override;
   bool more() const override { return inner_->more(); }
   uint64_t TakeOverflow() override { return inner_->TakeOverflow(); }
+  void SetWaitedOn(bool waited_on) override { inner_->SetWaitedOn(waited_on); }
   transport::Burst* Begin(const transport::Flow& flow) override;
   void Queue() override;
   void Flush() override;

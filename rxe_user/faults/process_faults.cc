@@ -17,6 +17,7 @@
 namespace rxe_user {
 namespace {
 
+using transport::kNever;
 using transport::RareEventKind;
 using transport::Time;
 using transport::faults::Action;
@@ -102,7 +103,9 @@ void ProcessFaults::Survey() {
   if (injector_.concerns_transmitted()) concerns |= kTransmitted;
   if (injector_.refuses()) concerns |= kRefuses;
   if (injector_.changes_completions()) concerns |= kChangesCompletions;
-  if (injector_.fails_calls()) concerns |= kFailsCalls;
+  if (injector_.is_for_calls()) concerns |= kIsForCalls;
+  if (injector_.unmaps()) concerns |= kUnmaps;
+  if (link_.rule != nullptr) concerns |= kLinkDown | kReceived | kTransmitted;
   concerns_.store(concerns, std::memory_order_relaxed);
 }
 
@@ -112,24 +115,27 @@ std::optional<std::string> ProcessFaults::Add(
   if (const auto wrong = transport::faults::ParseRules(text, &rules)) {
     return wrong->ToString();
   }
-  const std::lock_guard lock(mutex_);
-  const size_t before = injector_.rules().size();
-  no_room_.reserve(before + rules.size());
-  if (!injector_.Add(std::move(rules), now)) {
-    return "the process would have had more than " +
-           std::to_string(transport::faults::Injector::kMostRules) +
-           " rules since it began";
+  {
+    const std::lock_guard lock(mutex_);
+    const size_t before = injector_.rules().size();
+    no_room_.reserve(before + rules.size());
+    if (!injector_.Add(std::move(rules), now)) {
+      return "the process would have had more than " +
+             std::to_string(transport::faults::Injector::kMostRules) +
+             " rules since it began";
+    }
+    no_room_.resize(injector_.rules().size());
+    Survey();
+    *added = StatusLocked(before);
   }
-  no_room_.resize(injector_.rules().size());
-  Survey();
-  *added = StatusLocked(before);
+  targets_.TickAfter(0);
   return std::nullopt;
 }
 
 std::optional<std::string> ProcessFaults::Remove(
     const std::vector<uint32_t>& numbers,
     std::vector<FaultRuleStatus>* removed) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   for (const uint32_t number : numbers) {
     if (number == 0 || number > injector_.rules().size() ||
         injector_.counts()[number - 1].removed) {
@@ -143,24 +149,99 @@ std::optional<std::string> ProcessFaults::Remove(
     if (stall_.rule != nullptr && stall_.rule->number == number) {
       stall_.until = 0;
     }
+    if (link_.rule != nullptr && link_.rule->number == number) link_.until = 0;
   };
   if (numbers.empty()) {
     for (const Rule& rule : injector_.rules()) remove(rule.number);
   }
   for (const uint32_t number : numbers) remove(number);
   Survey();
+  lock.unlock();
+  targets_.TickAfter(0);
   return std::nullopt;
 }
 
 transport::faults::Fate ProcessFaults::Decide(
     const transport::faults::PacketFacts& facts, Time now) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  if (link_.rule != nullptr && now < link_.until) {
+    transport::faults::Fate lost;
+    lost.rule = link_.rule;
+    lost.is_consequence = true;
+    return lost;
+  }
   const transport::faults::Fate fate = injector_.Decide(facts, now);
-  if (fate.rule != nullptr && fate.rule->action == Action::kStall &&
-      now + fate.delay > stall_.until) {
-    stall_ = {.until = now + fate.delay, .rule = fate.rule};
+  if (fate.rule == nullptr) return fate;
+  if (fate.rule->action == Action::kStall) Stall(*fate.rule, now + fate.delay);
+  if (fate.rule->action == Action::kLink) {
+    SetLink(*fate.rule, now);
+    lock.unlock();
+    targets_.TickAfter(0);
+  } else if (fate.rule->action == Action::kEvent) {
+    lock.unlock();
+    targets_.Raise(*fate.rule, facts.qpn, !facts.transmitted);
   }
   return fate;
+}
+
+void ProcessFaults::SetLink(const Rule& rule, Time now) {
+  if (rule.link_up) {
+    link_.until = std::min(link_.until, now);
+    return;
+  }
+  const Time until = rule.is_timed           ? injector_.EndOf(rule)
+                     : rule.during == kNever ? kNever
+                                             : now + rule.during;
+  // The later end counts.
+  if (link_.rule == nullptr || link_.until <= now || until > link_.until) {
+    link_ = {.rule = &rule, .until = until};
+  }
+  Survey();
+}
+
+// The port's state is changed, and told, by this alone: its callers are in line
+// by tick_mutex_, so that contexts learn of changes in their order.
+std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
+  const std::lock_guard tick(tick_mutex_);
+  std::vector<const Rule*> fired;
+  bool is_down;
+  {
+    const std::lock_guard lock(mutex_);
+    while (const Rule* const rule = injector_.TakeTimed(now)) {
+      fired.push_back(rule);
+      if (rule->action == Action::kLink) SetLink(*rule, now);
+    }
+    if (link_.rule != nullptr && link_.until <= now) {
+      link_ = {};
+      Survey();
+    }
+    is_down = link_.rule != nullptr;
+    *next = std::min(injector_.NextTimed(now), is_down ? link_.until : kNever);
+  }
+  for (const Rule* const rule : fired) {
+    if (rule->action == Action::kEvent) targets_.Raise(*rule, 0, false);
+  }
+  if (is_down != told_down_) targets_.SetLink(!is_down);
+  told_down_ = is_down;
+  return fired;
+}
+
+const Rule* ProcessFaults::DecideTransfer(
+    const transport::faults::TransferFacts& facts, Time now) {
+  uint32_t number;
+  const Rule* rule;
+  {
+    const std::lock_guard lock(mutex_);
+    rule = injector_.DecideTransfer(facts, now, &number);
+  }
+  if (rule != nullptr)
+    targets_.OnTransferFault(*rule, facts.qpn, !facts.reads, number);
+  return rule;
+}
+
+bool ProcessFaults::IsValid(const Rule& rule, Time now) const {
+  const std::lock_guard lock(mutex_);
+  return injector_.IsValid(rule, now);
 }
 
 FaultStall ProcessFaults::stall() const {
@@ -184,10 +265,31 @@ const Rule* ProcessFaults::DecideCompletion(
   return injector_.DecideCompletion(facts, now);
 }
 
-const Rule* ProcessFaults::DecideCall(std::string_view call) {
+transport::faults::CallFate ProcessFaults::DecideCall(
+    std::string_view call, std::optional<uint64_t> wr_id) {
   const Time now = Now();
+  std::unique_lock lock(mutex_);
+  const transport::faults::CallFate fate =
+      injector_.DecideCall(call, wr_id, now);
+  if (fate.rule == nullptr) return fate;
+  const Action action = fate.rule->action;
+  if (action == Action::kStall) Stall(*fate.rule, now + fate.delay);
+  if (action == Action::kLink) SetLink(*fate.rule, now);
+  lock.unlock();
+  if (action == Action::kLink) targets_.TickAfter(0);
+  if (action == Action::kEvent) targets_.Raise(*fate.rule, 0, false);
+  return fate;
+}
+
+transport::faults::CallFate ProcessFaults::DecideMad(
+    const transport::faults::MadFacts& facts, Time now) {
   const std::lock_guard lock(mutex_);
-  return injector_.DecideCall(call, now);
+  if (link_.rule != nullptr && now < link_.until) return {.rule = link_.rule};
+  return injector_.DecideMad(facts, now);
+}
+
+void ProcessFaults::Stall(const Rule& rule, Time until) {
+  if (until > stall_.until) stall_ = {.until = until, .rule = &rule};
 }
 
 void ProcessFaults::CountNoRoom(const Rule& rule) {
@@ -195,12 +297,37 @@ void ProcessFaults::CountNoRoom(const Rule& rule) {
   ++no_room_[rule.number - 1];
 }
 
-void ProcessFaults::OnCreated(uint32_t qpn) {
+void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   const std::lock_guard lock(mutex_);
   try {
-    injector_.OnCreated(qpn);
+    injector_.OnCreated(qpn, has_cqs, has_srq);
   } catch (const std::bad_alloc&) {
     // Rules that name it do not find it.
+  }
+}
+
+void ProcessFaults::OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids) {
+  const std::lock_guard lock(mutex_);
+  try {
+    for (const uint64_t wr_id : wr_ids) injector_.OnPosted(qpn, wr_id);
+  } catch (const std::bad_alloc&) {
+    // Rules that name it do not find it.
+  }
+}
+
+void ProcessFaults::OnPostRefused(uint32_t qpn, size_t count) {
+  const std::lock_guard lock(mutex_);
+  injector_.OnPostRefused(qpn, count);
+}
+
+void ProcessFaults::OnSent(uint32_t qpn, std::span<const uint8_t> bytes) {
+  wire::PacketView packet;
+  if (wire::PacketView::Parse(bytes, &packet) != wire::ParseError::kOk) return;
+  const std::lock_guard lock(mutex_);
+  try {
+    injector_.OnSent(qpn, packet);
+  } catch (const std::bad_alloc&) {
+    // The same.
   }
 }
 
@@ -248,7 +375,7 @@ std::vector<FaultRuleStatus> ProcessFaults::StatusLocked(size_t first) const {
                       .fired = injector_.counts()[i].fired,
                       .maybe = rule.maybe || removed,
                       .removed = removed,
-                      .target = transport::faults::TargetOf(rule.action)});
+                      .target = transport::faults::TargetOf(rule)});
   }
   return status;
 }
@@ -267,7 +394,9 @@ void ProcessFaults::WarnAtExit() const {
         "fault rule " + std::to_string(rule.number) + " (" + rule.text + ")";
     if (rule.fired == 0 && !rule.maybe) {
       Warn(name + " never fired: " +
-           (rule.matched == 0
+           (rule.target == std::string_view("time")
+                ? std::string("its time was not within the program's")
+            : rule.matched == 0
                 ? std::string("no ") + rule.target + " matched it"
                 : std::to_string(rule.matched) + " " + rule.target +
                       "s matched it, but it was for others of these") +

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "rxe_user/faults/fault_settings.h"
+#include "rxe_user/faults/fault_targets.h"
 #include "transport/base/rare_event.h"
 #include "transport/base/types.h"
 #include "transport/faults/injector.h"
@@ -24,7 +26,7 @@ namespace rxe_user {
 struct FaultRuleStatus {
   uint32_t number = 0;
   std::string text;
-  uint64_t matched = 0;  // packets, calls or completions
+  uint64_t matched = 0;  // packets, calls, completions, ...
   uint64_t fired = 0;
   bool maybe = false;             // also of a rule that was removed
   bool removed = false;           // while the program ran
@@ -35,6 +37,12 @@ struct FaultRuleStatus {
 struct FaultStall {
   transport::Time until = 0;
   const transport::faults::Rule* rule = nullptr;  // by which it ends then
+};
+
+// The port is down on command.
+struct FaultLink {
+  const transport::faults::Rule* rule = nullptr;  // null: it is not
+  transport::Time until = transport::kNever;
 };
 
 // Thread: any; a lane's lock may be held.
@@ -58,8 +66,12 @@ class ProcessFaults {
   // Whether a rule refuses requests.
   bool refuses() const { return Has(kRefuses); }
   bool changes_completions() const { return Has(kChangesCompletions); }
-  // Whether rules let calls fail.
-  bool fails_calls() const { return Has(kFailsCalls); }
+  // Whether rules are for calls.
+  bool is_for_calls() const { return Has(kIsForCalls); }
+  // Whether rules take memory away.
+  bool unmaps() const { return Has(kUnmaps); }
+  // Whether the port is down on command.
+  bool link_is_down() const { return Has(kLinkDown); }
 
   // --- Rules that come and go (docs/faults-on-command.md). Takes memory.
 
@@ -82,14 +94,39 @@ class ProcessFaults {
                                 uint8_t min_rnr_timer);
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
-  // The rule by which a call of the program is to fail; null: none. Lives as
-  // long as this.
-  const transport::faults::Rule* DecideCall(std::string_view call);
+  // As Injector::DecideCall; the rule lives as long as this. Does what it says,
+  // but for kFail and kDelay, which are the caller's. No lane's lock held.
+  transport::faults::CallFate DecideCall(std::string_view call,
+                                         std::optional<uint64_t> wr_id);
+  // As Injector::DecideMad. While the link is down by a rule, that is the rule.
+  transport::faults::CallFate DecideMad(
+      const transport::faults::MadFacts& facts, transport::Time now);
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
 
+  // As Injector::DecideTransfer; tells the queue pair of the rule, whose lane
+  // is locked.
+  const transport::faults::Rule* DecideTransfer(
+      const transport::faults::TransferFacts& facts, transport::Time now);
+  // Injector::IsValid.
+  bool IsValid(const transport::faults::Rule& rule, transport::Time now) const;
+
+  // --- Time. Rules for events and for the port may fire without a packet.
+
+  // Does what is due at `now`: raises events, and lets the port go down and up.
+  // Returns the rules that fired; `*next`: when to call it again, kNever: when
+  // a context is told. No lane's lock held.
+  std::vector<const transport::faults::Rule*> Tick(transport::Time now,
+                                                   transport::Time* next);
+  // The queue pairs and contexts that rules reach.
+  FaultTargets& targets() { return targets_; }
+
   // --- Queue pairs.
-  void OnCreated(uint32_t qpn);
+  void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
+  // As Injector.
+  void OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids);
+  void OnPostRefused(uint32_t qpn, size_t count);
+  void OnSent(uint32_t qpn, std::span<const uint8_t> packet);
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
                    const transport::QpAttributes& attributes);
 
@@ -105,8 +142,14 @@ class ProcessFaults {
   void WarnAtExit() const;
 
   // --- fork.
-  void LockForFork() { mutex_.lock(); }
-  void UnlockAfterFork() { mutex_.unlock(); }
+  void LockForFork() {
+    targets_.LockForFork();
+    mutex_.lock();
+  }
+  void UnlockAfterFork() {
+    mutex_.unlock();
+    targets_.UnlockAfterFork();
+  }
 
  private:
   // What the rules concern: bits of concerns_.
@@ -114,18 +157,27 @@ class ProcessFaults {
   static constexpr uint32_t kTransmitted = 2;
   static constexpr uint32_t kRefuses = 4;
   static constexpr uint32_t kChangesCompletions = 8;
-  static constexpr uint32_t kFailsCalls = 16;
+  static constexpr uint32_t kIsForCalls = 16;
+  static constexpr uint32_t kUnmaps = 32;
+  static constexpr uint32_t kLinkDown = 64;
   bool Has(uint32_t bit) const {
     return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
   }
-  void Survey();  // with the lock
+  // --- With the lock.
+  void Survey();
+  void SetLink(const transport::faults::Rule& rule, transport::Time now);
+  void Stall(const transport::faults::Rule& rule, transport::Time until);
   std::vector<FaultRuleStatus> StatusLocked(size_t first = 0) const;
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows
   transport::faults::Injector injector_;
   FaultStall stall_;
+  FaultLink link_;
   std::vector<uint64_t> no_room_;  // packets, by rule
+  std::mutex tick_mutex_;          // taken before all others
+  bool told_down_ = false;         // to contexts; guarded by tick_mutex_
+  FaultTargets targets_;           // its lock is taken before mutex_
 };
 
 }  // namespace rxe_user

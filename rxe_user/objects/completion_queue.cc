@@ -91,6 +91,11 @@ void CompletionQueue::Overrun() {
   if (!overrun()) Lose();
 }
 
+void CompletionQueue::RaiseError() {
+  config_.async->Post(
+      {config_.error_event, config_.element, 0, &async_account_});
+}
+
 void CompletionQueue::RevealLate() {
   std::lock_guard<std::mutex> lock(users_mutex_);
   for (QueuePair* qp : users_) qp->RevealLate();

@@ -90,6 +90,8 @@ class CompletionQueue final : public transport::CompletionSink {
   void FailQueuePairs();
 
   // --- Faults on command.
+  // Raises IBV_EVENT_CQ_ERR; the queue stays as it is.
+  void RaiseError();
   // As if a completion had found the queue full.
   void Overrun();
   // A completion of a queue pair has failed: the queue pair goes to the error

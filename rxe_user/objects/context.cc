@@ -18,6 +18,7 @@
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/netdev.h"
 #include "rxe_user/devices/usable_devices.h"
+#include "rxe_user/faults/faulted_memory.h"
 #include "rxe_user/objects/limits.h"
 #include "wire/headers.h"
 
@@ -102,6 +103,15 @@ std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
   return space;
 }
 
+void DeviceSpace::FollowFaults(ProcessFaults& faults) {
+  std::call_once(faulted_once_, [&] {
+    faulted_ = FaultedMemory::Create(faults, memory());
+    if (faulted_ == nullptr) {
+      WarnOnce("there is no address space for fault rules that unmap memory");
+    }
+  });
+}
+
 Context::Context(std::shared_ptr<const Device> device)
     : device_(std::move(device)),
       space_(DeviceSpace::For(Engine::For(device_))) {}
@@ -109,12 +119,20 @@ Context::Context(std::shared_ptr<const Device> device)
 std::shared_ptr<const Device> Context::device() {
   std::lock_guard<std::mutex> lock(device_mutex_);
   if (!MayHaveChanged()) return device_;
+  const ProcessFaults* const faults = ProcessFaults::Current();
+  const bool is_down = faults != nullptr && faults->link_is_down();
   // On failure the device is unchanged, and read again at the next call.
   absl::Cleanup reread_later = [this] { DeviceChanged(); };
   const auto now = Reread(*device_);
   next_read_ = Lane::Now() + kRereadInterval;
   if (!now.ok()) return device_;
-  device_ = WithStableGids(*device_, **now);
+  std::shared_ptr<const Device> fresh = *now;
+  if (is_down) {
+    Device down = *fresh;
+    down.up = false;
+    fresh = std::make_shared<const Device>(std::move(down));
+  }
+  device_ = WithStableGids(*device_, *fresh);
   std::move(reread_later).Cancel();
   return device_;
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/engine/engine.h"
+#include "rxe_user/faults/process_faults.h"
 #include "rxe_user/memory/region_table.h"
 #include "rxe_user/objects/queue_memory.h"
 #include "rxe_user/objects/xrc_domain.h"
@@ -35,8 +36,9 @@ class DeviceSpace {
   Engine& engine() { return *engine_; }
   RegionTable& regions() { return regions_; }
   // What queue pairs access memory through: the regions, or what stands in
-  // front of them.
+  // front of them, and in front of that the memory of faults on command.
   transport::Memory& memory() {
+    if (faulted_ != nullptr) return *faulted_;
     return in_front_ != nullptr ? *in_front_ : regions_;
   }
   // Puts `make(regions())` in front of the regions, unless something is there.
@@ -45,6 +47,9 @@ class DeviceSpace {
   void PutInFront(Make&& make) {
     std::call_once(in_front_once_, [&] { in_front_ = make(regions_); });
   }
+  // Lets rules take memory away. Call it after PutInFront, and before the first
+  // queue pair is created.
+  void FollowFaults(ProcessFaults& faults);
   XrcDomainTable& xrc_domains() { return xrc_domains_; }
   transport::PdId NewPdId() { return next_pd_.fetch_add(1); }
   // Numbers for XRC SRQs; reused after 2^24 others.
@@ -55,6 +60,8 @@ class DeviceSpace {
   RegionTable regions_;
   std::once_flag in_front_once_;
   std::unique_ptr<transport::Memory> in_front_;  // mostly null
+  std::once_flag faulted_once_;
+  std::unique_ptr<transport::Memory> faulted_;  // the same
   XrcDomainTable xrc_domains_;
   std::atomic<transport::PdId> next_pd_{1};
   std::atomic<uint32_t> next_srqn_{1};

@@ -23,6 +23,7 @@ bool FaultedCompletions::Push(const Completion& completion) {
     rule = faults_.DecideCompletion(
         {.sent = sends_,
          .qpn = completion.qpn,
+         .wr_id = completion.wr_id,
          .bytes = completion.byte_len,
          .may_be_late = report.has_channel && !report.armed && late_.empty()});
   }

@@ -84,7 +84,9 @@ struct QueuePair::Faulted {
 
   FaultedCompletions sends;
   FaultedCompletions receives;
-  uint64_t alarm = 0;  // lets go what is late; 0: none
+  // 0: none.
+  uint64_t alarm = 0;       // lets go what is late
+  uint64_t fail_alarm = 0;  // after kComplete: FailOnCommand
 };
 
 QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
@@ -145,6 +147,8 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
     inner.recv_cq = &faulted_->receives;
     const auto alarm = context().engine().AddAlarm([this] { RevealLate(); });
     if (alarm.ok()) faulted_->alarm = *alarm;
+    const auto fails = context().engine().AddAlarm([this] { FailOnCommand(); });
+    if (fails.ok()) faulted_->fail_alarm = *fails;
   }
   inner.srq = config.srq;
   inner.events = this;
@@ -160,7 +164,7 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
                            : &context().engine().dc_connections(lane_index_),
         .access_key = config.dct_access_key};
     if (ProcessFaults* const faults = ProcessFaults::Current()) {
-      faults->OnCreated(qpn);
+      faults->OnCreated(qpn, has_cqs(), srq_ != nullptr);
       inner.may_refuse = true;
     }
     transport_ = transport::MakeQueuePair(lane_.endpoint(), inner,
@@ -170,10 +174,14 @@ QueuePair::QueuePair(Passkey, const Config& config, uint32_t qpn,
           static_cast<transport::RawPacketQueuePair*>(transport_.get());
     }
   }
-  if (xrc() != nullptr) return;
-  if (has_cqs()) AttachToCqs();
-  ++pd_->users;
-  if (srq_ != nullptr && has_cqs()) ++srq_->users;
+  if (xrc() == nullptr) {
+    if (has_cqs()) AttachToCqs();
+    ++pd_->users;
+    if (srq_ != nullptr && has_cqs()) ++srq_->users;
+  }
+  if (ProcessFaults* const faults = ProcessFaults::Current()) {
+    faults->targets().Add(qpn, this);
+  }
 }
 
 void QueuePair::AttachToCqs() {
@@ -189,8 +197,13 @@ void QueuePair::AttachToCqs() {
 }
 
 QueuePair::~QueuePair() {
-  if (faulted_ != nullptr && faulted_->alarm != 0) {
-    context().engine().RemoveAlarm(faulted_->alarm);
+  if (ProcessFaults* const faults = ProcessFaults::Current()) {
+    faults->targets().Remove(qpn_, this);
+  }
+  if (faulted_ != nullptr) {
+    for (const uint64_t alarm : {faulted_->alarm, faulted_->fail_alarm}) {
+      if (alarm != 0) context().engine().RemoveAlarm(alarm);
+    }
   }
   std::vector<wire::IpAddress> groups;
   {
@@ -470,12 +483,16 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
           .kind = transport::RareEventKind::kFault,
           .value = static_cast<uint16_t>(rule.number)});
   if (Tracer* const tracer = CurrentTracer()) {
-    tracer->OnCompletionFault(rule, completion.qpn);
+    tracer->OnFault(rule, completion.qpn);
   }
   if (rule.action == transport::faults::Action::kComplete) {
-    // The program may go on with either of them.
+    // The transport is in the middle of it. If the program polls before the
+    // alarm, it is to find the queue pair failed.
     send_cq_->FailLater();
     recv_cq_->FailLater();
+    if (faulted_->fail_alarm != 0) {
+      context().engine().SetAlarm(faulted_->fail_alarm, 0);
+    }
   }
   if (rule.action == transport::faults::Action::kLateCompletion &&
       faulted_->alarm != 0) {
@@ -483,9 +500,39 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
   }
 }
 
+void QueuePair::OnEventOnCommand(const transport::faults::Rule& rule,
+                                 bool received) {
+  switch (rule.event_of) {
+    case transport::faults::EventOf::kQueuePair:
+      return PostEvent(rule.event);
+    case transport::faults::EventOf::kCompletionQueue:
+      if (has_cqs()) (received ? recv_cq_ : send_cq_)->RaiseError();
+      return;
+    case transport::faults::EventOf::kSharedReceiveQueue:
+      if (srq_ != nullptr) srq_->Raise(rule.event);
+      return;
+    case transport::faults::EventOf::kDevice:
+      return;
+  }
+}
+
+void QueuePair::OnTransferFault(const transport::faults::Rule& rule,
+                                bool received, uint32_t number) {
+  Record({.time = Lane::Now(),
+          .qpn = qpn_,
+          .kind = transport::RareEventKind::kFault,
+          .value = static_cast<uint16_t>(rule.number)});
+  if (Tracer* const tracer = CurrentTracer()) {
+    tracer->OnFault(rule, qpn_, received, number);
+  }
+}
+
 void QueuePair::OnQpEvent(transport::QueuePair& /*qp*/,
                           transport::QpEvent event) {
-  const int type = static_cast<int>(event);
+  PostEvent(static_cast<int>(event));
+}
+
+void QueuePair::PostEvent(int type) {
   if (Tracer* const tracer = CurrentTracer()) tracer->OnAsyncEvent(qpn_, type);
   if (async_ != nullptr) {
     async_->Post({type, element_, 0, account_});

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rxe_user/engine/lane.h"
+#include "rxe_user/faults/fault_targets.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
 #include "rxe_user/objects/event_queue.h"
@@ -28,7 +29,7 @@ namespace rxe_user {
 //
 // An idle connection has to be small: members that only some services need are
 // in ServiceState.
-class QueuePair final : public transport::EventSink {
+class QueuePair final : public transport::EventSink, private FaultedQueuePair {
   // Create alone can construct one.
   struct Passkey {
     explicit Passkey() = default;
@@ -218,6 +219,14 @@ class QueuePair final : public transport::EventSink {
   // In front of these, if rules for faults are for completions.
   struct Faulted;
 
+  // --- FaultedQueuePair
+  void OnEventOnCommand(const transport::faults::Rule& rule,
+                        bool received) override;
+  void OnTransferFault(const transport::faults::Rule& rule, bool received,
+                       uint32_t number) override;
+
+  // To all that get its events.
+  void PostEvent(int type);
   // A rule has hit a completion. The lane's lock is held.
   void OnCompletionFault(const transport::faults::Rule& rule,
                          const transport::Completion& completion);

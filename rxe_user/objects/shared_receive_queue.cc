@@ -121,6 +121,10 @@ int SharedReceiveQueue::SetLimit(uint32_t limit) {
   return 0;
 }
 
+void SharedReceiveQueue::Raise(int event) {
+  config_.async->Post({event, config_.element, 0, &account_});
+}
+
 uint32_t SharedReceiveQueue::max_wr() {
   std::lock_guard<std::mutex> lock(mutex_);
   return max_wr_;

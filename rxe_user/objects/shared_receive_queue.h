@@ -67,6 +67,8 @@ class SharedReceiveQueue final : public transport::ReceiveSource {
   // Arms the limit event, which is raised once, when fewer than `limit`
   // receives are left. 0 disarms.
   int SetLimit(uint32_t limit);
+  // Faults on command: raises an event, and nothing else.
+  void Raise(int event);
 
   uint32_t max_wr();
   uint32_t limit();  // 0 after the event

@@ -78,6 +78,7 @@ std::string ActionOf(uint64_t number, const Rules& rules) {
 
 // What rules with the action hit.
 const char* TargetOf(const std::string& action) {
+  if (action == "unmap") return "transfer";
   return action == "complete" || action == "overrun" ||
                  action == "late-completion"
              ? "completion"
@@ -263,11 +264,14 @@ bool IsByCommand(Reason reason, const std::set<std::string>& actions) {
     case Reason::kNakAccess:
     case Reason::kNakInvalidRequest:
     case Reason::kNakOperational:
-      return actions.contains("nak");
+      return actions.contains("nak") || actions.contains("unmap");
     case Reason::kFaultOnCommand:
       return true;
     case Reason::kCqOverrun:
       return actions.contains("overrun");
+    case Reason::kLocalFault:
+    case Reason::kRemoteFault:
+      return actions.contains("unmap");
     default:
       return !actions.empty() && IsSilence(reason);
   }

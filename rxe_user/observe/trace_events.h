@@ -299,6 +299,9 @@ enum class FaultAction : uint8_t {
   kComplete = 11,
   kOverrun = 12,
   kLateCompletion = 13,
+  kEvent = 14,
+  kLink = 15,
+  kUnmap = 16,
 };
 
 struct FaultEvent {
@@ -309,8 +312,8 @@ struct FaultEvent {
   uint8_t action = 0;  // FaultAction
   uint8_t reserved[3] = {};
   char text[96] = {};
-  uint32_t psn = 0;
-  uint8_t opcode = 0;  // of the BTH
+  uint32_t psn = 0;    // kUnmap: the number of the transfer
+  uint8_t opcode = 0;  // of the BTH; queue pair 1: CM attribute
   uint8_t way = 0;     // WhichWay
   uint16_t reserved_too = 0;
 };

@@ -92,7 +92,10 @@ constexpr ValueName kFaults[] = {{0, "drop"},
                                  {9, "nak"},
                                  {11, "complete"},
                                  {12, "overrun"},
-                                 {13, "late-completion"}};
+                                 {13, "late-completion"},
+                                 {14, "event"},
+                                 {15, "link"},
+                                 {16, "unmap"}};
 // transport::RareEventKind, of those that are incidents.
 constexpr ValueName kIncidents[] = {
     {4, "retries_exceeded"},  {5, "rnr_retries_exceeded"},
@@ -316,8 +319,10 @@ constexpr EventField kFaultFields[] = {
     FIELD(FaultEvent, action, kName, "", kFaults),
     FIELD(FaultEvent, reserved, kReserved, ""),
     FIELD(FaultEvent, text, kText, "the rule"),
-    FIELD(FaultEvent, psn, kNumber, "of the packet"),
-    FIELD(FaultEvent, opcode, kHex, "of the packet's BTH"),
+    FIELD(FaultEvent, psn, kNumber,
+          "of the packet; unmap, queue pair 1: which transfer, or CM message"),
+    FIELD(FaultEvent, opcode, kHex,
+          "of the packet's BTH; queue pair 1: attribute of the CM message"),
     FIELD(FaultEvent, way, kName, "", kWays),
     FIELD(FaultEvent, reserved_too, kReserved, ""),
 };

@@ -30,9 +30,10 @@
 namespace rxe_user {
 namespace {
 
-constexpr uint32_t kMagic = 0x72786d31;  // "rxm1": changes with the layout
+constexpr uint32_t kMagic = 0x72786d32;  // "rxm2": changes with the layout
 constexpr int kBacklog = 64;
-constexpr size_t kMostIncoming = 2 * Doorbell::kRings;
+// Connections, of which not all have a ring.
+constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
 constexpr int kEvents = 16;
 // Between tries to close another user's connection.
 constexpr std::chrono::milliseconds kRetry{100};
@@ -92,6 +93,8 @@ bool IsOfThisHost(const LocalAddress& local) {
   return probe.valid() && ::bind(probe.get(), &address.any, size) == 0;
 }
 
+constexpr uint64_t Bit(int index) { return uint64_t{1} << index; }
+
 template <typename T>
 bool Send(int socket, const T& message, std::initializer_list<int> fds) {
   const iovec part = {const_cast<T*>(&message), sizeof(message)};
@@ -143,9 +146,12 @@ MemoryLinks::MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake)
 MemoryLinks::~MemoryLinks() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // A connection that may contain descriptors of another user is left open if
-    // it cannot be closed.
-    for (Listener& listener : listeners_) Close(listener);
+    // What may contain descriptors of another user is left open if it cannot be
+    // closed.
+    EndListeners([](const Listener&) { return true; });
+    for (Listener& listener : ended_listeners_) {
+      (void)listener.socket.Release();
+    }
     for (Link& link : links_) Close(link.socket);
     links_.clear();
     if (!CloseElsewhere(foreign_)) (void)foreign_.Release();
@@ -160,6 +166,7 @@ void MemoryLinks::AfterForkInChild() {
   }
   links_.clear();
   listeners_.clear();
+  ended_listeners_.clear();
   foreign_.Reset();
   poll_.Reset();
   event_.Reset();
@@ -180,18 +187,30 @@ void MemoryLinks::Close(UniqueFd& socket) {
   socket.Reset();
 }
 
-// A close of the listener would close them, and might block.
-void MemoryLinks::Close(Listener& listener) {
-  const int fd = listener.socket.get();
-  ::shutdown(fd, SHUT_RDWR);  // no more come
-  for (;;) {
+template <typename Ends>
+void MemoryLinks::EndListeners(Ends ends) {
+  for (auto next = listeners_.begin(); next != listeners_.end();) {
+    const auto listener = next++;
+    if (!ends(*listener)) continue;
+    const int fd = listener->socket.get();
+    (void)::epoll_ctl(poll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    ::shutdown(fd, SHUT_RDWR);
+    ended_listeners_.splice(ended_listeners_.end(), listeners_, listener);
+  }
+  CloseEnded();
+}
+
+// The close of a listener closes what waits in it, and might block.
+void MemoryLinks::CloseEnded() {
+  while (!ended_listeners_.empty() && CloseElsewhere(foreign_)) {
+    const int fd = ended_listeners_.front().socket.get();
     UniqueFd waiting(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!waiting.valid()) break;
-    if (!IsOfOwnUser(waiting.get()) && !CloseElsewhere(waiting)) {
-      (void)waiting.Release();
+    if (!waiting.valid()) {
+      ended_listeners_.pop_front();
+    } else {
+      (void)KeepIfOwn(waiting);
     }
   }
-  Close(listener.socket);
 }
 
 void MemoryLinks::Wake() {
@@ -203,37 +222,40 @@ void MemoryLinks::Wake() {
 
 void MemoryLinks::AddAddress(const LocalAddress& local) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  addresses_.push_back(local);
-  for (const uint16_t slot : slots_) Listen(local, slot);
+  try {
+    addresses_.push_back(local);
+    for (const uint16_t slot : slots_) Listen(local, slot);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void MemoryLinks::RemoveAddress(const wire::IpAddress& address) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::erase_if(addresses_,
                 [&](const auto& local) { return local.address == address; });
-  listeners_.remove_if([&](Listener& l) {
-    if (l.local.address != address) return false;
-    Close(l);
-    return true;
-  });
+  EndListeners([&](const Listener& l) { return l.local.address == address; });
+  if (!ended_listeners_.empty()) Wake();
 }
 
 void MemoryLinks::AddSlot(uint16_t slot) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  slots_.push_back(slot);
-  for (const LocalAddress& local : addresses_) Listen(local, slot);
+  try {
+    slots_.push_back(slot);
+    for (const LocalAddress& local : addresses_) Listen(local, slot);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
+// Whoever connects may leave something in the listener, so listen(2) is last.
 void MemoryLinks::Listen(const LocalAddress& local, uint16_t slot) {
   const Name name(local, slot);
-  UniqueFd socket = UnixSocket();
-  if (!socket.valid() || ::bind(socket.get(), name.get(), name.size) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    return;
+  Listener& listener = listeners_.emplace_back(local, slot, UnixSocket());
+  const int fd = listener.socket.get();
+  if (fd < 0 || ::bind(fd, name.get(), name.size) != 0 ||
+      !Watch(fd, &listener) || ::listen(fd, kBacklog) != 0) {
+    Close(listener.socket);
+    listeners_.pop_back();
   }
-  listeners_.push_back({local, slot, std::move(socket)});
-  Listener& listener = listeners_.back();
-  if (!Watch(listener.socket.get(), &listener)) listeners_.pop_back();
 }
 
 uint32_t MemoryLinks::ScopeOf(const wire::IpAddress& address) const {
@@ -257,7 +279,7 @@ void MemoryLinks::Accept(Listener& listener) {
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket.valid()) return;
     if (!KeepIfOwn(socket)) continue;
-    if (links_.size() >= kMostIncoming + kMostOutgoing) continue;
+    if (links_.size() >= kMostLinks) continue;
     Link& link = links_.emplace_back();
     link.route = {{}, listener.local.address, listener.slot};
     if (!Watch(socket.get(), &link)) {
@@ -282,19 +304,21 @@ bool MemoryLinks::Connect(const MemoryRoute& route) {
   return true;
 }
 
-void MemoryLinks::Disconnect(int bit) {
+void MemoryLinks::DisconnectIncoming(int bit) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  broken_bits_ |= uint64_t{1} << bit;
+  broken_incoming_ |= Bit(bit);
   Wake();
 }
 
-void MemoryLinks::Disconnect(const MemoryRoute& route) {
+void MemoryLinks::DisconnectOutgoing(int number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  try {
-    broken_.push_back(route);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
+  broken_outgoing_ |= Bit(number);
+  Wake();
+}
+
+void MemoryLinks::OnAddressesChanged() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check_addresses_ = true;
   Wake();
 }
 
@@ -308,12 +332,7 @@ int MemoryLinks::fd() const {
 
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Clock::time_point next =
-      foreign_.valid() ? Clock::now() + kRetry : Clock::time_point::max();
-  for (const Link& link : links_) {
-    if (link.state == State::kPausing) next = std::min(next, link.deadline);
-  }
-  return next;
+  return foreign_.valid() ? Clock::now() + kRetry : Clock::time_point::max();
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
@@ -338,29 +357,20 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
   const std::lock_guard<std::mutex> lock(mutex_);
   links_.remove_if([this](Link& link) {
     if (link.state != State::kEnded) return false;
-    if (!link.outgoing && link.bit >= 0) bits_ &= ~(uint64_t{1} << link.bit);
+    if (!link.outgoing && link.bit >= 0) incoming_ &= ~Bit(link.bit);
+    if (link.number >= 0) outgoing_ &= ~Bit(link.number);
     Close(link.socket);
     return true;
   });
 }
 
 void MemoryLinks::Work() {
+  CloseEnded();
   (void)CloseElsewhere(foreign_);
   uint64_t ignored;
   (void)!::read(event_.get(), &ignored, sizeof(ignored));
+  EndLinks();
   while (!wanted_.empty() && !foreign_.valid()) Begin();
-  const uint64_t bits = std::exchange(broken_bits_, 0);
-  const std::vector<MemoryRoute> routes = std::exchange(broken_, {});
-  const Clock::time_point now = Clock::now();
-  for (Link& link : links_) {
-    if (link.told != State::kOpen && link.told != State::kPausing) continue;
-    if (link.outgoing ? std::ranges::find(routes, link.route) != routes.end()
-                      : (bits >> link.bit & 1) != 0) {
-      link.state = State::kEnded;
-    } else if (link.state == State::kPausing && link.deadline <= now) {
-      link.state = State::kOpen;
-    }
-  }
   epoll_event events[kEvents];
   const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);
   for (int i = 0; i < count; ++i) {
@@ -380,6 +390,28 @@ void MemoryLinks::Work() {
   if (count == kEvents) Wake();
 }
 
+// Links that the user does not know of yet stay.
+void MemoryLinks::EndLinks() {
+  std::vector<wire::IpAddress> gone;
+  if (check_addresses_) {
+    for (const LocalAddress& local : addresses_) {
+      if (!IsOfThisHost(local)) gone.push_back(local.address);
+    }
+    check_addresses_ = false;
+  }
+  for (Link& link : links_) {
+    if (link.told != State::kOpen) continue;
+    const wire::IpAddress& own =
+        link.outgoing ? link.route.source : link.route.destination;
+    if ((link.outgoing ? broken_outgoing_ & Bit(link.number)
+                       : broken_incoming_ & Bit(link.bit)) != 0 ||
+        std::ranges::find(gone, own) != gone.end()) {
+      link.state = State::kEnded;
+    }
+  }
+  broken_incoming_ = broken_outgoing_ = 0;
+}
+
 void MemoryLinks::Begin() {
   Link& link = links_.emplace_back();  // kEnded: the user is told
   link.outgoing = true;
@@ -390,9 +422,9 @@ void MemoryLinks::Begin() {
 }
 
 bool MemoryLinks::Ask(Link& link) {
-  const auto outgoing =
-      std::ranges::count_if(links_, [](const Link& l) { return l.outgoing; });
-  if (static_cast<size_t>(outgoing) > kMostOutgoing) return false;
+  if (outgoing_ == ~uint64_t{0}) return false;
+  link.number = std::countr_one(outgoing_);
+  outgoing_ |= Bit(link.number);
   const MemoryRoute& route = link.route;
   const Name name({route.destination,
                    IsLinkLocal(route.destination) ? ScopeOf(route.source) : 0},
@@ -441,25 +473,29 @@ MemoryLinks::State MemoryLinks::TakeRequest(Link& link) {
   const Arrival arrival = Receive(link.socket.get(), &request, &fds);
   if (arrival == Arrival::kNothing) return State::kUnknown;
   if (arrival == Arrival::kClosed || request.ring_bytes != sizeof(RingMemory) ||
-      bits_ == ~uint64_t{0}) {
+      incoming_ == ~uint64_t{0}) {
     return State::kEnded;
   }
   link.route.source = request.source;
-  const uint32_t scope =
-      IsLinkLocal(request.source) ? ScopeOf(link.route.destination) : 0;
-  if (!IsOfThisHost({request.source, scope})) return State::kEnded;
+  const wire::IpAddress& own = link.route.destination;
+  const uint32_t scope = ScopeOf(own);
+  if (!IsOfThisHost({own, scope}) ||
+      !IsOfThisHost(
+          {request.source, IsLinkLocal(request.source) ? scope : 0})) {
+    return State::kEnded;
+  }
   absl::StatusOr<SharedMemory> ring =
       SharedMemory::Map(fds[0].get(), sizeof(RingMemory));
   if (!ring.ok()) return State::kEnded;
   link.ring = *std::move(ring);
-  const int bit = std::countr_one(bits_);
+  const int bit = std::countr_one(incoming_);
   Answer answer;
   answer.bit = static_cast<uint32_t>(bit);
   if (!Send(link.socket.get(), answer, {doorbell_file_, wake_})) {
     return State::kEnded;
   }
   link.bit = bit;
-  bits_ |= uint64_t{1} << bit;
+  incoming_ |= Bit(bit);
   return State::kOpen;
 }
 
@@ -478,8 +514,7 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   link.doorbell = *std::move(doorbell);
   link.wake = std::move(fds[1]);
   link.bit = static_cast<int>(answer.bit);
-  link.deadline = Clock::now() + kPause;
-  return State::kPausing;
+  return State::kOpen;
 }
 
 // A call that throws is repeated.
@@ -489,14 +524,11 @@ void MemoryLinks::Tell(Link& link) {
     case State::kUnknown:
     case State::kAsked:
       break;
-    case State::kPausing:
-      user_.OnOutgoing(link.route, {RingMemory::In(link.ring.bytes()),
-                                    Doorbell::In(link.doorbell.bytes()),
-                                    link.wake.get(), link.bit});
-      break;
     case State::kOpen:
       if (link.outgoing) {
-        user_.OnOpen(link.route);
+        user_.OnOutgoing(link.route, {RingMemory::In(link.ring.bytes()),
+                                      Doorbell::In(link.doorbell.bytes()),
+                                      link.wake.get(), link.bit, link.number});
       } else {
         user_.OnIncoming(link.bit, link.route.source, link.route.destination,
                          RingMemory::In(link.ring.bytes()));
@@ -504,7 +536,8 @@ void MemoryLinks::Tell(Link& link) {
       break;
     case State::kEnded:
       if (link.outgoing) {
-        user_.OnOutgoingEnd(link.route);
+        user_.OnOutgoingEnd(link.route,
+                            link.told == State::kOpen ? link.number : -1);
       } else if (link.told == State::kOpen) {
         user_.OnIncomingEnd(link.bit);
       }

@@ -19,6 +19,7 @@
 #define RXE_USER_PORTS_MEMORY_LINKS_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -53,17 +54,18 @@ struct MemoryRoute {
 class MemoryLinkUser {
  public:
   struct Outgoing {
-    RingMemory* ring;
-    Doorbell* doorbell;
-    int wake;  // the eventfd of the receiving lane
-    int bit;   // of the ring in the doorbell
+    RingMemory* ring = nullptr;
+    Doorbell* doorbell = nullptr;
+    int wake = -1;    // the eventfd of the receiving lane
+    int bit = -1;     // of the ring in the doorbell
+    int number = -1;  // of the link
   };
 
-  // A ring for `route`. Nothing may be sent by `route` until OnOpen.
+  // A ring for `route`.
   virtual void OnOutgoing(const MemoryRoute& route, const Outgoing& link) = 0;
-  virtual void OnOpen(const MemoryRoute& route) = 0;
-  // There is no ring for `route`, or not any more.
-  virtual void OnOutgoingEnd(const MemoryRoute& route) = 0;
+  // There is no ring for `route` (`number` is -1), or that of link `number` is
+  // no more. The route may have got another one after a Disconnect.
+  virtual void OnOutgoingEnd(const MemoryRoute& route, int number) = 0;
   // Packets from `source` to `destination` come in `ring`, whose bit is `bit`.
   virtual void OnIncoming(int bit, const wire::IpAddress& source,
                           const wire::IpAddress& destination,
@@ -76,11 +78,9 @@ class MemoryLinkUser {
 
 class MemoryLinks final : public Port::ControlTask, private ForkGuard {
  public:
-  // Rings to other lanes; rings from other lanes are one for each bit.
-  static constexpr size_t kMostOutgoing = 64;
-  // Between the last packet by UDP and the first one by memory. What the kernel
-  // has of the former is in the receiving socket by then.
-  static constexpr std::chrono::milliseconds kPause{1};
+  // Rings to other lanes, and rings from other lanes, one for each bit of the
+  // doorbell.
+  static constexpr size_t kMost = Doorbell::kRings;
 
   // `user` and `doorbell` outlive it; `doorbell_file` and `wake` are given to
   // other lanes and stay the caller's.
@@ -91,27 +91,28 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // --- Thread: any.
 
   // Other lanes may find this one by its addresses and slots from now on. A
-  // name that cannot be taken is left out.
+  // name that cannot be taken is left out, as is all where memory is short.
   void AddAddress(const LocalAddress& local);
   void RemoveAddress(const wire::IpAddress& address);
   void AddSlot(uint16_t slot);
   // Asks for a ring. The user is told in any case, by OnOutgoing or
   // OnOutgoingEnd. False: no memory.
   bool Connect(const MemoryRoute& route);
-  // The user has found the ring to be broken. OnIncomingEnd or OnOutgoingEnd
-  // follows; without memory the connection stays, unused.
-  void Disconnect(int bit);
-  void Disconnect(const MemoryRoute& route);
+  // The user has found the ring to be broken, and has forgotten it.
+  // OnIncomingEnd or OnOutgoingEnd follows.
+  void DisconnectIncoming(int bit);
+  void DisconnectOutgoing(int number);
 
   // --- Port::ControlTask.
   int fd() const override;
   Clock::time_point time() const override;
   void Run(const Port::LockLane& with_lane) override;
+  // Ends the rings from and to own addresses that this host no longer has.
+  void OnAddressesChanged() override;
 
  private:
   enum class State : uint8_t {
     kAsked,    // outgoing: waits for the Answer
-    kPausing,  // outgoing: waits until `deadline`
     kUnknown,  // incoming: waits for the Request
     kOpen,     // either
     kEnded,    // to be deleted
@@ -121,12 +122,12 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     State told = State::kUnknown;  // what the user knows
     bool outgoing = false;
     MemoryRoute route;
-    int bit = -1;  // -1: none yet
+    int bit = -1;     // of the receiving lane; -1: none yet
+    int number = -1;  // of an outgoing link; -1: none
     UniqueFd socket;
     UniqueFd wake;
     SharedMemory ring;
     SharedMemory doorbell;
-    Clock::time_point deadline;
   };
   struct Listener {
     LocalAddress local;
@@ -135,14 +136,18 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   };
   MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake);
 
-  // mutex_ held for the following.
+  // mutex_ held for the following. May throw bad_alloc.
   void Listen(const LocalAddress& local, uint16_t slot);
   bool Watch(int fd, void* what);
   // Closes a descriptor of the epoll set, for the children that have a copy as
   // well.
   void Close(UniqueFd& socket);
-  // And the connections that were not accepted.
-  void Close(Listener& listener);
+  // From now on nobody can connect to those for which `ends` holds.
+  template <typename Ends>
+  void EndListeners(Ends ends);
+  // Closes the listeners that have ended, after the connections that wait in
+  // them. Some are left while another user's connection cannot be closed.
+  void CloseEnded();
   void Wake();
   // Closes the connection if it is another user's. False then, or while there
   // is another one to be closed.
@@ -150,6 +155,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // What there is to do. May throw bad_alloc, and may then be called again.
   void Work();
   void Accept(Listener& listener);
+  // Ends the links that are broken or have lost their address.
+  void EndLinks();
   // Takes one wanted route.
   void Begin();
   bool Ask(Link& link);
@@ -178,11 +185,15 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   std::vector<LocalAddress> addresses_;
   std::vector<uint16_t> slots_;
   std::list<Listener> listeners_;
+  std::list<Listener> ended_listeners_;
   std::list<Link> links_;
   std::vector<MemoryRoute> wanted_;  // of Connect
-  std::vector<MemoryRoute> broken_;  // of Disconnect
-  uint64_t broken_bits_ = 0;         // of Disconnect
-  uint64_t bits_ = 0;                // in use
+  // By bit or number.
+  uint64_t incoming_ = 0;         // in use
+  uint64_t outgoing_ = 0;         // in use
+  uint64_t broken_incoming_ = 0;  // of DisconnectIncoming
+  uint64_t broken_outgoing_ = 0;  // of DisconnectOutgoing
+  bool check_addresses_ = false;  // of OnAddressesChanged
   UniqueFd foreign_;  // another user's connection, which could not be closed
 };
 

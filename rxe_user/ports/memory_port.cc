@@ -81,7 +81,7 @@ absl::Status MemoryPort::Open() {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }
   batches_.reserve(kMostBatches);
-  waiting_.reserve(MemoryLinks::kMostOutgoing);
+  waiting_.reserve(MemoryLinks::kMost);
   auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get());
   if (!links.ok()) return links.status();
   links_ = *std::move(links);
@@ -116,7 +116,9 @@ void MemoryPort::AbandonInChild() {
 const PortCounters& MemoryPort::counters() const {
   total_ = inner_->counters();
   total_.memory_rx_batches = own_.memory_rx_batches;
+  total_.memory_rx_bytes = own_.memory_rx_bytes;
   total_.memory_tx_bursts = own_.memory_tx_bursts;
+  total_.memory_tx_bytes = own_.memory_tx_bytes;
   total_.memory_tx_full = own_.memory_tx_full;
   total_.memory_tx_dropped = own_.memory_tx_dropped;
   total_.memory_wakes = own_.memory_wakes;
@@ -140,7 +142,7 @@ void MemoryPort::Signal(int fd) {
 // --- Receive.
 
 std::span<const GroBatch> MemoryPort::Receive(bool thorough) {
-  if (!waiting_.empty()) CheckRoom();
+  if (!waiting_.empty() || room_) CheckRoom();
   if (reader_count_ == 0) return ReceiveSockets(thorough);
   unread_ |= doorbell_->Take();
   const bool turn = skipped_ >= kSocketInterval;
@@ -165,6 +167,9 @@ std::span<const GroBatch> MemoryPort::ReceiveSockets(bool thorough) {
   skipped_ = 0;
   const std::span<const GroBatch> batches = inner_->Receive(thorough);
   more_ = inner_->more();
+  for (const GroBatch& batch : batches) {
+    sockets_read_ += std::max<uint64_t>(batch.bytes.size(), kLeastTrueSize);
+  }
   quiet_ = !batches.empty() ? 0 : std::min(quiet_ + 1, kQuiet);
   return batches;
 }
@@ -192,15 +197,10 @@ std::span<const GroBatch> MemoryPort::ReceiveMemory() {
 }
 
 std::span<const GroBatch> MemoryPort::ReceiveBefore(Reader& reader) {
-  const std::span<const GroBatch> before = inner_->Receive(true);
-  uint64_t read = 0;
-  for (const GroBatch& batch : before) {
-    read += std::max<uint64_t>(batch.bytes.size(), kLeastTrueSize);
+  const std::span<const GroBatch> before = ReceiveSockets(true);
+  if (before.empty() || sockets_read_ >= reader.sockets_first) {
+    reader.sockets_first = 0;
   }
-  reader.sockets_first =
-      before.empty()
-          ? 0
-          : reader.sockets_first - std::min(reader.sockets_first, read);
   return before;
 }
 
@@ -221,11 +221,12 @@ void MemoryPort::ReadRing(int bit, size_t* used) {
                         .has_icrc = false});
     *used += bytes;
     ++own_.memory_rx_batches;
+    own_.memory_rx_bytes += bytes;
   }
   if (reader.ring && reader.ring->broken()) {
     ++own_.memory_broken;
     reader.ring.reset();
-    links_->Disconnect(bit);
+    links_->DisconnectIncoming(bit);
   }
   if (!reader.ring || !reader.ring->HasRecord()) {
     unread_ &= ~(uint64_t{1} << bit);
@@ -237,13 +238,13 @@ void MemoryPort::PrepareWait() {
   // A writer may have signaled after the lane was awake for another reason.
   uint64_t ignored;
   (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
-  if (!doorbell_->Sleep() || unread_ != 0) Signal(wake_.get());
+  if (!doorbell_->Sleep(++sleeps_) || unread_ != 0) Signal(wake_.get());
 }
 
 void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
                             const wire::IpAddress& destination,
                             RingMemory* ring) {
-  uint64_t sockets_first = 1;
+  uint64_t sockets_first = sockets_read_ + 1;
   for (const int fd : inner_->ReceiveDescriptors()) {
     sockets_first += ReceiveBufferOf(fd);
   }
@@ -262,8 +263,6 @@ void MemoryPort::OnIncomingEnd(int bit) {
   reader = {};
   unread_ &= ~(uint64_t{1} << bit);
   --reader_count_;
-  // It may have died between clearing `asleep` and its signal.
-  Signal(wake_.get());
 }
 
 // --- Transmit.
@@ -283,19 +282,26 @@ MemoryPort::Peer* MemoryPort::Find(const Flow& flow) {
     return &last_->second;
   }
   if (slot == 0 || slot >= kSlots) return nullptr;
-  try {
-    if (peers_.size() >= kMostPeers) ForgetPeers();
-    last_ =
-        &*peers_.try_emplace({flow.av.source, flow.av.destination, slot}).first;
-  } catch (const std::bad_alloc&) {
-    return nullptr;
+  const MemoryRoute route = {flow.av.source, flow.av.destination, slot};
+  auto found = peers_.find(route);
+  if (found == peers_.end()) {
+    if (peers_.size() >= kMostPeers) {
+      if (++unknown_ < kLastRetry) return nullptr;
+      ForgetPeers();
+    }
+    try {
+      found = peers_.try_emplace(route).first;
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
   }
+  last_ = &*found;
   return &last_->second;
 }
 
 void MemoryPort::ForgetPeers() {
   last_ = nullptr;
-  to_ = nullptr;
+  unknown_ = 0;
   std::erase_if(peers_, [](const Peers::value_type& peer) {
     return peer.second.state == Peer::State::kUdp && !peer.second.waits;
   });
@@ -311,6 +317,7 @@ Burst* MemoryPort::Begin(const Flow& flow) {
     case Peer::State::kAsked:
       return BeginUdp(*peer, flow);
     case Peer::State::kPausing:
+      if (HasPaused(*peer)) break;
       Refuse(*peer);
       return nullptr;
     case Peer::State::kOpen:
@@ -335,10 +342,19 @@ Burst* MemoryPort::BeginUdp(Peer& peer, const Flow& flow) {
   return inner_->Begin(flow);
 }
 
+bool MemoryPort::HasPaused(Peer& peer) {
+  const Time now = clock_();
+  // What the system refused may be of this peer.
+  if (inner_->blocked()) peer.opens_at = now + kPause;
+  if (now < peer.opens_at) return false;
+  peer.state = Peer::State::kOpen;
+  return true;
+}
+
 Burst* MemoryPort::BeginFull(Peer& peer, const Flow& flow) {
   if (peer.ring->broken()) {
     ++own_.memory_broken;
-    links_->Disconnect(last_->first);
+    links_->DisconnectOutgoing(peer.link.number);
     End(peer);
     return inner_->Begin(flow);
   }
@@ -362,7 +378,8 @@ Burst* MemoryPort::BeginFull(Peer& peer, const Flow& flow) {
 
 void MemoryPort::Refuse(Peer& peer) {
   only_that_flow_ = true;
-  if (!std::exchange(peer.waits, true)) waiting_.push_back(&peer);
+  if (!peer.waits) waiting_.push_back(&peer);
+  peer.waits = true;
 }
 
 void MemoryPort::Queue() {
@@ -376,6 +393,7 @@ void MemoryPort::Queue() {
   }
   const transport::AddressVector& av = burst_.flow()->av;
   ++own_.memory_tx_bursts;
+  own_.memory_tx_bytes += burst_.bytes().size();
   to_->ring->Commit({
       .bytes = static_cast<uint32_t>(burst_.bytes().size()),
       .segment_size = static_cast<uint16_t>(burst_.segment_size()),
@@ -383,28 +401,34 @@ void MemoryPort::Queue() {
       .traffic_class = av.traffic_class,
       .hop_limit = av.hop_limit,
   });
-  if (to_->link.doorbell->Ring(to_->link.bit)) {
+  to_->link.doorbell->Ring(to_->link.bit, [this] {
     ++own_.memory_wakes;
     Signal(to_->link.wake);
-  }
+  });
 }
 
+bool MemoryPort::MaySend(Peer& peer) {
+  switch (peer.state) {
+    case Peer::State::kUdp:
+    case Peer::State::kAsked:
+      return true;
+    case Peer::State::kPausing:
+      return HasPaused(peer);
+    case Peer::State::kOpen:
+      break;
+  }
+  return peer.ring->HasRoom() || clock_() - peer.full_since >= kPatience;
+}
+
+// If on_room_ throws, it is called again.
 void MemoryPort::CheckRoom() {
-  bool room = false;
-  for (size_t i = waiting_.size(); i-- > 0;) {
-    Peer& peer = *waiting_[i];
-    if (peer.state == Peer::State::kPausing) continue;
-    if (peer.state != Peer::State::kOpen || peer.ring->HasRoom() ||
-        clock_() - peer.full_since >= kPatience) {
-      StopWaiting(peer);
-      room = true;
-    }
-  }
-  if (room) on_room_();
-}
-
-void MemoryPort::StopWaiting(Peer& peer) {
-  if (std::exchange(peer.waits, false)) std::erase(waiting_, &peer);
+  std::erase_if(waiting_, [this](Peer* peer) {
+    peer->waits = !MaySend(*peer);
+    room_ = room_ || !peer->waits;
+    return !peer->waits;
+  });
+  if (room_) on_room_();
+  room_ = false;
 }
 
 void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
@@ -412,28 +436,19 @@ void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   peer.state = Peer::State::kPausing;
+  peer.opens_at = clock_() + kPause;
   peer.link = link;
   peer.ring.emplace(link.ring);
   peer.interval = 0;
   peer.full_at = ~uint64_t{0};
 }
 
-void MemoryPort::OnOpen(const MemoryRoute& route) {
+// Flows that wait are told by CheckRoom.
+void MemoryPort::OnOutgoingEnd(const MemoryRoute& route, int number) {
   const auto found = peers_.find(route);
-  if (found == peers_.end() || found->second.state != Peer::State::kPausing) {
-    return;
+  if (found != peers_.end() && found->second.link.number == number) {
+    End(found->second);
   }
-  found->second.state = Peer::State::kOpen;
-  StopWaiting(found->second);
-  on_room_();
-}
-
-void MemoryPort::OnOutgoingEnd(const MemoryRoute& route) {
-  const auto found = peers_.find(route);
-  if (found == peers_.end()) return;
-  End(found->second);
-  StopWaiting(found->second);
-  on_room_();
 }
 
 void MemoryPort::End(Peer& peer) {

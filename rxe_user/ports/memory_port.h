@@ -37,6 +37,12 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   // bursts are dropped, as by a socket whose buffer is full, so that a process
   // that is stopped looks like one.
   static constexpr transport::Time kPatience = 50 * transport::kMillisecond;
+  // Bursts to a peer by UDP before the lane asks it for a ring, which takes
+  // time and memory: many processes exchange a few messages only.
+  static constexpr uint32_t kFirstTry = 8;
+  // Between the last packet by UDP and the first one by memory. What the kernel
+  // has of the former is in the receiving socket by then.
+  static constexpr transport::Time kPause = transport::kMillisecond;
 
   // Errors: what the system refused.
   static absl::StatusOr<std::unique_ptr<Port>> Create(
@@ -70,13 +76,14 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   bool more() const override { return more_; }
   uint64_t TakeOverflow() override { return inner_->TakeOverflow(); }
   void PrepareWait() override;
+  void SetWaitedOn(bool waited_on) override { inner_->SetWaitedOn(waited_on); }
   transport::Burst* Begin(const transport::Flow& flow) override;
   bool only_that_flow() const override { return only_that_flow_; }
   void Queue() override;
   void Flush() override { inner_->Flush(); }
   bool blocked() const override { return inner_->blocked(); }
   bool must_retry() const override {
-    return inner_->blocked() || !waiting_.empty();
+    return inner_->blocked() || !waiting_.empty() || room_;
   }
   void WatchRoom(std::function<void()> on_room) override {
     on_room_ = std::move(on_room);
@@ -97,13 +104,15 @@ class MemoryPort final : public Port, private MemoryLinkUser {
  private:
   // A receiving lane: of this host, or perhaps not.
   struct Peer {
+    // kPausing: there is a ring, and nothing is sent until `opens_at`.
     enum class State : uint8_t { kUdp, kAsked, kPausing, kOpen };
     State state = State::kUdp;
-    bool waits = false;     // a flow was refused: the ring is full, or kPausing
-    uint32_t left = 0;      // kUdp: bursts until the next try for a ring
-    uint32_t interval = 0;  // of such tries
+    bool waits = false;  // a flow was refused: the ring is full, or kPausing
+    uint32_t left = kFirstTry;  // kUdp: bursts until the next try for a ring
+    uint32_t interval = 0;      // of such tries
     std::optional<RingWriter> ring;
-    Outgoing link{};
+    Outgoing link;
+    transport::Time opens_at = 0;
     // The reader's position when the ring was found full, and when that was.
     uint64_t full_at = ~uint64_t{0};
     transport::Time full_since = 0;
@@ -113,8 +122,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     wire::IpAddress source;
     wire::IpAddress destination;
     // The sockets are read first, which may have earlier packets of the same
-    // flows: until they are empty, or this much of them has been read. Bytes,
-    // as SO_RCVBUF counts them.
+    // flows: until they are empty, or sockets_read_ is this.
     uint64_t sockets_first = 0;
   };
   struct Hash {
@@ -127,8 +135,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   // --- MemoryLinkUser.
   void OnOutgoing(const MemoryRoute& route, const Outgoing& link) override;
-  void OnOpen(const MemoryRoute& route) override;
-  void OnOutgoingEnd(const MemoryRoute& route) override;
+  void OnOutgoingEnd(const MemoryRoute& route, int number) override;
   void OnIncoming(int bit, const wire::IpAddress& source,
                   const wire::IpAddress& destination,
                   RingMemory* ring) override;
@@ -139,13 +146,17 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   // A burst by UDP; asks for a ring now and then.
   transport::Burst* BeginUdp(Peer& peer, const transport::Flow& flow);
   transport::Burst* BeginFull(Peer& peer, const transport::Flow& flow);
+  // Whether the pause before the first packet by memory is over.
+  bool HasPaused(Peer& peer);
   void Refuse(Peer& peer);
-  // From now on packets to it go by UDP. Those that wait are told by CheckRoom.
+  // From now on packets to it go by UDP.
   static void End(Peer& peer);
-  // Calls on_room_ if a flow that was refused may be sent now.
+  // Whether a flow that was refused may be sent now.
+  bool MaySend(Peer& peer);
+  // Calls on_room_ if there is one.
   void CheckRoom();
-  void StopWaiting(Peer& peer);
-  // Makes room in peers_.
+  // Makes room in peers_. Not often: a forgotten peer is asked for a ring
+  // again.
   void ForgetPeers();
   std::span<const transport::GroBatch> ReceiveSockets(bool thorough);
   std::span<const transport::GroBatch> ReceiveMemory();
@@ -168,8 +179,10 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
   int reader_count_ = 0;
-  uint64_t unread_ = 0;  // bits of rings that may have more
-  int next_ = 0;         // the ring to read first
+  uint64_t unread_ = 0;        // bits of rings that may have more
+  uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
+  uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep
+  int next_ = 0;               // the ring to read first
   PrefaultedBuffer buffer_;
   std::vector<transport::GroBatch> batches_;
   uint32_t skipped_ = 0;  // calls in a row that did not ask the sockets
@@ -180,6 +193,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Peers peers_;
   Peers::value_type* last_ = nullptr;  // last result of Find
   std::vector<Peer*> waiting_;         // those with `waits`
+  bool room_ = false;                  // on_room_ is to be called
+  uint32_t unknown_ = 0;               // bursts to peers not in full peers_
   bool only_that_flow_ = false;
   // The burst of the last Begin: in the ring of `to_`; to be dropped; or, if
   // neither, UDP's.

@@ -16,7 +16,11 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -25,11 +29,13 @@
 #include <thread>
 #include <vector>
 
+#include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/qpn.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/descriptors.h"
 #include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/refused_calls.h"
 #include "transport/base/flow.h"
 #include "transport/testing/scarce_memory.h"
@@ -128,11 +134,61 @@ class MemoryPortTest : public LoopbackPortTest {
     }
     return all;
   }
-  // Agrees on a ring from a_ to b_.
+  // Sends until the lane asks for a ring: kFirst packets.
+  static constexpr size_t kFirst = MemoryPort::kFirstTry + 1;
+  static void SendFirst(Lane& from, const transport::Flow& flow) {
+    for (size_t i = 0; i < kFirst; ++i) ASSERT_TRUE(Send(from, flow, 32, 1));
+  }
+  // What a lane's control thread does when there is something.
+  static void Run(const Lane& lane) {
+    lane.port->control_task()->Run([](const auto& call) { call(); });
+  }
+  // Writes an impossible position into the ring by which `flow` goes, as its
+  // reader could, and sends until the writer finds that out.
+  static bool BreakRing(Lane& from, const transport::Flow& flow) {
+    transport::Burst* const burst = from.port->Begin(flow);
+    if (burst == nullptr) return false;
+    uint8_t* const packet = burst->Reserve(32);
+    const uintptr_t page = sysconf(_SC_PAGESIZE);
+    // It is empty, so the packet is near its start.
+    auto* const ring = reinterpret_cast<RingMemory*>(
+        reinterpret_cast<uintptr_t>(packet) / page * page -
+        offsetof(RingMemory, records));
+    ring->head = ~uint64_t{0};
+    for (int i = 0; i < 100; ++i) {
+      if (!Send(from, flow, 4096, 1)) return false;
+      if (from.port->counters().memory_broken != 0) return true;
+    }
+    return false;
+  }
+  // Mappings of rings in this process.
+  static int CountRings() {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) {
+      uintptr_t begin, end;
+      if (line.find("/memfd:rxe_user-memory") != std::string::npos &&
+          std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 &&
+          end - begin == sizeof(RingMemory)) {
+        ++count;
+      }
+    }
+    return count;
+  }
+  // Agrees on a ring from a_ to b_. Before the pause, and after it.
+  void Agree(const transport::Flow& flow) {
+    SendFirst(a_, flow);
+    ASSERT_TRUE(Work([&] { return a_.port->Begin(flow) == nullptr; }));
+  }
+  void Pause(Lane& lane) {
+    test_now += MemoryPort::kPause;
+    (void)lane.port->Receive(false);
+  }
   void Join(const transport::Flow& flow) {
-    ASSERT_TRUE(Send(a_, flow, 32, 1));
-    ASSERT_TRUE(Work([&] { return UsesMemory(a_, b_); }));
-    ASSERT_EQ(Receive(b_, 1).size(), 1u);
+    Agree(flow);
+    Pause(a_);
+    ASSERT_TRUE(UsesMemory(a_, b_));
+    ASSERT_EQ(Receive(b_, kFirst).size(), kFirst);
   }
 
   Lane a_, b_;
@@ -140,17 +196,28 @@ class MemoryPortTest : public LoopbackPortTest {
 
 TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   const auto flow = FlowOf(a_, b_);
-  ASSERT_TRUE(Send(a_, *flow, 32, 1));
+  for (uint32_t i = 0; i < MemoryPort::kFirstTry; ++i) {
+    ASSERT_TRUE(Send(a_, *flow, 32, 1));
+  }
+  Run(a_);
+  Run(b_);
+  Run(a_);
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_FALSE(UsesMemory(a_, b_));
   // Not read before the ring: it must come first all the same.
-  ASSERT_TRUE(Work([&] { return UsesMemory(a_, b_); }));
-  EXPECT_GT(a_.rooms, 0);
+  ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
+  Pause(a_);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+  EXPECT_EQ(a_.rooms, 1);
   ASSERT_TRUE(Send(a_, *flow, 5000, 2));
   ASSERT_TRUE(Send(a_, *flow, 48, 3));
-  const std::vector<Arrival> got = Receive(b_, 3);
-  ASSERT_EQ(got.size(), 3u);
-  EXPECT_TRUE(got[0].batch.has_icrc);
-  EXPECT_EQ(got[0].bytes.size(), 32u);
+  std::vector<Arrival> got = Receive(b_, MemoryPort::kFirstTry + 2);
+  ASSERT_EQ(got.size(), MemoryPort::kFirstTry + 2);
+  for (uint32_t i = 1; i < MemoryPort::kFirstTry; ++i) {
+    EXPECT_TRUE(got[0].batch.has_icrc);
+    EXPECT_EQ(got[0].bytes.size(), 32u);
+    got.erase(got.begin());
+  }
   for (size_t i : {1u, 2u}) {
     const transport::GroBatch& batch = got[i].batch;
     EXPECT_FALSE(batch.has_icrc);
@@ -165,34 +232,88 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   EXPECT_EQ(got[1].bytes, expected);
   EXPECT_EQ(got[2].bytes[0], 3);
   EXPECT_EQ(a_.port->counters().memory_tx_bursts, 2u);
+  EXPECT_EQ(a_.port->counters().memory_tx_bytes, 5048u);
   EXPECT_EQ(b_.port->counters().memory_rx_batches, 2u);
+  EXPECT_EQ(b_.port->counters().memory_rx_bytes, 5048u);
   // One direction only.
   EXPECT_FALSE(UsesMemory(b_, a_));
 }
 
 // Nothing is sent for a moment before the medium changes, so that no packet by
-// memory overtakes one by UDP.
+// memory overtakes one by UDP. The control thread, which may be busy with other
+// things for long, takes no part in its end.
 TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   const auto flow = FlowOf(a_, b_);
-  ASSERT_TRUE(Send(a_, *flow, 32, 1));
-  ASSERT_TRUE(Work(
-      [&] { return a_.port->Begin(*flow) == nullptr || UsesMemory(a_, b_); }));
-  ASSERT_FALSE(UsesMemory(a_, b_));
+  Agree(*flow);
+  test_now += MemoryPort::kPause - 1;
+  (void)a_.port->Receive(false);
+  EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+  EXPECT_FALSE(UsesMemory(a_, b_));
   EXPECT_TRUE(a_.port->only_that_flow());
   EXPECT_TRUE(a_.port->must_retry());
   EXPECT_FALSE(a_.port->blocked());
-  ASSERT_TRUE(Work([&] { return UsesMemory(a_, b_); }));
+  EXPECT_EQ(a_.rooms, 0);
+  test_now += 1;
+  (void)a_.port->Receive(false);
+  EXPECT_EQ(a_.rooms, 1);
+  EXPECT_FALSE(a_.port->must_retry());
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
+// What the system refused may be of that flow, and must come first.
+TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
+  const auto flow = FlowOf(a_, b_);
+  Agree(*flow);
+  const auto datagrams = FlowOf(a_, b_);
+  datagrams->peer_qpn = 0;
+  bool refused = false;
+  std::thread([&] {  // the refusals end with the thread
+    refused = RefuseCall(SYS_sendmsg, EAGAIN);
+    if (!refused) return;
+    RefuseCall(SYS_sendmmsg, EAGAIN);
+    (void)Send(a_, *datagrams, 32, 1);
+  })
+      .join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  ASSERT_TRUE(a_.port->blocked());
+  Pause(a_);
+  EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+  a_.port->Flush();
+  ASSERT_FALSE(a_.port->blocked());
+  // Sent only now.
+  EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+  Pause(a_);
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
+TEST_F(MemoryPortTest, AFlowThatMayBeSentIsToldAgainIfMemoryWasShort) {
+  const auto flow = FlowOf(a_, b_);
+  bool scarce = true;
+  int calls = 0;
+  a_.port->WatchRoom([&] {
+    ++calls;
+    if (scarce) throw std::bad_alloc();
+  });
+  Agree(*flow);
+  test_now += MemoryPort::kPause;
+  EXPECT_THROW((void)a_.port->Receive(false), std::bad_alloc);
+  EXPECT_TRUE(a_.port->must_retry());
+  scarce = false;
+  (void)a_.port->Receive(false);
+  EXPECT_EQ(calls, 2);
   EXPECT_FALSE(a_.port->must_retry());
 }
 
 TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
   b_.slot = 7;  // nobody listens for it
   const auto flow = FlowOf(a_, b_);
-  ASSERT_TRUE(Send(a_, *flow, 32, 1));
-  ASSERT_TRUE(Work([&] { return a_.rooms != 0; }));
+  SendFirst(a_, *flow);
+  Run(a_);
   for (uint8_t i = 0; i < 20; ++i) ASSERT_TRUE(Send(a_, *flow, 32, i));
-  const std::vector<Arrival> got = Receive(b_, 21);
-  ASSERT_EQ(got.size(), 21u);
+  const std::vector<Arrival> got = Receive(b_, kFirst + 20);
+  ASSERT_EQ(got.size(), kFirst + 20);
   for (const Arrival& arrival : got) EXPECT_TRUE(arrival.batch.has_icrc);
 }
 
@@ -288,6 +409,9 @@ TEST_F(MemoryPortTest, AfterTheEndOfThePeerTheFlowGoesByUdp) {
   }
   b_.port.reset();
   ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
+  const int rooms = a_.rooms;
+  (void)a_.port->Receive(false);
+  EXPECT_EQ(a_.rooms, rooms + 1);
   EXPECT_FALSE(a_.port->must_retry());
   EXPECT_TRUE(Send(a_, *flow, 32, 1));  // to nobody
   Open(&b_, "127.0.0.2", 6);
@@ -311,8 +435,69 @@ TEST_F(MemoryPortTest, ThePeersRingIsFreedWithTheSender) {
     ASSERT_EQ(Receive(b_, 1).size(), 1u) << i;
     a_.port.reset();
     // The end is seen before the next beginning.
-    b_.port->control_task()->Run([](const auto& run) { run(); });
+    Run(b_);
   }
+}
+
+// By UDP, packets to an address that has moved to another host go there.
+TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
+  const char* const address = "10.11.12.13";
+  if (!SetLoopbackAddress(address, true)) GTEST_SKIP() << "needs root";
+  b_.port.reset();
+  Open(&b_, address, 6);
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  b_.port->control_task()->OnAddressesChanged();  // another one
+  Run(b_);
+  Run(a_);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+  ASSERT_TRUE(SetLoopbackAddress(address, false));
+  b_.port->control_task()->OnAddressesChanged();
+  ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
+  // And there is no new one.
+  (void)Send(a_, *flow, 32, 1);
+  a_.port.reset();
+  Open(&a_, "127.0.0.1", 5);
+  SendFirst(a_, *FlowOf(a_, b_));
+  for (int i = 0; i < 10; ++i) {
+    Run(a_);
+    Run(b_);
+  }
+  Pause(a_);
+  EXPECT_EQ(CountRings(), 0);
+}
+
+// A ring that is broken, and another one for the same route that has been asked
+// for when the end of the first is told: the lane used to ask for a third.
+TEST_F(MemoryPortTest, TheEndOfABrokenRingIsNotThatOfTheNextOne) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  ASSERT_TRUE(BreakRing(a_, *flow));
+  EXPECT_EQ(a_.port->counters().memory_broken, 1u);
+  // More bursts than until the next try, and more than until the one after it.
+  for (const int bursts : {1100, 2200}) {
+    for (int i = 0; i < bursts; ++i) {
+      ASSERT_TRUE(Send(a_, *flow, 32, 2));
+      (void)b_.port->Receive(true);
+    }
+    Run(a_);
+  }
+  ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
+  Pause(a_);
+  ASSERT_TRUE(UsesMemory(a_, b_));
+  for (int i = 0; i < 10; ++i) {
+    Run(a_);
+    Run(b_);
+  }
+  EXPECT_TRUE(UsesMemory(a_, b_));
+  while (!b_.port->Receive(true).empty()) {
+  }
+  ASSERT_TRUE(Send(a_, *flow, 32, 9));
+  const std::vector<Arrival> got = Receive(b_, 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_FALSE(got[0].batch.has_icrc);
+  // One ring is left.
+  EXPECT_EQ(CountRings(), 2);  // both ends are in this process
 }
 
 TEST_F(MemoryPortTest, AChildOfForkHasNone) {
@@ -396,7 +581,7 @@ TEST_F(MemoryPortTest, AnEndWithoutMemoryIsNotForgotten) {
     b_.port.reset();
     try {
       const ScarceMemory scarce(n);
-      a_.port->control_task()->Run([](const auto& run) { run(); });
+      Run(a_);
     } catch (const std::bad_alloc&) {
     }
     ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); })) << n;
@@ -409,7 +594,7 @@ TEST_F(MemoryPortTest, AnEndWithoutMemoryIsNotForgotten) {
 TEST_F(MemoryPortTest, NeitherIsABeginning) {
   for (int n = 0; n < 24; ++n) {
     const auto flow = FlowOf(a_, b_);
-    ASSERT_TRUE(Send(a_, *flow, 32, 1));
+    SendFirst(a_, *flow);
     for (const Lane* lane : {&a_, &b_, &a_}) {
       try {
         const ScarceMemory scarce(n);
@@ -418,9 +603,13 @@ TEST_F(MemoryPortTest, NeitherIsABeginning) {
       }
     }
     // There is a ring, or the flow stays with UDP.
-    ASSERT_TRUE(Work([&] { return a_.rooms != 0; })) << n;
-    ASSERT_TRUE(Send(a_, *flow, 32, 2));
-    EXPECT_EQ(Receive(b_, 2).size(), 2u);
+    for (int i = 0; i < 10; ++i) {
+      Run(a_);
+      Run(b_);
+    }
+    if (a_.port->Begin(*flow) == nullptr) Pause(a_);
+    ASSERT_TRUE(Send(a_, *flow, 32, 2)) << n;
+    EXPECT_EQ(Receive(b_, kFirst + 1).size(), kFirst + 1);
     a_.port.reset();
     b_.port.reset();
     a_.rooms = 0;
@@ -460,8 +649,8 @@ TEST_F(MemoryPortTest, AClosedListenerIsNotWatched) {
   const Keeper keeper;
   a_.port->RemoveReceiver(a_.local.address);
   const auto flow = FlowOf(b_, a_);
-  ASSERT_TRUE(Send(b_, *flow, 32, 1));
-  ASSERT_TRUE(Work([&] { return b_.rooms != 0; }));
+  SendFirst(b_, *flow);
+  Run(b_);
   EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
   EXPECT_FALSE(UsesMemory(b_, a_));
 }
@@ -472,27 +661,23 @@ TEST_F(MemoryPortTest, AClosedConnectionIsNotWatched) {
   const Keeper keeper;
   b_.port.reset();
   ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
-  a_.port->control_task()->Run([](const auto& run) { run(); });
+  Run(a_);
   EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
 }
 
 // A readable socket may have nothing (select(2), "BUGS").
 TEST_F(MemoryPortTest, ASocketThatHasNothingIsAskedAgain) {
   const auto flow = FlowOf(a_, b_);
-  ASSERT_TRUE(Send(a_, *flow, 32, 1));
-  const auto run = [](const Lane& lane) {
-    lane.port->control_task()->Run([](const auto& call) { call(); });
-  };
-  run(a_);
-  run(b_);  // accepts
+  SendFirst(a_, *flow);
+  Run(a_);
+  Run(b_);  // accepts
   bool refused = false;
   std::thread([&] {
     refused = RefuseCall(SYS_recvmsg, EAGAIN);
-    if (refused) run(b_);
+    if (refused) Run(b_);
   }).join();
   if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  ASSERT_TRUE(Work([&] { return a_.rooms != 0; }));
-  EXPECT_TRUE(UsesMemory(a_, b_));
+  EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
 }
 
 // --- Other users.
@@ -544,6 +729,18 @@ class ForeignClient {
   pid_t child_;
 };
 
+// Descriptors of sockets of this process, without those that others hold.
+int CountSockets() {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(entry.path(), error);
+    count += target.string().starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+
 // Runs `call` beside. False if it has not returned after ten seconds.
 bool Returns(std::future<void>* call) {
   return call->wait_for(std::chrono::seconds(10)) == std::future_status::ready;
@@ -564,6 +761,25 @@ TEST_F(MemoryPortTest, ALaneIsClosedInSpiteOfAnotherUsersConnection) {
   const ForeignClient foreign("127.0.0.1", a_.slot);
   closed = std::async(std::launch::async, [this] { a_.port.reset(); });
   EXPECT_TRUE(Returns(&closed));
+}
+
+// They used to be left open for good. The last test, since nothing can be
+// closed after it.
+TEST_F(MemoryPortTest, OtherUsersConnectionsAreKeptInTheListener) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (int i = 0; i < kMostClosing; ++i) {
+    UniqueFd slow = SlowToClose();
+    ASSERT_TRUE(CloseElsewhere(slow));
+  }
+  const ForeignClient clients[] = {ForeignClient("127.0.0.1", a_.slot),
+                                   ForeignClient("127.0.0.1", a_.slot),
+                                   ForeignClient("127.0.0.1", a_.slot)};
+  const int before = CountSockets();
+  a_.port->RemoveReceiver(a_.local.address);
+  // Without the UDP socket, and with one connection.
+  EXPECT_EQ(CountSockets(), before);
+  EXPECT_LT(a_.port->control_task()->time(),
+            Port::ControlTask::Clock::time_point::max());
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "rxe_user/ports/memory_ring.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 namespace rxe_user {
@@ -14,6 +16,16 @@ constexpr size_t RecordBytes(size_t bytes) {
          ~(RingMemory::kAlign - 1);
 }
 static_assert(RecordBytes(RingWriter::kMostBytes) * 2 <= kCapacity);
+
+// By atomic loads: a compiler may read again what is copied by memcpy, and the
+// writer may have changed it by then.
+RecordHeader HeaderAt(uint8_t* at) {
+  auto* const words = reinterpret_cast<uint64_t*>(at);
+  const std::array<uint64_t, 2> copy = {
+      std::atomic_ref(words[0]).load(std::memory_order_relaxed),
+      std::atomic_ref(words[1]).load(std::memory_order_relaxed)};
+  return std::bit_cast<RecordHeader>(copy);
+}
 
 }  // namespace
 
@@ -80,7 +92,7 @@ size_t RingReader::Read(std::span<uint8_t> out, RecordHeader* header) {
     const auto at = static_cast<size_t>(head_ % kCapacity);
     const size_t most =
         std::min(static_cast<size_t>(tail - head_), kCapacity - at);
-    std::memcpy(header, memory_->records + at, sizeof(*header));
+    *header = HeaderAt(memory_->records + at);
     if (header->bytes == 0) {
       if (most != kCapacity - at) return Break();  // a skip ends at the end
       head_ += most;

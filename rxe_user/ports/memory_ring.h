@@ -3,9 +3,10 @@
 //
 // One lane writes (RingWriter), one reads (RingReader). Positions are bytes
 // since the ring was made and only grow. Each side keeps its own position and
-// trusts nothing in the shared memory: a record is copied before it is looked
-// at, what it says of lengths is bounded by the private position, and a
-// position of the other side that cannot be right ends the ring.
+// trusts nothing in the shared memory: a record is copied, each byte once,
+// before it is looked at, what it says of lengths is bounded by the private
+// position, and a position of the other side that cannot be right ends the
+// ring.
 //
 // A record is a RecordHeader and the packets of a burst, in one piece. Records
 // begin at multiples of 64 bytes; what is left at the end of the ring is
@@ -127,24 +128,33 @@ class RingReader {
 // each burst, and the reader asks before it sleeps:
 //
 //   writer, Ring()                       reader, Sleep()
-//   W1 publishes the record (release)    R1 asleep = 1 (seq_cst)
+//   W1 publishes the record (release)    R1 asleep = n, a new number (seq_cst)
 //   W2 sets the ring's bit (seq_cst)     R2 reads the bits (seq_cst);
-//   W3 reads asleep (seq_cst);              some are set: stays awake
-//      1: clears it and wakes the lane   R3 sleeps
+//   W3 reads asleep (seq_cst); not 0:       some are set: stays awake
+//      wakes the lane                    R3 sleeps
+//   W4 asleep = 0 if it is what W3 read
 //
 // No burst is left with a reader that sleeps. The seq_cst operations have one
 // order that agrees with each thread's (C++20 [atomics.order]). If W2 is before
 // R2, R2 finds the bit, unless the reader has taken it since, and then it has
 // read the record: W2 is also a release, and the reader takes bits by an
-// acquire. Else R2 is before W2, and so R1 before W3: W3 finds 1, or another
-// writer found it and wakes the lane. On aarch64 these are load-acquire and
-// store-release, which are not reordered with each other; a relaxed or acquire
-// load in W3 or R2 could be done before the store.
+// acquire. Else R2 is before W2, and so R1 before W3. If W3 finds n, the writer
+// wakes the lane. If it finds a later number, this holds for the R2 of that
+// one. If it finds 0, W4 of another writer came between, which has woken the
+// lane from sleep n before.
+//
+// A writer may be stopped or killed at any step. It wakes before it clears, so
+// others wake the lane until it is awake, perhaps once more than needed; and
+// W4, however late, does not end a later sleep.
+//
+// On aarch64 these are load-acquire and store-release, which are not reordered
+// with each other; a relaxed or acquire load in W3 or R2 could be done before
+// the store.
 struct Doorbell {
   static constexpr int kRings = 64;
 
   alignas(128) std::atomic<uint64_t> bits;
-  std::atomic<uint32_t> asleep;
+  std::atomic<uint64_t> asleep;  // 0: awake
 
   static Doorbell* In(std::span<uint8_t> bytes) {
     return reinterpret_cast<Doorbell*>(bytes.data());
@@ -155,33 +165,33 @@ struct Doorbell {
     void operator()() const {}
   };
 
-  // The writer of ring `ring` has published a record. True: the caller must
-  // wake the lane (its eventfd).
-  template <typename Between = Nothing>
-  bool Ring(int ring, Between between = {}) {
+  // The writer of ring `ring` has published a record. Calls `wake` (a write to
+  // the lane's eventfd) if the lane sleeps.
+  template <typename Wake, typename Between = Nothing>
+  void Ring(int ring, Wake wake, Between between = {}) {
     bits.fetch_or(uint64_t{1} << ring);
     between();
-    if (asleep.load() == 0) return false;
+    uint64_t sleep = asleep.load();
+    if (sleep == 0) return;
     between();
-    return asleep.exchange(0) != 0;
+    wake();
+    between();
+    asleep.compare_exchange_strong(sleep, 0);
   }
   // The reader: the rings that may have something. Clears them.
   uint64_t Take() {
     if (bits.load(std::memory_order_relaxed) == 0) return 0;
     return bits.exchange(0);
   }
-  // The reader is about to sleep. False: it must not, there is something.
+  // The reader is about to sleep for the `number`th time (from 1 on). False: it
+  // must not, there is something.
   template <typename Between = Nothing>
-  bool Sleep(Between between = {}) {
-    asleep.store(1);
+  bool Sleep(uint64_t number, Between between = {}) {
+    asleep.store(number);
     between();
     return bits.load() == 0;
   }
-  // The reader is awake: writers need not wake it. Only saves them a call.
-  void Wake() { asleep.store(0, std::memory_order_relaxed); }
-  bool sleeps() const { return asleep.load(std::memory_order_relaxed) != 0; }
 };
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // Bytes of the file of a doorbell: a page.
 inline constexpr size_t kDoorbellBytes = 4096;

@@ -285,40 +285,49 @@ class Turns {
   bool ended_[2] = {};
 };
 
-// A writer that publishes one record, and a reader that finds nothing and goes
-// to sleep, in every order of their steps: a reader that sleeps has the record,
-// or is woken.
+// A writer that publishes one record, and a reader that looks and goes to sleep
+// twice, in every order of their steps: if the reader sleeps, it has the
+// record, or has been woken since it decided to.
 TEST_F(MemoryRingTest, NoOrderOfStepsLeavesARecordWithASleeper) {
   constexpr int kWriter = 0, kReader = 1;
   int sleeps = 0, wakes = 0, stays = 0;
-  std::vector<int> order = {0, 0, 0, 0, 1, 1, 1};
+  std::vector<int> order = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1};
   do {
     RingMemory& fresh = *(memory = std::make_unique<RingMemory>());
     writer = RingWriter(&fresh);
     reader = RingReader(&fresh);
     Doorbell doorbell{};
     Turns turns(order);
-    bool woken = false, read = false, slept = false;
+    bool woken = false, read = false, slept = false;  // by one side at a time
     std::thread thread([&] {
       const auto step = [&] { turns.Step(kWriter); };
       step();
       ASSERT_TRUE(Write(10, 1));
       step();
-      woken = doorbell.Ring(5, step);
+      doorbell.Ring(
+          5,
+          [&] {
+            woken = true;
+            ++wakes;
+          },
+          step);
       turns.End(kWriter);
     });
     const auto step = [&] { turns.Step(kReader); };
     step();
-    if (doorbell.Take() != 0) read = !Read().empty();
-    step();
-    slept = doorbell.Sleep(step);
+    for (const uint64_t number : {1, 2}) {
+      if (doorbell.Take() != 0) read = !Read().empty();
+      step();
+      woken = false;
+      step();
+      slept = doorbell.Sleep(number, step);
+    }
     turns.End(kReader);
     thread.join();
     if (slept) {
       EXPECT_TRUE(read || woken) << ::testing::PrintToString(order);
     }
     sleeps += slept ? 1 : 0;
-    wakes += woken ? 1 : 0;
     stays += slept ? 0 : 1;
     // Whoever takes the bits now has the record.
     if (!read) {
@@ -329,6 +338,42 @@ TEST_F(MemoryRingTest, NoOrderOfStepsLeavesARecordWithASleeper) {
   EXPECT_GT(sleeps, 0);
   EXPECT_GT(wakes, 0);
   EXPECT_GT(stays, 0);
+}
+
+// A writer may be stopped between any two steps, for as long as one likes: the
+// lane is awake by then, or other writers wake it.
+TEST(DoorbellTest, AStoppedWriterDoesNotKeepOthersFromWaking) {
+  for (int stopped_at = 0; stopped_at < 3; ++stopped_at) {
+    Doorbell doorbell{};
+    ASSERT_TRUE(doorbell.Sleep(1));
+    bool woken = false;
+    const auto wake = [&] { woken = true; };
+    int step = 0;
+    doorbell.Ring(5, wake, [&] {
+      if (step++ != stopped_at) return;
+      doorbell.Ring(6, wake);
+      EXPECT_TRUE(woken) << stopped_at;
+    });
+    EXPECT_GT(step, stopped_at);
+  }
+}
+
+// When it goes on, it does not end a sleep that it has not seen.
+TEST(DoorbellTest, AStoppedWriterDoesNotEndALaterSleep) {
+  Doorbell doorbell{};
+  ASSERT_TRUE(doorbell.Sleep(1));
+  int step = 0;
+  doorbell.Ring(
+      5, [] {},
+      [&] {
+        if (step++ != 2) return;
+        EXPECT_NE(doorbell.Take(), 0u);
+        EXPECT_TRUE(doorbell.Sleep(2));
+      });
+  EXPECT_EQ(step, 3);
+  bool woken = false;
+  doorbell.Ring(6, [&] { woken = true; });
+  EXPECT_TRUE(woken);
 }
 
 // The same with real threads, many times, and several writers. A reader that
@@ -356,13 +401,14 @@ TEST_F(MemoryRingTest, SleepersAreWoken) {
         }
         space[0] = static_cast<uint8_t>(w);
         out.Commit({.bytes = 1, .segment_size = 1});
-        if (doorbell.Ring(w)) wake.release();
+        doorbell.Ring(w, [&] { wake.release(); });
         ++i;
       }
     });
   }
   Bytes out(RingWriter::kMostBytes);
-  for (int read = 0, slept = 0; read < kWriters * kEach;) {
+  uint64_t slept = 0;
+  for (int read = 0; read < kWriters * kEach;) {
     for (uint64_t bits = doorbell.Take(); bits != 0; bits &= bits - 1) {
       const int w = std::countr_zero(bits);
       while (readers[static_cast<size_t>(w)].Read(out, &header) != 0) {
@@ -371,10 +417,10 @@ TEST_F(MemoryRingTest, SleepersAreWoken) {
       }
     }
     if (read == kWriters * kEach) break;
-    if (doorbell.Sleep()) {
-      wake.acquire();
-      ++slept;
+    // As an eventfd is emptied; several writers may wake.
+    while (wake.try_acquire()) {
     }
+    if (doorbell.Sleep(++slept)) wake.acquire();
   }
   for (std::thread& thread : threads) thread.join();
 }

@@ -80,6 +80,9 @@ class Port : public transport::BurstSink {
   // A thread will wait on the descriptors next: what arrives from now on, and
   // what Receive has left, makes one of them readable.
   virtual void PrepareWait() {}
+  // Whether threads may wait on the descriptors from now on. At first they do
+  // not.
+  virtual void SetWaitedOn(bool /*waited_on*/) {}
 
   // --- Transmit.
 
@@ -115,6 +118,9 @@ class Port : public transport::BurstSink {
     virtual int fd() const = 0;
     virtual Clock::time_point time() const = 0;
     virtual void Run(const LockLane& with_lane) = 0;
+    // The addresses of an interface have changed, or it is up or down. Any
+    // thread.
+    virtual void OnAddressesChanged() {}
   };
   // Null: none. The same for the port's lifetime.
   virtual ControlTask* control_task() { return nullptr; }

@@ -22,7 +22,9 @@ struct PortCounters {
   uint64_t tx_unreachable = 0;
   uint64_t tx_errors = 0;
   uint64_t memory_rx_batches = 0;
+  uint64_t memory_rx_bytes = 0;
   uint64_t memory_tx_bursts = 0;
+  uint64_t memory_tx_bytes = 0;
   uint64_t memory_tx_full = 0;
   uint64_t memory_tx_dropped = 0;
   uint64_t memory_wakes = 0;
@@ -67,9 +69,15 @@ inline constexpr transport::Counter kPortCounters[] = {
     {"memory_rx_batches", transport::CounterUnit::kEvents,
      "bursts that arrived through memory shared with another process",
      TRANSPORT_COUNTER(PortCounters, memory_rx_batches)},
+    {"memory_rx_bytes", transport::CounterUnit::kBytes,
+     "bytes of their packets, BTH to ICRC",
+     TRANSPORT_COUNTER(PortCounters, memory_rx_bytes)},
     {"memory_tx_sends", transport::CounterUnit::kEvents,
      "bursts sent through memory shared with another process",
      TRANSPORT_COUNTER(PortCounters, memory_tx_bursts)},
+    {"memory_tx_bytes", transport::CounterUnit::kBytes,
+     "bytes of their packets, BTH to ICRC",
+     TRANSPORT_COUNTER(PortCounters, memory_tx_bytes)},
     {"memory_tx_full", transport::CounterUnit::kEvents,
      "times that a send had to wait for space in that memory",
      TRANSPORT_COUNTER(PortCounters, memory_tx_full)},

@@ -637,7 +637,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Ends{"v4", "127.0.0.1", UdpPort::Create},
                       Ends{"v6", "::1", UdpPort::Create},
                       Ends{"v4_uring", "127.0.0.1", UringPort::Create},
-                      Ends{"v6_uring", "::1", UringPort::Create}),
+                      Ends{"v6_uring", "::1", UringPort::Create},
+                      Ends{"v4_sqpoll", "127.0.0.1", UringPort::CreateSqpoll},
+                      Ends{"v6_sqpoll", "::1", UringPort::CreateSqpoll}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

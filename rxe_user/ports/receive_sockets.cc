@@ -53,6 +53,7 @@ absl::Status ReceiveSockets::Add(const LocalAddress& local, int fd) {
     if (index == count) {
       socket_count_.store(count + 1, std::memory_order_release);
     }
+    version_.fetch_add(1, std::memory_order_release);
   }
   if (!status.ok()) ::close(fd);
   return status;
@@ -73,6 +74,7 @@ int ReceiveSockets::DescriptorOf(const wire::IpAddress& address) const {
 
 void ReceiveSockets::Remove(const wire::IpAddress& address) {
   const std::lock_guard<std::mutex> lock(adding_);
+  version_.fetch_add(1, std::memory_order_release);
   for (size_t i = 0; i < socket_count_; ++i) {
     Socket& socket = sockets_[i];
     if (socket.fd >= 0 && socket.local.address == address) {

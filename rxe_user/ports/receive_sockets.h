@@ -59,6 +59,10 @@ class ReceiveSockets {
   void NoteKernelTimes();
 
   Socket& operator[](size_t index) { return sockets_[index]; }
+  // Entries, free ones included. Lane locked or not.
+  size_t count() const { return socket_count_.load(std::memory_order_acquire); }
+  // Changes when a socket is added or removed. Lane locked or not.
+  uint32_t version() const { return version_.load(std::memory_order_acquire); }
   // The index of the socket that last had data.
   size_t hot() const { return hot_; }
 
@@ -70,7 +74,8 @@ class ReceiveSockets {
     if (count == 0) return;
     // Every call reads the busy socket. At intervals another one is first, so
     // that a flood at one address does not starve the others.
-    const bool turn = ++tick_ % kQuietInterval == 0;
+    const bool turn = others_are_next();
+    ++tick_;
     const size_t first = turn ? hot_ + 1 : hot_;
     const size_t asked = thorough || turn ? count : 1;
     for (size_t i = 0; i < asked; ++i) {
@@ -81,6 +86,11 @@ class ReceiveSockets {
       }
     }
   }
+
+  // Whether the next ReadUntilData reads the others before the busy socket.
+  bool others_are_next() const { return (tick_ + 1) % kQuietInterval == 0; }
+  // Something came from the busy socket without ReadUntilData.
+  void CountBusyRead() { ++tick_; }
 
   // A call returned `got` datagrams of `bytes` in all; `full`: as many as it
   // could. Chooses `socket.ask`.
@@ -105,6 +115,7 @@ class ReceiveSockets {
   bool notes_kernel_times_ = false;  // under adding_
   std::array<Socket, kMaxSockets> sockets_;
   std::atomic<size_t> socket_count_ = 0;
+  std::atomic<uint32_t> version_ = 0;
   size_t hot_ = 0;
   uint32_t tick_ = 0;
   uint64_t new_overflow_ = 0;

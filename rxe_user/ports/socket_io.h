@@ -10,13 +10,15 @@
 
 namespace rxe_user {
 
-// UringPort where RXE_USER_IO=uring asks for it and the system allows it; else
-// UdpPort. Errors: UdpPort's. Thread: any.
+// UringPort where RXE_USER_IO=uring or uring-sqpoll asks for it and the system
+// allows it; else UdpPort. RXE_USER_IO=auto is UdpPort, since a round trip
+// takes longer by a ring (docs/performance.md). Errors: UdpPort's. Thread: any.
 absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort();
 
 // What CreateSocketPort chooses, for reports.
 struct SocketIo {
-  std::string uses;  // "sockets" or "io_uring"
+  // "sockets", "io_uring" or "io_uring with a kernel thread"
+  std::string uses;
   std::string why;
 };
 // Tries io_uring if it is asked for. Thread: any.

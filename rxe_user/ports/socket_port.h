@@ -79,8 +79,11 @@ class SocketPort : public Port {
   }
 
  protected:
-  absl::Status Open() {
-    if (absl::Status status = receiver_.Open(); !status.ok()) return status;
+  // `how`: the arguments of Receiver::Open.
+  template <typename... How>
+  absl::Status Open(How... how) {
+    absl::Status status = receiver_.Open(how...);
+    if (!status.ok()) return status;
     return transmitter_.Open();
   }
 

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "rxe_user/base/errno_status.h"
+#include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/unique_fd.h"
 
 namespace rxe_user {
@@ -16,18 +19,83 @@ namespace {
 constexpr unsigned kRequests = 16;
 constexpr int kGroup = 0;  // of provided buffers
 
+bool HasKernelThread(const io_uring& ring) {
+  return (ring.flags & IORING_SETUP_SQPOLL) != 0;
+}
+
+// Polls of the completion queue before a caller sleeps until the kernel thread
+// has made a request: that has lost its core, say.
+constexpr int kSpins = 2000;
+
+// Rings without requests, results and buffers, for the next Uring. As many as
+// were open at a time. Thread: any.
+class IdleRings {
+ public:
+  // `kernel_thread`: a ring with one.
+  std::optional<io_uring> Take(bool kernel_thread) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    DropParents();
+    for (size_t i = 0; i < count_; ++i) {
+      if (HasKernelThread(rings_[i]) != kernel_thread) continue;
+      const io_uring found = rings_[i];
+      rings_[i] = rings_[--count_];
+      return found;
+    }
+    return std::nullopt;
+  }
+  // False: there is no room.
+  bool Give(const io_uring& ring) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    DropParents();
+    if (count_ == rings_.size()) return false;
+    rings_[count_++] = ring;
+    return true;
+  }
+
+ private:
+  // In a child of fork: the mappings were not inherited.
+  void DropParents() {
+    const pid_t process = ::getpid();
+    if (process == process_) return;
+    while (count_ != 0) ::close(rings_[--count_].ring_fd);
+    process_ = process;
+  }
+
+  ForkSafeMutex mutex_;
+  pid_t process_ = ::getpid();
+  std::array<io_uring, 64> rings_{};
+  size_t count_ = 0;
+};
+
 }  // namespace
 
-absl::Status Uring::Open() {
+absl::Status Uring::OpenRing() {
+  const bool kernel_thread = requests_ == Requests::kByKernelThread;
+  if (const std::optional<io_uring> idle =
+          OnlyOne<IdleRings>().Take(kernel_thread)) {
+    ring_ = *idle;
+    open_ = true;
+    return absl::OkStatus();
+  }
   io_uring_params params{};
   params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
   params.cq_entries = kResults;
+  if (kernel_thread) {
+    params.flags |= IORING_SETUP_SQPOLL;
+    params.sq_thread_idle = kKernelThreadIdle;
+  }
   const int error = -::io_uring_queue_init_params(kRequests, &ring_, &params);
   if (error != 0) return ErrnoStatus(error, "io_uring_setup");
   open_ = true;
   ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
   // Where that is not possible, a child has a mapping that it does not use.
   (void)::io_uring_ring_dontfork(&ring_);
+  return absl::OkStatus();
+}
+
+absl::Status Uring::Open(Requests requests) {
+  requests_ = requests;
+  if (absl::Status status = OpenRing(); !status.ok()) return status;
   entries_ = PrefaultedBuffer(kPage);
   memory_ = PrefaultedBuffer(kBuffers * kStride);
   if (entries_.bytes().empty() || memory_.bytes().empty()) {
@@ -37,7 +105,9 @@ absl::Status Uring::Open() {
   sizes_.msg_controllen = kControlBytes;
   for (uint16_t i = 0; i < kBuffers; ++i) free_[i] = kBuffers - 1 - i;
   free_count_ = kBuffers;
-  return Try();
+  const absl::Status tried = Try();
+  works_ = tried.ok();
+  return tried;
 }
 
 absl::Status Uring::Try() {
@@ -64,8 +134,16 @@ absl::Status Uring::Try() {
   return absl::OkStatus();
 }
 
+// A ring from which the buffers cannot be taken is not ours any more: the
+// program has closed its descriptor.
 Uring::~Uring() {
-  if (open_) ::io_uring_queue_exit(&ring_);
+  if (!open_) return;
+  const bool good =
+      works_ && ::io_uring_unregister_buf_ring(&ring_, kGroup) == 0;
+  ::io_uring_cq_advance(&ring_, static_cast<unsigned>(results()));
+  if (!good || !OnlyOne<IdleRings>().Give(ring_)) {
+    ::io_uring_queue_exit(&ring_);
+  }
 }
 
 // The mappings were not inherited.
@@ -89,11 +167,49 @@ void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
                         uint64_t tag) {
   io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
   ::io_uring_prep_sendmsg(request, fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  request->flags |= IOSQE_CQE_SKIP_SUCCESS | (linked ? IOSQE_IO_LINK : 0);
+  if (linked) request->flags |= IOSQE_IO_LINK;
+  if (requests_ == Requests::kByCaller) {
+    request->flags |= IOSQE_CQE_SKIP_SUCCESS;
+  }
   request->user_data = tag;
 }
 
+// It may take requests after a call that failed, so none is withdrawn.
+size_t Uring::SubmitToKernelThread() {
+  const unsigned prepared = ::io_uring_sq_ready(&ring_);
+  size_t seen = results();
+  if (::io_uring_submit(&ring_) < 0) return 0;
+  unsigned made = 0;
+  for (int spins = 0;;) {
+    for (const size_t end = results(); seen < end; ++seen) {
+      made += Peek(seen).last ? 1 : 0;
+    }
+    if (made >= prepared) break;
+    if (++spins < kSpins) continue;
+    const int error = ::io_uring_enter(static_cast<unsigned>(ring_.ring_fd), 0,
+                                       static_cast<unsigned>(seen + 1),
+                                       IORING_ENTER_GETEVENTS, nullptr);
+    if (error < 0 && error != -EINTR) return made;
+  }
+  DropSentResults();
+  return prepared;
+}
+
+// Results between head and tail are the program's: the others are moved up.
+void Uring::DropSentResults() {
+  const unsigned head = *ring_.cq.khead;
+  const unsigned tail = head + static_cast<unsigned>(results());
+  unsigned kept = tail;
+  for (unsigned at = tail; at != head;) {
+    const io_uring_cqe& cqe = ring_.cq.cqes[--at & ring_.cq.ring_mask];
+    const bool sent = cqe.res >= 0 && (cqe.flags & IORING_CQE_F_BUFFER) == 0;
+    if (!sent) ring_.cq.cqes[--kept & ring_.cq.ring_mask] = cqe;
+  }
+  ::io_uring_cq_advance(&ring_, kept - head);
+}
+
 size_t Uring::Submit() {
+  if (requests_ == Requests::kByKernelThread) return SubmitToKernelThread();
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;

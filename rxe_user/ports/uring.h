@@ -5,13 +5,21 @@
 // A request that waits belongs to the thread that submitted it: the kernel
 // completes it in that thread, interrupts the thread's system calls for that
 // (epoll_wait(2) returns EINTR), and cancels it when the thread ends. A lane is
-// driven by threads of the program, so its ring has no such requests. Only when
-// it is closed does the kernel interrupt, once, the threads that have used it.
+// driven by threads of the program, so its ring has no such requests.
+//
+// When a ring is closed, the kernel interrupts once each thread that has
+// submitted to it. So rings are not closed while the process lives: the next
+// Uring takes over the descriptor and the queues of one that has ended.
 //
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
 // refused does not stop those behind it. IORING_SETUP_CQSIZE: there is room for
 // the results of several calls (HasRoomFor).
+//
+// With a kernel thread (IORING_SETUP_SQPOLL) that polls the submission queue,
+// that thread makes the requests, and the caller waits for their results in
+// memory: no system call while the thread is awake. It wants a core of its own,
+// and sleeps when there was no request for kKernelThreadIdle.
 //
 // Linux 6.0 or later: multishot recvmsg, and buffers provided by a ring.
 #ifndef RXE_USER_PORTS_URING_H_
@@ -46,9 +54,10 @@ class Uring {
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
+  enum class Requests { kByCaller, kByKernelThread };
   // Call once, before anything else. Tries all that is needed. Errors: what the
   // system refused, and what was tried.
-  absl::Status Open();
+  absl::Status Open(Requests requests);
   // In the child of fork. Only the destructor may be called afterwards.
   void AbandonInChild();
 
@@ -65,8 +74,8 @@ class Uring {
   // fails, the next request, also a send, is not tried. A send that succeeds
   // has no result.
   void PrepareSend(int fd, const msghdr* message, bool linked, uint64_t tag);
-  // Makes all requests, by one system call. Returns how many, in order, the
-  // system has taken; it is not asked for the others again.
+  // Makes all requests, by one system call or none. Returns how many, in order,
+  // the system has taken; it is not asked for the others again.
   size_t Submit();
 
   // --- Results, in order. A receive has one for each datagram, and mostly one
@@ -119,6 +128,11 @@ class Uring {
   static_assert(sizeof(SocketAddress) <= kNameBytes);
   static_assert(kHeaderBytes <= kPage && kHeaderBytes % alignof(cmsghdr) == 0);
 
+  static constexpr unsigned kKernelThreadIdle = 1;  // ms
+
+  absl::Status OpenRing();
+  size_t SubmitToKernelThread();
+  void DropSentResults();
   absl::Status Try();
   uint8_t* Buffer(uint16_t index) {
     return memory_.bytes().data() + index * kStride + kPage - kHeaderBytes;
@@ -126,6 +140,8 @@ class Uring {
 
   io_uring ring_{};
   bool open_ = false;
+  bool works_ = false;
+  Requests requests_ = Requests::kByCaller;
   msghdr sizes_{};  // of a buffer's parts
   PrefaultedBuffer entries_;
   PrefaultedBuffer memory_;

@@ -5,13 +5,24 @@
 namespace rxe_user {
 
 absl::StatusOr<std::unique_ptr<Port>> UringPort::Create() {
+  return CreateWith(Uring::Requests::kByCaller);
+}
+
+absl::StatusOr<std::unique_ptr<Port>> UringPort::CreateSqpoll() {
+  return CreateWith(Uring::Requests::kByKernelThread);
+}
+
+absl::StatusOr<std::unique_ptr<Port>> UringPort::CreateWith(
+    Uring::Requests requests) {
   auto port = std::make_unique<UringPort>();
-  if (absl::Status status = port->Open(); !status.ok()) return status;
+  if (absl::Status status = port->Open(requests); !status.ok()) return status;
   port->transmitter_.SendThrough(port.get());
   return port;
 }
 
-absl::Status UringPort::Available() { return Uring().Open(); }
+absl::Status UringPort::Available(Uring::Requests requests) {
+  return Uring().Open(requests);
+}
 
 // Those of one socket are linked, so that none is sent if one before it fails.
 void UringPort::Send(std::span<Message> messages) {

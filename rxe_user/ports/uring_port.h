@@ -1,7 +1,8 @@
 // The port of UDP sockets and io_uring(7): one call of io_uring_enter(2) makes
 // all sends of a round and takes in what has arrived. A lane has one ring,
 // driven by the thread that holds the lane's lock (uring.h). Lanes have this
-// port with RXE_USER_IO=uring only (docs/design/progress.md, "I/O").
+// port with RXE_USER_IO=uring or uring-sqpoll only (docs/design/progress.md,
+// "io_uring").
 #ifndef RXE_USER_PORTS_URING_PORT_H_
 #define RXE_USER_PORTS_URING_PORT_H_
 
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/ports/socket_port.h"
 #include "rxe_user/ports/uring_receiver.h"
+#include "wire/address.h"
 
 namespace rxe_user {
 
@@ -20,10 +22,22 @@ class UringPort final : public SocketPort<UringReceiver>,
  public:
   // Errors: what the system refused (uring.h). Sockets work all the same.
   static absl::StatusOr<std::unique_ptr<Port>> Create();
-  // Whether Create finds what it needs. Thread: any.
-  static absl::Status Available();
+  // With a kernel thread.
+  static absl::StatusOr<std::unique_ptr<Port>> CreateSqpoll();
+  // Whether Create, or CreateSqpoll, finds what it needs. Thread: any.
+  static absl::Status Available(Uring::Requests requests);
+
+  void RemoveReceiver(const wire::IpAddress& address) override {
+    receiver_.CloseBell();
+    SocketPort::RemoveReceiver(address);
+  }
+  void SetWaitedOn(bool waited_on) override {
+    receiver_.SetWaitedOn(waited_on);
+  }
 
  private:
+  static absl::StatusOr<std::unique_ptr<Port>> CreateWith(
+      Uring::Requests requests);
   void Send(std::span<Message> messages) override;
 };
 

@@ -1,18 +1,20 @@
 #include "rxe_user/ports/uring_receiver.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace rxe_user {
 
-absl::Status UringReceiver::Open() {
+absl::Status UringReceiver::Open(Uring::Requests requests) {
   arrivals_.reserve(Uring::kBuffers);
   used_.reserve(Uring::kBuffers);
-  return ring_.Open();
+  return ring_.Open(requests);
 }
 
 void UringReceiver::AbandonInChild() {
   sockets_.AbandonInChild();
   ring_.AbandonInChild();
+  bell_.AbandonInChild();
 }
 
 std::vector<int> UringReceiver::Descriptors() const {
@@ -34,12 +36,47 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     if (!arrivals_.empty()) {
       // The sockets have not been asked since.
       more_ = true;
+      sockets_.CountBusyRead();
       return arrivals_;
     }
   }
-  sockets_.ReadUntilData(thorough,
+  if (!thorough && bell_.IsArmed(sockets_)) {
+    if (!bell_.HasRung()) return arrivals_;
+    bell_.Disarm();
+    ask_all_ = true;
+  }
+  sockets_.ReadUntilData(thorough || ask_all_,
                          [this](size_t index) { return ReceiveFrom(index); });
+  if (!arrivals_.empty()) {
+    empty_polls_ = 0;
+    arm_after_ = kEmptyPolls;
+  } else {
+    ask_all_ = false;
+    if (!thorough) OnEmptyPoll();
+  }
   return arrivals_;
+}
+
+void UringReceiver::OnEmptyPoll() {
+  const pthread_t self = ::pthread_self();
+  if (!poller_ || ::pthread_equal(*poller_, self) == 0) {
+    poller_ = self;
+    empty_polls_ = idle_polls_ = 0;
+  }
+  if (++empty_polls_ < kEmptyPolls) return;
+  if (!bell_.is_callers()) {
+    if (++idle_polls_ < open_after_) return;
+    idle_polls_ = 0;
+    if (bell_.is_open()) open_after_ = std::min(open_after_, kNever / 16) * 16;
+    if (!bell_.Open().ok()) open_after_ = kNever;
+  } else if (empty_polls_ >= arm_after_) {
+    empty_polls_ = 0;
+    ++counters_.rx_calls;
+    if (!bell_.Arm(sockets_)) {
+      ask_all_ = true;
+      arm_after_ = std::min(arm_after_ * 2, kMostEmptyPolls);
+    }
+  }
 }
 
 bool UringReceiver::ReceiveFrom(size_t index) {
@@ -50,7 +87,10 @@ bool UringReceiver::ReceiveFrom(size_t index) {
   for (int i = 0; i < 2; ++i) {
     Prepare(index, fd);
     ++counters_.rx_calls;
-    if (ring_.Submit() == 0) break;
+    if (ring_.Submit() == 0) {
+      ++counters_.rx_errors;
+      break;
+    }
     taken = TakeResults();
     if (taken.datagrams != 0 || taken.error == EAGAIN) break;
   }
@@ -105,6 +145,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
 }
 
 void UringReceiver::PrepareReceive() {
+  if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);
   if (fd >= 0 && ring_.results() == 0) Prepare(index, fd);

@@ -1,12 +1,16 @@
 // The receiving half of the io_uring port: one request takes all that has
 // arrived at a socket, into buffers of the ring.
 //
-// A receive is also made with each Submit of sends; the results then wait in
-// the ring, in memory, until the next Receive. So what a lane receives always
-// comes by its ring, in order. The ring is among the descriptors, since it is
-// readable while such results wait.
+// While the application polls, a receive is also made with each Submit of
+// sends; the results then wait in the ring, in memory, until the next Receive.
+// So what a lane receives always comes by its ring, in order. The ring is among
+// the descriptors, since it is readable while such results wait. While threads
+// wait on these, sends do not receive: each result wakes whoever waits on the
+// ring, also one that says that nothing has come.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
+
+#include <pthread.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rxe_user/ports/arrival_bell.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/receive_sockets.h"
 #include "rxe_user/ports/uring.h"
@@ -26,8 +31,8 @@ class UringReceiver {
  public:
   explicit UringReceiver(PortCounters* counters)
       : counters_(*counters), sockets_(counters) {}
-  // Call once, before anything else. Errors: as Uring's.
-  absl::Status Open();
+  // As Uring's.
+  absl::Status Open(Uring::Requests requests);
 
   ReceiveSockets& sockets() { return sockets_; }
   const ReceiveSockets& sockets() const { return sockets_; }
@@ -36,6 +41,9 @@ class UringReceiver {
   std::vector<int> Descriptors() const;
   std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
+  void SetWaitedOn(bool waited_on) { waited_on_ = waited_on; }
+  // Before a socket is removed.
+  void CloseBell() { bell_.Close(); }
   void AbandonInChild();
 
   // As UdpReceiver's.
@@ -48,7 +56,8 @@ class UringReceiver {
 
   Uring& ring() { return ring_; }
   // Adds a receive from the socket that last had data to the requests, unless
-  // results of an earlier one wait.
+  // results of an earlier one wait, threads wait on the descriptors, or the
+  // next Receive is to begin with the other sockets.
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
   // among them, so that between calls the ring is readable only if there is
@@ -57,6 +66,16 @@ class UringReceiver {
   void DropEmptyResults();
 
  private:
+  // Polls in a row that find nothing before the bell is armed: arming costs as
+  // much as two of them, and mostly the next arrival is near.
+  static constexpr uint32_t kEmptyPolls = 16;
+  static constexpr uint32_t kMostEmptyPolls = 1 << 20;
+  // Polls beyond those, by one thread, before it gets a bell. Not for a thread
+  // that polls a few times before it waits. Taking the bell of another thread
+  // takes 16 times as many each time.
+  static constexpr uint32_t kIdlePolls = 256;
+  static constexpr uint32_t kNever = ~uint32_t{0};
+
   // The last result of a receive, with the datagrams before it.
   struct Taken {
     size_t datagrams = 0;
@@ -73,6 +92,12 @@ class UringReceiver {
   // Takes all results, and adds their datagrams to arrivals_.
   Taken TakeResults();
   void CountError(const Uring::Result& result);
+  // Whether the bell says that nothing has arrived.
+  bool NothingHasRung() const {
+    return bell_.IsArmed(sockets_) && !bell_.HasRung();
+  }
+  // A poll of the calling thread has asked sockets, for nothing.
+  void OnEmptyPoll();
   // Returns the bytes of a datagram that was added to arrivals_.
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
 
@@ -82,6 +107,15 @@ class UringReceiver {
   std::vector<transport::GroBatch> arrivals_;
   std::vector<uint16_t> used_;  // buffers of arrivals_
   bool more_ = false;
+  bool waited_on_ = false;
+
+  ArrivalBell bell_;
+  bool ask_all_ = false;  // sockets, until they are empty: one has rung
+  std::optional<pthread_t> poller_;
+  uint32_t empty_polls_ = 0;  // in a row
+  uint32_t idle_polls_ = 0;   // of poller_, beyond kEmptyPolls in a row
+  uint32_t arm_after_ = kEmptyPolls;
+  uint32_t open_after_ = kIdlePolls;
 };
 
 }  // namespace rxe_user

@@ -18,7 +18,7 @@ void LoopbackPortTest::Open(const char* address, CreatePort create) {
   local_.address = *wire::IpAddress::Parse(address);
   if (!local_.address.is_v4() && !HaveIpv6()) GTEST_SKIP() << "no IPv6 here";
   absl::StatusOr<std::unique_ptr<Port>> port = create();
-  if (create == UringPort::Create && !port.ok()) {
+  if (create != UdpPort::Create && !port.ok()) {
     GTEST_SKIP() << port.status();
   }
   ASSERT_TRUE(port.ok()) << port.status();

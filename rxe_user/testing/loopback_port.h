@@ -26,7 +26,7 @@ class LoopbackPortTest : public ::testing::Test {
   using CreatePort = absl::StatusOr<std::unique_ptr<Port>> (*)();
 
   // Opens `port_` at `address`, or fails the test. Skips the test without IPv6,
-  // and where the system has no io_uring for UringPort::Create.
+  // and where the system has no io_uring for another port than UdpPort.
   void Open(const char* address, CreatePort create = UdpPort::Create);
   // A socket bound as a receiver; -1 if not possible.
   int Bind() const { return Bind(local_); }

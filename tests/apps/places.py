@@ -176,7 +176,7 @@ class How:
     family: int = 4
     spin_us: int = 0  # RXE_USER_SPIN_US
     lanes: int = 0  # RXE_USER_LANES; 0: the default
-    memory: bool = False  # RXE_USER_SAME_HOST=memory
+    same_host: str = ""  # RXE_USER_SAME_HOST; empty: the default
     broker: bool = True  # False: no broker can be started
 
     def __str__(self):
@@ -236,8 +236,8 @@ class Runner:
                     "--clear-groups"]
         if how.spin_us:
             out += ["env", f"RXE_USER_SPIN_US={how.spin_us}"]
-        if how.memory:
-            out += ["env", "RXE_USER_SAME_HOST=memory"]
+        if how.same_host:
+            out += ["env", f"RXE_USER_SAME_HOST={how.same_host}"]
         if how.lanes:
             out += ["env", f"RXE_USER_LANES={how.lanes}"]
         if not how.broker:

@@ -153,7 +153,8 @@ class Bench(Turns):
         shutil.rmtree(self.prefix, ignore_errors=True)
 
     def how(self, user="root", spin_us=0, lanes=1, memory=False):
-        return places.How(user, spin_us=spin_us, lanes=lanes, memory=memory)
+        return places.How(user, spin_us=spin_us, lanes=lanes,
+                          same_host="memory" if memory else "udp")
 
     def place(self, name):
         """loopback (the current namespace), veth 1500, veth 9000, or a

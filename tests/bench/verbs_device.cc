@@ -66,7 +66,7 @@ ibv_ah_attr Device::OwnAddress() const {
   return attr;
 }
 
-void Device::Connect(ibv_qp* qp, uint32_t peer) {
+void Device::Connect(ibv_qp* qp, uint32_t peer, uint8_t timeout) {
   ibv_qp_attr attr = {};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
@@ -89,7 +89,7 @@ void Device::Connect(ibv_qp* qp, uint32_t peer) {
   if (error != 0) Die("modify to RTR", error);
   attr = {};
   attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = 14;
+  attr.timeout = timeout;
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;
   attr.max_rd_atomic = 1;

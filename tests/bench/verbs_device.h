@@ -26,8 +26,9 @@ class Device {
   ibv_cq* CreateCq(int entries);
   // A queue pair whose queues hold `depth` requests each.
   ibv_qp* Create(ibv_cq* cq, uint32_t depth);
-  // Moves it to RTS, connected to `peer` at our own address.
-  void Connect(ibv_qp* qp, uint32_t peer);
+  // Moves it to RTS, connected to `peer` at our own address. `timeout` as in
+  // ibv_modify_qp(3).
+  void Connect(ibv_qp* qp, uint32_t peer, uint8_t timeout = 14);
 
   ibv_context* context() const { return context_; }
   ibv_pd* pd() const { return pd_; }

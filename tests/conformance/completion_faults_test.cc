@@ -62,6 +62,11 @@ TEST_F(CompletionFaultsTest, EachHitsTheCompletionThatItNames) {
   SendOne(1);
   ExpectSuccess(a_.cq, 1);
   SendOne(2);
+  // Without a poll.
+  const int64_t limit = NowMs() + kTimeoutMs;
+  while (StateOf(a_.qp) != IBV_QPS_ERR && NowMs() < limit) {
+  }
+  EXPECT_EQ(StateOf(a_.qp), IBV_QPS_ERR);
   ibv_wc wc = Next(a_.cq);
   EXPECT_EQ(wc.wr_id, 2u);
   EXPECT_EQ(wc.status, IBV_WC_RETRY_EXC_ERR);

@@ -1,7 +1,9 @@
 // RXE_USER_IO=uring: a program sees no difference, but for a descriptor, and
 // none where the system refuses io_uring.
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,7 +34,7 @@ std::vector<int> Rings() {
 class IoUringTest : public PairTest {
  protected:
   void SetUp() override {
-    setenv("RXE_USER_IO", "uring", 1);
+    setenv("RXE_USER_IO", io(), 1);
     testing::internal::CaptureStderr();
     PairTest::SetUp();
   }
@@ -40,6 +42,8 @@ class IoUringTest : public PairTest {
     PairTest::TearDown();
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   }
+
+  virtual const char* io() const { return "uring"; }
 
   // From either end to the other, and back by READ.
   void ExpectTraffic() {
@@ -69,22 +73,70 @@ TEST_F(IoUringTest, ALaneHasARingAmongTheHighDescriptors) {
   for (const int ring : rings) EXPECT_GE(ring, 512);
 }
 
-// For the rest of this program.
-class RefusedIoUringTest : public IoUringTest,
-                           public testing::WithParamInterface<int> {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(rxe_user::RefuseCall(SYS_io_uring_setup, GetParam()));
-    IoUringTest::SetUp();
-  }
+struct Refusal {
+  const char* name;
+  long call;
+  int error;
 };
 
-TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {
+// Run by RefusedIoUringTest, in a program that may not make a call.
+TEST_F(IoUringTest, DISABLED_SocketsServeWithoutAWord) {
   ExpectTraffic();
   EXPECT_EQ(Rings(), std::vector<int>());
 }
 
-INSTANTIATE_TEST_SUITE_P(, RefusedIoUringTest, testing::Values(EPERM, ENOSYS));
+class RefusedIoUringTest : public testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!rxe_user::RefuseCall(GetParam().call, GetParam().error)) _exit(1);
+    execl("/proc/self/exe", "io_uring_test",
+          "--gtest_filter=IoUringTest.DISABLED_SocketsServeWithoutAWord",
+          "--gtest_also_run_disabled_tests", nullptr);
+    _exit(1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// EPERM of io_uring_setup is what kernel.io_uring_disabled gives, too.
+INSTANTIATE_TEST_SUITE_P(
+    , RefusedIoUringTest,
+    testing::Values(Refusal{"Setup", SYS_io_uring_setup, EPERM},
+                    Refusal{"SetupUnknown", SYS_io_uring_setup, ENOSYS},
+                    Refusal{"SetupMemory", SYS_io_uring_setup, ENOMEM},
+                    Refusal{"Register", SYS_io_uring_register, EPERM},
+                    Refusal{"Enter", SYS_io_uring_enter, EPERM}),
+    [](const auto& info) { return info.param.name; });
+
+class NoLockedMemoryTest : public IoUringTest {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before_), 0);
+    const rlimit none = {0, before_.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &none), 0);
+    IoUringTest::SetUp();
+  }
+  void TearDown() override {
+    IoUringTest::TearDown();
+    EXPECT_EQ(setrlimit(RLIMIT_MEMLOCK, &before_), 0);
+  }
+
+ private:
+  rlimit before_{};
+};
+
+// Whether the limit counts depends on the kernel.
+TEST_F(NoLockedMemoryTest, RingOrSocketsServeWithoutAWord) { ExpectTraffic(); }
+
+class SqpollTest : public IoUringTest {
+ protected:
+  const char* io() const override { return "uring-sqpoll"; }
+};
+
+TEST_F(SqpollTest, CarriesTraffic) { ExpectTraffic(); }
 
 }  // namespace
 }  // namespace conformance

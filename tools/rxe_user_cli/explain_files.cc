@@ -136,14 +136,14 @@ class File {
         break;
       }
       const auto& [time, fault] = qp.faults[i];
+      const std::string_view target = transport::faults::TargetOf(
+          static_cast<transport::faults::Action>(fault.action));
       absl::StrAppendFormat(
           &text, "  fault         %.6f s before the end, rule %d (%s): %s %s\n",
           static_cast<double>(now_ - time) / 1e9, fault.rule,
           TextOf(fault.text),
-          transport::faults::TargetOf(static_cast<transport::faults::Action>(
-              fault.action)) == std::string_view("completion")
-              ? "a completion"
-              : PacketName(qpn, qp, fault),
+          target == "packet" ? PacketName(qpn, qp, fault)
+                             : absl::StrCat("a ", target),
           transport::faults::PastOf(
               static_cast<transport::faults::Action>(fault.action)));
     }

@@ -35,8 +35,9 @@ class FileIndex {
   // Fault rules.
   const std::vector<const trace::TimedEvent*>& rules() const { return rules_; }
   // Packets that full receive buffers dropped until `end`. The kernel tells of
-  // them with the next packet that it can keep: those of which the process heard
-  // while it read what had arrived until `end`, and once afterwards, count too.
+  // them with the next packet that it can keep: those of which the process
+  // heard while it read what had arrived until `end`, and once afterwards,
+  // count too.
   uint64_t OverflowUntil(int64_t end) const;
   // Times of the last event, and of the last event or packet; 0: none.
   int64_t last_event() const { return last_event_; }

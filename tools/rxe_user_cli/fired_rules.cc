@@ -19,6 +19,7 @@
 #include "transport/base/types.h"
 #include "transport/faults/rule.h"
 #include "transport/faults/rule_parser.h"
+#include "wire/cm.h"
 #include "wire/psn.h"
 
 namespace rxe_user_cli {
@@ -57,6 +58,15 @@ struct QueuePair {
   size_t completed_sends = 0;  // that succeeded
   size_t completed_receives = 0;
 };
+
+// " for=2ms", if the rule has that; it is part of what `link` does.
+std::string DurationWord(const std::string& rule) {
+  for (const absl::string_view word :
+       absl::StrSplit(rule, ' ', absl::SkipEmpty())) {
+    if (absl::StartsWith(word, "for=")) return absl::StrCat(" ", word);
+  }
+  return "";
+}
 
 struct Seen {
   const trace::Packet* packet = nullptr;
@@ -187,7 +197,48 @@ class Reader {
       }
       return;
     }
+    if (fault.header.qpn == 1) {
+      const bool sent =
+          fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
+      std::string words = ActionWords(rule);
+      words = words.substr(0, words.find('~'));
+      // The last one first, as above.
+      calls_text_ = absl::StrCat(
+          words, sent ? " tx" : " rx", " op=",
+          wire::CmAttributeName(static_cast<wire::CmAttribute>(fault.opcode)),
+          " nth=", fault.psn, "\n", calls_text_);
+      ++rules_.rules;
+      return;
+    }
+    const size_t call = rule.find(" call=");
+    if (call != std::string::npos) {
+      const size_t end = rule.find(' ', call + 1);
+      std::string words = ActionWords(rule);
+      if (action == Action::kDelay || action == Action::kStall) {
+        words = words.substr(0, words.find('~'));
+      }
+      // The last one first, as above.
+      calls_text_ = absl::StrCat(
+          words, rule.substr(call, end == std::string::npos ? end : end - call),
+          " nth=", fault.psn, action == Action::kLink ? DurationWord(rule) : "",
+          "\n", calls_text_);
+      ++rules_.rules;
+      return;
+    }
     const QueuePair& qp = queue_pairs_[fault.header.qpn];
+    if (action == Action::kUnmap) {
+      if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
+      const bool received =
+          fault.way == static_cast<uint8_t>(events::WhichWay::kReceived);
+      return Add(absl::StrCat(ActionWords(rule), received ? " rx" : " tx",
+                              " qp=@", qp.ordinal, " nth=", fault.psn));
+    }
+    // Only rules that hit a time hit neither a packet nor a queue pair.
+    const bool may_be_timed =
+        action == Action::kEvent || action == Action::kLink;
+    if (may_be_timed && fault.header.qpn == 0 && fault.header.cause == 0) {
+      return Add(rule);
+    }
     const auto seen = packets_.find(fault.header.cause != 0 ? fault.header.cause
                                                             : fault.header.id);
     if (seen == packets_.end()) {
@@ -202,9 +253,10 @@ class Reader {
       return LeaveOut(rule, "the first PSN of its peer is not known");
     }
     const uint32_t base = counts_sends ? qp.send_psn : *qp.receive_psn;
-    const std::string words = action == Action::kDelay
-                                  ? absl::StrCat("delay ", fault.delay, "ns")
-                                  : ActionWords(rule);
+    std::string words = action == Action::kDelay
+                            ? absl::StrCat("delay ", fault.delay, "ns")
+                            : ActionWords(rule);
+    if (action == Action::kLink) words += DurationWord(rule);
     const uint32_t iteration = seen->second.iteration;
     // Whether there is a second iteration, and which PSNs have an ACK, is a
     // matter of time.

@@ -132,6 +132,54 @@ TEST_F(FiredRulesTest, PacketsByQueuePairOpcodePsnAndIteration) {
             "duplicate tx op=RC_RDMA_READ_RESPONSE_ONLY qp=@2 psn=+2 iter=1\n");
 }
 
+TEST_F(FiredRulesTest, EventsTheLinkTransfersAndTimes) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn,
+         "event QP_FATAL tx p=10%", Action::kEvent);
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn + 1,
+         "link down op=data msg=2 for=200ms", Action::kLink);
+  events::FaultEvent fault;
+  fault.action = static_cast<uint8_t>(Action::kLink);
+  events::SetText("link down after=1s for=20ms", fault.text);
+  Add(fault);
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.psn = 3;
+  events::SetText("delay 2ms~1ms call=ibv_reg_mr p=50%", fault.text);
+  Add(fault);
+  fault.psn = 9;
+  Add(fault);
+  fault.header.qpn = kQpn;
+  fault.action = static_cast<uint8_t>(Action::kUnmap);
+  fault.psn = 7;
+  fault.way = static_cast<uint8_t>(events::WhichWay::kReceived);
+  events::SetText("unmap p=1% bytes>100", fault.text);
+  Add(fault);
+  EXPECT_EQ(Rules(),
+            "delay 2ms call=ibv_reg_mr nth=9\n"
+            "delay 2ms call=ibv_reg_mr nth=3\n"
+            "event QP_FATAL tx op=RC_SEND_ONLY qp=@1 psn=+0 iter=1\n"
+            "link down for=200ms tx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n"
+            "link down after=1s for=20ms\n"
+            "unmap rx qp=@1 nth=7\n");
+}
+
+TEST_F(FiredRulesTest, MessagesOfTheCmByTheirNumber) {
+  events::FaultEvent fault;
+  fault.header.qpn = 1;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.opcode = 0x13;
+  fault.psn = 2;
+  events::SetText("delay 5ms~1ms op=CM_REP|CM_RTU p=30%", fault.text);
+  Add(fault);
+  fault.opcode = 0x14;
+  fault.way = static_cast<uint8_t>(events::WhichWay::kReceived);
+  Add(fault);
+  EXPECT_EQ(Rules(),
+            "delay 5ms rx op=CM_RTU nth=2\n"
+            "delay 5ms tx op=CM_REP nth=2\n");
+}
+
 TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
   Call("ibv_reg_mr", 1, "addr=0x1");

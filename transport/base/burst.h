@@ -67,8 +67,8 @@ class Burst {
   static constexpr size_t kMinCarriedIcrc = 512;
   bool CarriesIcrc(size_t payload) const { return payload >= min_carried_; }
 
-  // What the hop limit of its packets is below that of the flow: a number that
-  // tells equal packets of different bursts apart in recordings. The ICRC does
+  // How far the hop limit of its packets is below that of the flow: a mark that
+  // tells equal packets of different bursts apart in captures. The ICRC does
   // not cover it. 0 unless a port sets it, after Begin.
   void set_hop_mark(uint8_t mark) { hop_mark_ = mark; }
   uint8_t hop_mark() const { return hop_mark_; }

@@ -39,8 +39,9 @@ enum class MemoryStatus : uint8_t {
   kFault,       // registered, but the pages are gone (unmapped, protected)
 };
 
-// Why a work request fails for `status`, which is not kOk: of its own buffers,
-// of a bind or an invalidate, or of the peer's request.
+// Why a work request fails for `status`, which is not kOk: in its own buffers
+// (LocalReason), in a bind or an invalidate (BindReason), or in the peer's
+// request (RemoteReason).
 constexpr Reason ReasonAfter(Reason first, MemoryStatus status) {
   return static_cast<Reason>(static_cast<int>(first) +
                              static_cast<int>(status) -

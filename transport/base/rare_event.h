@@ -1,5 +1,5 @@
-// What happens to a queue pair beside good packets: states, errors, NAKs,
-// timers, retransmissions. QpCore::Note counts an event, and passes it to
+// Events of a queue pair other than good packets: states, errors, NAKs, timers,
+// retransmissions. QpCore::Note counts an event, and passes it to
 // EventSink::OnRareEvent. Each is a decision, not a packet: a run of
 // retransmissions is one.
 #ifndef TRANSPORT_BASE_RARE_EVENT_H_

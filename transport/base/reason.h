@@ -45,14 +45,14 @@ enum class Reason : uint8_t {
   kBindWindow = 42,
   kBindRange = 43,
   kBindRight = 44,
-  // A request of the peer: its use of our memory, in the same order,
+  // A request of the peer, its use of our memory: the same order.
   kRemoteKey = 50,
   kRemoteDomain = 51,
   kRemoteWindow = 52,
   kRemoteRange = 53,
   kRemoteRight = 54,
   kRemoteFault = 55,
-  // and everything else about it.
+  // A request of the peer, everything else.
   kRequestNotPermitted = 60,
   kRequestOutOfSequence = 61,
   kRequestLength = 62,

@@ -25,7 +25,7 @@ inline constexpr Time kSecond = 1000 * kMillisecond;
 // Identity of a protection domain, unique within one device context.
 using PdId = uint32_t;
 
-// transport/qp/qp_type.h says what each has.
+// Their properties are in transport/qp/qp_type.h.
 enum class QpType : uint8_t {
   kRc = 2,
   kUc = 3,
@@ -187,7 +187,7 @@ struct AddressVector {
   uint8_t service_level = 0;
   uint16_t dlid = 0;
 
-  // That of its packets.
+  // The hop limit of its packets.
   uint8_t hop_limit_on_wire() const {
     return hop_limit != 0 ? hop_limit : wire::kDefaultHopLimit;
   }

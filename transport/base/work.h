@@ -226,10 +226,10 @@ class EventSink {
   virtual ~EventSink() = default;
   virtual void OnQpEvent(QueuePair& qp, QpEvent event) = 0;
   virtual void OnRareEvent(const RareEvent& /*event*/) {}
-  // Faults on command: the AETH syndrome of the RNR NAK or NAK with which a
-  // responder is to answer the request `psn` in place of executing it; absent:
-  // it executes it. Asked before each execution, if QpConfig::may_refuse is
-  // set. `min_rnr_timer`: that of the queue pair, a code.
+  // Faults on command: the AETH syndrome of the NAK or RNR NAK with which a
+  // responder is to answer the request `psn` instead of executing it; nullopt:
+  // it is to execute it. Called before each execution, if QpConfig::may_refuse
+  // is set. `min_rnr_timer`: that of the queue pair, a code.
   virtual std::optional<uint8_t> Refuse(uint32_t /*psn*/,
                                         uint8_t /*min_rnr_timer*/) {
     return std::nullopt;

@@ -11,8 +11,8 @@
 // without any change. No other call or input throws, since a connection
 // allocates all its memory when it is created. Without memory a request is
 // dropped, as if lost on the network. So is any input that needs more than a
-// few outputs while nobody drains them; an expired timeout then waits until
-// somebody does.
+// few outputs while they are not drained; an expired timeout then waits until
+// they are.
 //
 // Trust: a message for a connection counts if it comes from the peer's address
 // and carries both communication IDs, which are random. Other senders get at
@@ -141,8 +141,8 @@ class ConnectionManager {
   void SetDeadline(Connection& c, Time deadline);
   // From `at` on a newer request may replace `c`; kNever: none may.
   void SetYielding(Connection& c, Time at);
-  // The connection that yields for the longest time, of all or of a peer; null
-  // if none yields.
+  // The connection that has been yielding for the longest time, of all or of a
+  // peer; null if none yields.
   Connection* OldestYielding(Time now) const;
   Connection* OldestYielding(const wire::IpAddress& peer, Time now) const;
   void SetHalfOpen(Connection& c, bool half_open);
@@ -201,11 +201,11 @@ class ConnectionManager {
   void StartRetries(Connection& c, Time now);
   // Starts the timers of the first REP: when to remind, and when to yield.
   void AwaitRtu(Connection& c, Time now);
-  // Rate limit of answers without a connection. For the address that they go
-  // to: a translated request may name any other sender.
+  // Rate limit of answers without a connection, by the address that they are
+  // sent to: a translated request may name any other sender.
   bool MayAnswer(const IncomingMad& in, Time now);
   // Rate limit of retransmissions to a peer that has been silent since its
-  // request. The same.
+  // request, by the same address.
   bool MayRetransmit(const Connection& c, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
@@ -221,8 +221,8 @@ class ConnectionManager {
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
   // The peer has forgotten this connection and uses its queue pair in a newer
   // one: the new request is rejected and this connection ends too (12.9.8.3.1).
-  // `in` says so, and must have come from where the connection's peer is. `id`
-  // may be 0.
+  // `in` is the message that shows it; it must come from the address of the
+  // connection's peer. `id` may be 0.
   void DisconnectStale(CmId id, const IncomingMad& in, Time now);
   void OnDuplicateReq(Connection& c, const IncomingMad& in,
                       const wire::CmView& mad, const wire::CmReq& req,

@@ -110,7 +110,7 @@ TEST(CapsTest, TheOldestSilentRequestIsDroppedForANewOne) {
   EXPECT_EQ(b->half_open(), 3u);
 }
 
-// Sends a request of `from` with the longest time-outs.
+// Sends a request of `from` with the longest timeouts.
 CmId ConnectWithLongTimeouts(TestHost& from, TestHost& to, uint32_t qpn,
                              Time now) {
   ConnectOptions options = from.OptionsFor(to, qpn);
@@ -231,8 +231,8 @@ TEST(CapsTest, AFloodOfForgedRequestsGetsFewAnswers) {
   EXPECT_EQ(b->counters().answers_limited, 9'995u);
 }
 
-// A translated request names its sender, and is answered where it came from: at
-// the victim, whatever it names.
+// A translated request names its sender, but its answer goes to where it came
+// from: to the victim, whatever sender it names.
 TEST(CapsTest, TheLimitIsOfTheAddressThatIsAnswered) {
   TestHost b(2, {.answers_per_second = 10, .answer_burst = 5});
   const Via victim = {.address = *wire::IpAddress::Parse("192.0.2.7"),

@@ -269,8 +269,8 @@ TEST_F(OutOfMemoryTest, NoEventIsLost) {
   ExpectEmpty(a_);
 }
 
-// Without memory, and without anybody polling events, an input that would cause
-// an event is dropped.
+// Without memory, and while no events are polled, an input that would cause an
+// event is dropped.
 TEST_F(OutOfMemoryTest, AnInputWithoutMemoryForItsEventIsDropped) {
   constexpr uint32_t kConnections = 20;
   std::vector<OutgoingMad> reqs;

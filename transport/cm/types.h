@@ -187,11 +187,10 @@ struct Config {
   // `reminder`), of that peer or of all, or is dropped if there is none.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
-  // Independent of the time-outs that a peer asks for, a REP is retransmitted
-  // after `reminder`; after twice `reminder` without an answer the connection
-  // yields. A live peer has sent an RTU or MRA by then. After an MRA the
-  // connection yields when the MRA expires, but no later than `longest_yield`
-  // after the first REP.
+  // Whatever timeouts a peer asks for, a REP is retransmitted after `reminder`;
+  // after twice `reminder` without an answer the connection yields. A live peer
+  // has sent an RTU or MRA by then. After an MRA the connection yields when the
+  // MRA expires, but no later than `longest_yield` after the first REP.
   Time reminder = kSecond;
   Time longest_yield = 6 * kSecond;
   // Limit of destroyed connections that have not finished: in timewait, or with

@@ -1,4 +1,4 @@
-// How far the peers at one address have come: what they answer came in order.
+// How far the peers at one address have got in answering what was sent to them.
 #ifndef TRANSPORT_CONGESTION_ANSWER_ORDER_H_
 #define TRANSPORT_CONGESTION_ANSWER_ORDER_H_
 
@@ -10,13 +10,13 @@
 
 namespace transport {
 
-// A peer in software takes packets in the order in which its socket received
-// them. While it answers what was sent earlier than a packet, that packet is
-// not lost but waits for its turn. An address has several sockets, each with
-// its own thread: the upper bits of the queue pair number tell them apart. Two
-// that share an entry are told apart no longer, so that one of them may be
-// taken for silent too early, as it would be without all this, or for an answer
-// of the other too late.
+// A peer in software processes packets in the order in which its socket
+// received them. While it answers packets that were sent before a given one,
+// that one is not lost but waits for its turn. An address has several sockets,
+// each with its own thread: the upper bits of the queue pair number tell them
+// apart. Sockets that share an entry are confused: one of them may then be
+// considered silent too early, as it would be without this class, or too late,
+// because of the other's answers.
 class AnswerOrder {
  public:
   // Queue pair `qpn` of the peer has answered at `now` what was sent at `sent`.
@@ -25,9 +25,9 @@ class AnswerOrder {
     entry.sent = std::max(entry.sent, sent);
     entry.answered = now;
   }
-  // Since when queue pair `qpn` leaves out its answer to what was sent at
-  // `sent`: since the last answer, unless something that was sent later has
-  // been answered.
+  // Since when queue pair `qpn` has left what was sent at `sent` unanswered:
+  // since the last answer, unless something that was sent later has been
+  // answered.
   Time SilentSince(uint32_t qpn, Time sent) const {
     const Entry& entry = entries_[IndexOf(qpn)];
     return entry.sent <= sent ? std::max(sent, entry.answered) : sent;

@@ -4,8 +4,7 @@
 
 namespace transport {
 
-// A call, and the last thing that its caller does: no other path saves
-// registers for it.
+// A call, and in tail position, so that no other path saves registers for it.
 [[gnu::noinline]] void CongestionController::GrowByDcqcn(uint64_t bytes,
                                                          Time rtt, Time now) {
   window_ = std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now),
@@ -16,7 +15,7 @@ void CongestionController::OnLoss(uint64_t least, Time rtt, Time now) {
   if (now < recovery_until_) return;
   const uint64_t window = std::max(window_ / 10 * 7, std::min(window_, least));
   window_before_timeout_ = 0;
-  // Notifications may have made it smaller than losses ever do.
+  // Notifications may have made the window smaller than losses ever do.
   window_ = std::min(window_, std::max(kLeastWindow, window));
   threshold_ = window_;
   dcqcn_.OnLoss(window_);
@@ -44,7 +43,7 @@ void CongestionController::OnTimeout(Time rtt, Time now) {
     threshold_before_timeout_ = threshold_;
   }
   // Losses of this round trip may already have shrunk the window, and further
-  // timeouts find it small: slow start's goal is what was learnt first.
+  // timeouts find it small: the slow start threshold comes from its first size.
   if (now >= recovery_until_ && window_ > kLeastWindow) {
     threshold_ = std::max(kLeastWindow, window_ / 2);
   }

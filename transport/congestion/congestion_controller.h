@@ -10,7 +10,7 @@
 // - After a reduction nothing changes it for a round trip: what arrives
 //   meanwhile was sent before (PathTest.LossShrinksOncePerRoundTrip).
 // - A timeout may be a peer that waited for a core. If it proves to have been
-//   too early, the window is what it was before
+//   too early, the window gets its former size back
 //   (PathTest.AnEarlyTimeoutIsUndone).
 #ifndef TRANSPORT_CONGESTION_CONGESTION_CONTROLLER_H_
 #define TRANSPORT_CONGESTION_CONGESTION_CONTROLLER_H_
@@ -28,7 +28,8 @@ namespace transport {
 class CongestionController {
  public:
   static constexpr uint64_t kInitialWindow = 128 * 1024;
-  // What losses leave. Notifications and timeouts in a row leave less.
+  // Losses do not reduce the window below this. Notifications and repeated
+  // timeouts do.
   static constexpr uint64_t kLeastWindow = 16 * 1024;
   static constexpr uint64_t kGreatestWindow = 1024 * 1024;
   // A window of less than this may be less than a packet.
@@ -63,23 +64,24 @@ class CongestionController {
     OnAcknowledged(bytes, used, rtt, now);
     window_ = std::min(window_, greatest);
   }
-  // `bytes` were sent that nothing acknowledges: it grows up to kInitialWindow,
-  // which receive buffers hold.
+  // `bytes` were sent that nothing acknowledges: the window grows, but only up
+  // to kInitialWindow, which receive buffers hold.
   void OnSentUnacknowledged(uint64_t bytes, Time now) {
     if (now < recovery_until_ || window_ >= kInitialWindow) return;
     window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
   }
-  // Something was lost, of a peer that answers. The window becomes 0.7 of what
-  // it was, but not less than `least`.
+  // A packet to or from a peer that answers was lost. The window shrinks to 0.7
+  // of its size, but not below `least`.
   void OnLoss(uint64_t least, Time rtt, Time now);
-  // True if it counts: one in Dcqcn::kNotificationInterval does, and one may
-  // come half of that early, since the network does not keep the distance
+  // True if it counts: one in Dcqcn::kNotificationInterval does, and may come
+  // half of that early, since the network does not preserve the interval
   // between them (PathTest.NotificationsMayComeALittleEarly).
   bool OnNotification(Time rtt, Time now);
-  // While nobody was answered.
+  // A timeout during which no peer answered.
   void OnTimeout(Time rtt, Time now);
-  // The last timeout was too early, or not the path's: the window is what it
-  // was before the first in a row, unless there was another reduction since.
+  // The last timeout was too early, or not the path's fault: the window is
+  // again what it was before the first in a row, unless there was another
+  // reduction since.
   void UndoTimeout();
 
  private:
@@ -96,12 +98,12 @@ class CongestionController {
   }
 
   uint64_t window_ = kInitialWindow;
-  // Slow start ends here until a loss has taught better.
+  // Slow start ends here until a loss has shown a better threshold.
   uint64_t threshold_ = 384 * 1024;
   Time recovery_until_ = 0;             // no change before
   uint64_t window_before_timeout_ = 0;  // 0: nothing to undo
   uint64_t threshold_before_timeout_ = 0;
-  // When the next notification is due, of those that come as fast as they may.
+  // When the next notification is due if they come as fast as they may.
   Time next_notification_ = 0;
   Dcqcn dcqcn_;
 };

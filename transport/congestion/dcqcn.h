@@ -23,8 +23,8 @@ namespace transport {
 
 class Dcqcn {
  public:
-  // Or a round trip, if that is longer: what arrives sooner was sent before the
-  // last change.
+  // Or a round trip, if that is longer: feedback that arrives sooner is for
+  // packets sent before the last change.
   static constexpr Time kPeriod = 55 * kMicrosecond;
   // One receiver sends at most one notification in this time.
   static constexpr Time kNotificationInterval = 50 * kMicrosecond;
@@ -49,7 +49,7 @@ class Dcqcn {
   bool active(Time now) const { return now < active_until_; }
   double alpha() const { return alpha_; }
 
-  // A notification: what the window is to be. `rtt`: the round trip, 0 if it is
+  // A notification: returns the new window. `rtt`: the round trip, 0 if it is
   // not known.
   uint64_t Decrease(uint64_t window, Time rtt, Time now) {
     if (!active(now)) alpha_ = kFirstAlpha;
@@ -60,13 +60,13 @@ class Dcqcn {
     return std::max(kLeastWindow, window - less);
   }
 
-  // Another notification of what the last one has made the window smaller for
-  // already. Nothing if there was none lately.
+  // Another notification of congestion for which the window has shrunk already.
+  // No effect if there was none lately.
   void Hold(Time rtt, Time now) {
     if (active(now)) Note(rtt, now);
   }
 
-  // Bytes were acknowledged, of a window that was used: what it is to be.
+  // Bytes were acknowledged, of a window that was used: returns the new window.
   uint64_t Increase(uint64_t window, Time rtt, Time now) {
     for (int64_t n = Decay(rtt, now); n > 0; --n) {
       const uint64_t step =
@@ -84,9 +84,10 @@ class Dcqcn {
     return window;
   }
 
-  // The same for what is sent at a rate, `times` at most, however long ago the
-  // last one was: the goal of a later period grows by `step`, and there is no
-  // hyper increase, since a rate is not slowed down by the queue that it makes.
+  // The same for a rate. At most `times` periods count, however long ago the
+  // last call was. After the first periods the goal grows by `step`, and there
+  // is no hyper increase, since a rate is not slowed down by the queue that it
+  // makes.
   uint64_t IncreaseRate(uint64_t rate, uint64_t step, int64_t times, Time now) {
     for (int64_t n = std::min(times, Decay(0, now)); n > 0; --n) {
       if (++periods_ > kRecoveryPeriods) goal_ += step;
@@ -95,10 +96,10 @@ class Dcqcn {
     }
     return rate;
   }
-  // Time has passed in which it was not used: what it is stays.
+  // Time has passed in which the window was not used: it stays as it is.
   void Pass(Time now) { Decay(0, now); }
 
-  // A loss has made it smaller: there is nothing to come back to.
+  // A loss has shrunk the window: there is no goal to return to.
   void OnLoss(uint64_t window) { goal_ = window; }
 
  private:

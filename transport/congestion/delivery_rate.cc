@@ -5,9 +5,10 @@ namespace {
 
 // The rate is measured over this many round trips, at least.
 constexpr Time kRoundTrips = 2;
-// One byte in this many is lost by chance, and no more.
+// At most one byte in this many is lost by chance.
 constexpr uint64_t kSeldomLost = 16;
-// Over about this many acknowledged bytes, and at least this many lost ones.
+// LosesMuch looks at about this many acknowledged bytes, and needs at least
+// this many lost ones.
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
 constexpr uint64_t kFewLost = 64 * 1024;
 

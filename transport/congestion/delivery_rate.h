@@ -14,7 +14,7 @@ class DeliveryRate {
   uint64_t BytesIn(Time interval) const {
     return bytes_per_ms_ * static_cast<uint64_t>(interval) / kMillisecond;
   }
-  // More is lost than a link loses by chance.
+  // More is lost than by chance on a link.
   bool LosesMuch() const;
 
   // `bytes` were acknowledged. `smoothed_rtt`: ns, or 0.
@@ -32,8 +32,8 @@ class DeliveryRate {
 
   uint64_t bytes_ = 0;  // acknowledged since since_
   Time since_ = 0;
-  uint64_t bytes_per_ms_ = 0;  // before that, smoothed
-  // How much was lost of how much, lately.
+  uint64_t bytes_per_ms_ = 0;  // before since_, smoothed
+  // Bytes lost, and acknowledged, lately.
   uint64_t lost_ = 0;
   uint64_t acknowledged_ = 0;
 };

@@ -6,7 +6,7 @@ void FlightAccount::Begin(const Path& path, bool idle) {
   if (IsCurrent(path)) return;
   switch (allowance_) {
     case Allowance::kShareAlone:
-      // It is new, and others on the path are answered.
+      // Otherwise the queue pair is new, and others on the path are answered.
       if (!idle || !path.answered()) break;
       if (path.has_unanswered()) {
         allowance_ = Allowance::kShareOfWindow;

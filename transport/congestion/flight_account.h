@@ -4,9 +4,9 @@
 // All queue pairs to one address share the window of a Path. A queue pair whose
 // peer is silent must not keep that window from the others: what it has in
 // flight does not count there, and is limited to a *share* (Path::share). Peers
-// often die together, so a queue pair that begins to send after another one has
+// often die together. So a queue pair that begins to send after another one has
 // fallen silent is limited to its share, too, until its peer answers: otherwise
-// each dead peer takes a full window before it is found, one after the other
+// dead peers would be found one after the other, each after a full window
 // (sim/dead_peer_test).
 #ifndef TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
 #define TRANSPORT_CONGESTION_FLIGHT_ACCOUNT_H_
@@ -28,13 +28,13 @@ class FlightAccount {
   }
   bool LimitedToShare() const { return allowance_ != Allowance::kWindow; }
 
-  // Whether the share holds `cost` more. One packet always does, however small
-  // the share. `retransmits`: see kLeastWhenRetransmitting.
+  // Whether the share permits `cost` more. It always permits one packet.
+  // `retransmits`: see kLeastWhenRetransmitting.
   bool ShareAllows(const Path& path, uint64_t cost, uint64_t packet_cost,
                    bool retransmits) const {
     return bytes_ == 0 || cost <= ShareLeft(path, packet_cost, retransmits);
   }
-  // Whether the path's window does; the share is another matter.
+  // Whether the path's window permits `cost` more, whatever the share.
   bool WindowAllows(const Path& path, uint64_t cost) const {
     if (allowance_ != Allowance::kShareAlone) return path.MaySend(cost);
     return bytes_ != 0 || path.MaySendUnanswered(cost);
@@ -64,8 +64,8 @@ class FlightAccount {
     }
     bytes_ = bytes;
   }
-  // Nothing is in flight, and something may be sent. `idle`: nor does anything
-  // wait for an answer.
+  // Nothing is in flight, and something may be sent. `idle`: nothing waits for
+  // an answer, either.
   void Begin(const Path& path, bool idle);
   // The peer answers.
   void OnAnswer(Path* path);
@@ -74,17 +74,16 @@ class FlightAccount {
   void Leave(Path* path);
 
  private:
-  // Several packets that are retransmitted, and their answers, may be lost: a
-  // share of one packet would take a probe for each.
+  // Several retransmitted packets, and their answers, may be lost: with a share
+  // of one packet each would take a probe.
   static constexpr uint64_t kLeastWhenRetransmitting = Path::kLeastWindow;
 
   enum class Allowance : uint8_t {
-    kWindow,  // it counts in the path's window, and is limited by that alone
-    // It counts there, and is limited to a share: another queue pair has fallen
+    kWindow,  // counts in the path's window, its only limit
+    // Counts there, and is limited to a share: another queue pair has fallen
     // silent since the last answer.
     kShareOfWindow,
-    // It counts in the share alone: the peer is silent, or has not answered
-    // yet.
+    // Counts in the share alone: the peer is silent, or has not answered yet.
     kShareAlone,
   };
 

@@ -31,7 +31,7 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
 
 void Path::Pause(uint64_t bytes, Time now) {
   if (window() >= CongestionController::kGreatestPacket) return;
-  // More was sent while the window was larger: that was right then
+  // More was sent while the window was larger, and was permitted then
   // (PathTest.APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne).
   bytes = std::min(bytes, CongestionController::kGreatestPacket);
   const Time lasts =
@@ -49,12 +49,12 @@ bool Path::EndPause(Time now) {
   return true;
 }
 
-// Losses that a link makes by chance are no sign of a queue, and shrinking the
-// window for each of them leaves the link idle (at 1 % loss WRITE kept 0.34 of
-// its goodput). Twice what the network itself holds is left: filling the gaps
-// of a window takes some round trips more, one for each. But no more than a
-// peer can buffer behind a gap (PacketArena::kBytes), and only while little is
-// lost (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
+// Losses by chance on a link are no sign of a queue, and shrinking the window
+// for each of them leaves the link idle (at 1 % loss WRITE kept 0.34 of its
+// goodput). So twice what the network itself holds is left: filling the gaps of
+// a window takes some more round trips, one for each. But no more than a peer
+// can buffer beyond a gap (PacketArena::kBytes), and only while little is lost
+// (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
 uint64_t Path::LeastAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMostAfterLoss = 256 * 1024;

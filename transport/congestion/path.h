@@ -1,9 +1,9 @@
-// The way to one destination address: how much may be in flight to it
+// The path to one destination address: how much may be in flight to it
 // (docs/design/loss-and-congestion.md). Queue pairs to one destination share
 // its Path, which is made of parts with one job each:
 //   PathFlight            what is in flight
 //   RoundTrip             how long a round trip takes
-//   AnswerOrder           how far the peers have come
+//   AnswerOrder           how far the peers have got
 //   DeliveryRate          how much the network delivers, and loses
 //   CongestionController  the window
 //   ResponsePace          the rate of READ responses
@@ -24,8 +24,8 @@
 
 namespace transport {
 
-// What counts in the window is bytes in flight, READ responses that were asked
-// for included.
+// The window counts bytes in flight, including READ responses that were
+// requested.
 //
 // Every packet counts as its payload plus kPacketOverhead, since a socket's
 // receive buffer (212,992 bytes by default, doubled by SO_RCVBUF) is charged
@@ -40,11 +40,12 @@ class Path {
       CongestionController::kInitialWindow;
   static constexpr uint64_t kLeastWindow = CongestionController::kLeastWindow;
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
-  // beyond 1 MiB there are only losses to be had from buffers of 416 KiB.
+  // beyond 1 MiB, buffers of 416 KiB only lose packets.
   static constexpr uint64_t kGreatestWindow =
       CongestionController::kGreatestWindow;
   // On a path where no peer has answered yet, queue pairs send their first
-  // packets until this much is in flight: one of 4 KiB for each of 90.
+  // packets until this much is in flight: 90 queue pairs can send one of 4 KiB
+  // each.
   static constexpr uint64_t kMostWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
@@ -56,21 +57,21 @@ class Path {
   uint64_t room() const {
     return window() > flight_.answered() ? window() - flight_.answered() : 0;
   }
-  // What one queue pair of all that share the path may have in flight without
+  // What one of the queue pairs that share the path may have in flight without
   // an answer. It may always have one packet.
   uint64_t share() const {
     return window() / static_cast<uint64_t>(std::max(users_, 1));
   }
   // Changes when a queue pair whose peer has answered falls silent, or the
-  // window goes to its least: each other one is to be answered once more before
-  // it has more than its share. Never 0.
+  // window goes to its least: each other queue pair is then limited to its
+  // share until it is answered once more. Never 0.
   uint32_t silences() const { return silences_; }
   bool answered() const { return last_answer_ >= 0; }  // a peer, ever
   // Whether anything is in flight to peers that do not answer.
   bool has_unanswered() const { return flight_.unanswered() > 0; }
   // Whether the peer of any queue pair has answered after `time`.
   bool AnsweredSince(Time time) const { return last_answer_ > time; }
-  // Whether something is known to have been lost after `time`: a peer that
+  // Whether a packet is known to have been lost after `time`: a peer that
   // answers misses it.
   bool LostSince(Time time) const { return last_loss_ > time; }
   bool has_lost() const { return last_loss_ >= 0; }  // anything, ever
@@ -90,33 +91,32 @@ class Path {
 
   // --- Without acknowledgements (UC) nothing tells when bytes leave the
   // network. They are sent at a rate instead: a window in each kPaceInterval,
-  // burst by burst. Congestion notification and the losses of others shrink it
-  // with the window; what is sent without either lets it grow, up to
-  // kInitialWindow, which receive buffers hold.
+  // burst by burst. Congestion notifications and the losses of others shrink
+  // the rate with the window; while there are none, sending lets the window
+  // grow, up to kInitialWindow, which receive buffers hold.
   static constexpr Time kPaceInterval = 100 * kMicrosecond;
   bool MaySendUnacknowledged(Time now) const { return now >= paced_until_; }
   Time paced_until() const { return paced_until_; }
   void OnSentUnacknowledged(uint64_t bytes, Time now);
 
-  // --- READ responses are what the peer has asked for: the window does not
-  // hold them back, but CNPs do.
+  // --- READ responses are sent because the peer requested them: the window
+  // does not hold them back, but CNPs do.
   ResponsePace& responses() { return responses_; }
   const ResponsePace& responses() const { return responses_; }
 
   Time smoothed_rtt() const { return rtt_.smoothed(); }  // ns; 0: no sample yet
-  // What the network itself holds: its rate, as measured, times its least
-  // round trip. In bytes.
+  // What the network itself holds: its measured rate times its least round
+  // trip. In bytes.
   uint64_t round_trip_bytes() const { return rate_.BytesIn(rtt_.base()); }
   // How long after the last sign of life an unanswered tail is probed.
   Time ProbeTimeout() const { return rtt_.ProbeTimeout(); }
-  // Since when the peer's queue pair leaves out its answer to what was sent at
-  // `sent`.
+  // Since when the peer's queue pair has not answered what was sent at `sent`.
   Time SilentSince(uint32_t dest_qpn, Time sent) const {
     return order_.SilentSince(dest_qpn, sent);
   }
-  // The same for what is known or likely to be lost, on a path that has lost
-  // something just now. Only one packet is sent, so it may come sooner. kNever
-  // on other paths: there, silence is a peer that has not been scheduled.
+  // The same for a packet that is known or likely to be lost, on a path with
+  // recent loss. Only one packet is sent, so it may be sooner. kNever on other
+  // paths: there, silence is a peer that has not been scheduled.
   Time EarlyProbeTimeout(Time now) const {
     return last_loss_ < 0 || now - last_loss_ > kLossIsRecent
                ? kNever
@@ -124,17 +124,16 @@ class Path {
   }
 
   // Whether bytes have left the network since the last call, or there is a
-  // pause: queue pairs that wait for the window may find it open, now or
-  // afterwards.
+  // pause: queue pairs that wait for the window may find it open, now or later.
   bool TakeOpened() { return flight_.TakeOpened(); }
 
-  // --- A window of less than a packet is one packet, and a pause behind it:
-  // without it the window cannot be smaller than a packet in each round trip,
-  // and hundreds of senders to one receiver fill its queue
-  // (PathTest.AWindowOfLessThanAPacketIsAPacketAndAPause). What has left the
-  // network then goes on to count in the window until EndPause returns true. A
-  // pause is no longer than at a rate of 1 Mb/s: round trips may have been long
-  // for reasons other than the network
+  // --- A window of less than a packet is one packet, and a pause behind it.
+  // Without the pause the window could not be smaller than a packet in each
+  // round trip, and hundreds of senders to one receiver would fill its queue
+  // (PathTest.AWindowOfLessThanAPacketIsAPacketAndAPause). Bytes that have left
+  // the network still count in the window until EndPause returns true. A pause
+  // is no longer than at a rate of 1 Mb/s: round trips may have been long for
+  // reasons other than the network
   // (PathTest.APauseIsNotLongerThanAtTheLeastRate).
   static constexpr Time kLeastRateByte = 8 * kMicrosecond;
   bool paused() const { return flight_.held() != 0; }
@@ -159,11 +158,12 @@ class Path {
     flight_.OnSilence(bytes);
     if (news) CountSilence();
   }
-  // It is answered: what it has in flight counts in the window.
+  // Its peer answers again: what it has in flight counts in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
-  // The same for what is never retransmitted (UC): the window grows up to
-  // `greatest`, which the receive buffer holds, and not until there is a loss.
+  // The same for packets that are never retransmitted (UC): the window grows
+  // only up to `greatest`, which the receive buffer holds, and not until there
+  // is a loss.
   void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   // The peer's queue pair has answered what was sent at `sent`: a sample too.
@@ -180,7 +180,7 @@ class Path {
   bool OnCongestionNotification(Time now) {
     return controller_.OnNotification(smoothed_rtt(), now);
   }
-  // While nobody was answered: the window goes back to its least.
+  // A timeout during which no peer answered: the window goes back to its least.
   void OnTimeout(Time now) {
     controller_.OnTimeout(smoothed_rtt(), now);
     CountSilence();
@@ -194,7 +194,7 @@ class Path {
     if (++silences_ == 0) silences_ = 1;
   }
   void Pause(uint64_t bytes, Time now);
-  // What a loss leaves of the window at least, in bytes.
+  // The least window that a loss leaves, in bytes.
   uint64_t LeastAfterLoss() const;
 
   CongestionController controller_;

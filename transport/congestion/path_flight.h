@@ -1,4 +1,4 @@
-// What is in flight to one destination, of all queue pairs that share the path.
+// What all queue pairs that share a path have in flight.
 //
 // What a queue pair with a silent peer has in flight is counted apart: it must
 // not keep the window from the others (FlightAccount).
@@ -33,21 +33,21 @@ class PathFlight {
     unanswered_ -= std::min(bytes, unanswered_);
     opened_ = true;
   }
-  // A queue pair with `bytes` in flight falls silent; is answered.
+  // A queue pair with `bytes` in flight falls silent.
   void OnSilence(uint64_t bytes) {
     OnGone(bytes);
     unanswered_ += bytes;
   }
+  // Its peer answers again.
   void OnAnswer(uint64_t bytes) {
     unanswered_ -= std::min(bytes, unanswered_);
     answered_ += bytes;
   }
   // Whether bytes have left the network since the last call, or there is a
-  // pause: queue pairs that wait for the window may find it open, now or
-  // afterwards.
+  // pause: queue pairs that wait for the window may find it open, now or later.
   bool TakeOpened() { return std::exchange(opened_, held_ != 0); }
 
-  // `bytes` have left, but go on to count for `lasts` more.
+  // `bytes` have left, but still count for `lasts` more.
   void Hold(uint64_t bytes, Time lasts, Time now) {
     paused_until_ = std::max(now, paused_until_) + lasts;
     answered_ += bytes;

@@ -105,7 +105,7 @@ TEST(PathTest, NeverBelowTheMinimum) {
   EXPECT_EQ(path.window(), Path::kLeastWindow);
 }
 
-// However many arrive, and at however many queue pairs: at most one per 50 us
+// However many arrive, and for however many queue pairs, at most one per 50 us
 // counts.
 TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
@@ -180,7 +180,7 @@ TEST(PathTest, AWindowOfLessThanAPacketIsAPacketAndAPause) {
   EXPECT_NEAR(path.paused_until() - sent, kMillisecond * kPacket / window, 2);
   EXPECT_GE(path.paused_until() - sent, 4 * kMillisecond);
   EXPECT_FALSE(path.EndPause(path.paused_until() - 1));
-  // Waiting queue pairs must be told of its end.
+  // Waiting queue pairs must learn of its end.
   EXPECT_TRUE(path.TakeOpened());
   EXPECT_TRUE(path.EndPause(path.paused_until()));
   EXPECT_FALSE(path.paused());

@@ -11,8 +11,8 @@ namespace {
 constexpr uint64_t kStep = 16;
 constexpr uint64_t kStepPart = 320;
 constexpr uint64_t kGreatestStep = 512;
-// Periods that count for one packet. At low rates packets are further apart
-// than that; then there are many senders, and they must not grow faster.
+// At most this many periods count for one packet. At low rates packets are
+// further apart; then there are many senders, which must not grow faster.
 constexpr int64_t kMostPeriods = 2;
 
 }  // namespace
@@ -47,7 +47,7 @@ void ResponsePace::OnSent(uint64_t bytes, Time now) {
     rate_ += bytes;
   }
   held_ = false;
-  // No CNP asks for less any more.
+  // No CNP calls for a lower rate any more.
   if (!dcqcn_.active(now) &&
       (rate_ >= kFullRate || now - free_at_ > Dcqcn::kActive)) {
     *this = ResponsePace();

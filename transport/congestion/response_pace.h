@@ -1,9 +1,9 @@
 // The rate of READ responses to one destination that sends CNPs: DCQCN
 // (dcqcn.h) lowers and raises it. The window of the path cannot do that: the
-// peer has asked for the responses, and does not acknowledge them.
+// peer requested the responses, and does not acknowledge them.
 //
-// Until the first CNP it is off, and responses are sent as fast as they are
-// asked for.
+// Until the first CNP the pace is off, and responses are sent as fast as they
+// are requested.
 #ifndef TRANSPORT_CONGESTION_RESPONSE_PACE_H_
 #define TRANSPORT_CONGESTION_RESPONSE_PACE_H_
 
@@ -19,36 +19,35 @@ class ResponsePace {
   // Rates are bytes in this time.
   static constexpr Time kInterval = 100 * kMicrosecond;
   // 10 Gb/s: the rate that the first CNP reduces. When the rate is back at
-  // this, it is off.
+  // this, the pace is off.
   static constexpr uint64_t kFullRate = 128 * 1024;
   // 5 Mb/s, and at least a packet in kMostPause: each response puts off the
-  // peer's time-out and its probes
-  // (ReadByHardwareStormTest.NeverTimesOut).
+  // peer's timeout and its probes (ReadByHardwareStormTest.NeverTimesOut).
   static constexpr uint64_t kLeastRate = 64;
   static constexpr Time kMostPause = 2 * kMillisecond;
-  // A burst is one packet, or what the rate makes of this time, and as much
-  // again if the timer was late. At 10 Gb/s that is less than what switches
-  // begin to mark at.
+  // A burst is one packet, or what the rate permits in this time, and as much
+  // again if the timer was late. At 10 Gb/s that is less than the queue at
+  // which switches begin to mark.
   static constexpr Time kBurst = 25 * kMicrosecond;
 
   bool on() const { return rate_ != 0; }
-  // While it is on: whether a response may go out, as the first of a burst or
-  // behind others; and when the next burst may.
+  // While it is on: whether a response may go out, as the first of a burst
+  // (MayBegin) or behind others (MayGoOn).
   bool MayBegin(Time now) const { return now >= free_at_; }
   bool MayGoOn(Time now) const { return now + kBurst > free_at_; }
-  // When one of the queue pairs that wait is to try: one after the other, each
-  // time in another order. In a fixed order the first one takes the whole rate
-  // (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).
+  // When a waiting queue pair is to try. They try one after the other, each
+  // time in another order: in a fixed order the first one would take the whole
+  // rate (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).
   Time TurnOf(uint32_t qpn) const;
   uint64_t rate() const { return rate_; }  // 0: off
 
   // --- Inputs.
   // A CNP for a queue pair that has sent responses since the last one.
   void OnNotification(Time now);
-  // A response has to wait: only a rate that was used up grows
+  // A response has to wait. Only a rate that was used up grows
   // (ResponderPaceTest.ARateThatIsNotUsedDoesNotGrow).
   void OnHeld() { held_ = true; }
-  // A response of `bytes` in a burst; nothing happens if it is off by now.
+  // A response of `bytes` in a burst. No effect if the pace is off by now.
   void OnSent(uint64_t bytes, Time now);
 
  private:

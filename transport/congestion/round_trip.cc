@@ -9,7 +9,7 @@ constexpr Time kLeastProbeTimeout = kMillisecond;
 constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
 // Several round trips within a rack.
 constexpr Time kLeastEarlyProbe = 100 * kMicrosecond;
-// How far probes that were answered prolong timeouts.
+// Limits of how far answered probes prolong timeouts.
 constexpr int kGreatestBackoff = 8;
 constexpr Time kMostBackedOff = kSecond;
 // Routes change.

@@ -10,21 +10,22 @@ namespace transport {
 class RoundTrip {
  public:
   Time smoothed() const { return smoothed_; }  // 0: no sample yet
-  // The least of the last kBaseLife, without queues as far as can be told. 0:
-  // no sample yet.
+  // The least of the last kBaseLife: the round trip without queues, as far as
+  // is known. 0: no sample yet.
   Time base() const { return base_; }
-  // After the last sign of life an unanswered tail is probed. At least a
-  // millisecond: a peer in software may wait for a core.
+  // How long after the last sign of life an unanswered tail is probed. At least
+  // a millisecond: a peer in software may wait for a core.
   Time ProbeTimeout() const;
-  // For a probe of one packet that is likely to be lost. kNever: no sample yet.
+  // The same for a probe of one packet that is likely to be lost. kNever: no
+  // sample yet.
   Time EarlyProbeTimeout() const;
 
   void OnSample(Time rtt, Time now);
-  // There was progress after this many probes, which gives no sample: nobody
-  // knows which packet was answered. Until there is a sample, timeouts stay as
-  // long as they had become (RFC 6298, 5.5 to 5.7). Otherwise a peer that is
-  // slower than the first timeout is probed for ever, and never gives a sample
-  // (RequesterLossTest.ASlowPeerIsNotProbedForEver).
+  // There was progress after this many probes, which gives no sample: it is
+  // unknown which packet was answered. Until there is a sample, timeouts stay
+  // as long as they had become (RFC 6298, 5.5 to 5.7). Otherwise a peer that is
+  // slower than the first timeout would be probed for ever, and never give a
+  // sample (RequesterLossTest.ASlowPeerIsNotProbedForEver).
   void OnProbesAnswered(int probes);
 
  private:

@@ -49,9 +49,9 @@ bool DcConnection::IsCopy(const Received& connect) const {
          dc.initiator_session == dceth_.initiator_session;
 }
 
-// The address of early data may be forged, and nothing is sent there that is
-// much longer than what it answers. An initiator that has got the answer sends
-// the READ again.
+// The address of early data may be forged, so nothing is sent there that is
+// much longer than the packet that it answers. An initiator that has got the
+// answer to its CONNECT retransmits the READ.
 bool DcConnection::TakesEarly(const Received& data) const {
   return KindOf(data.packet->operation()) != RequestKind::kRead &&
          data.datagram->source_port == port_ && IsMine(*data.packet);
@@ -108,7 +108,7 @@ bool DcConnection::OnRequest(const Received& received, Time now) {
     ++counters.dropped_type;
     return false;
   }
-  // Without memory the initiator sends it again.
+  // If there is no memory, the initiator retransmits it.
   const RequestKind kind = KindOf(packet.operation());
   if ((kind == RequestKind::kRead || kind == RequestKind::kAtomic) &&
       attributes().max_dest_rd_atomic == 0 && !AllocateReadResources()) {
@@ -156,7 +156,7 @@ Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
   }
   const size_t before = burst->bytes().size();
   responder_.Transmit(now, burst, turn.acks_only);
-  // The initiator of a long READ sends nothing meanwhile.
+  // The initiator of a long READ sends nothing while it is answered.
   if (established_ && burst->bytes().size() != before) {
     owner_.OnUsed(this, now);
   }

@@ -1,5 +1,5 @@
 // A connection of a target (DCT) to one initiator: an RC responder with a
-// number of its own, which the initiator's packets are sent to. Its receives,
+// number of its own, to which the initiator's packets are sent. Its receives,
 // rights and completions are the target's. A request that fails ends the
 // connection, not the target.
 #ifndef TRANSPORT_DC_DC_CONNECTION_H_
@@ -21,7 +21,7 @@ class DcConnections;
 class DcConnection final : public QueuePair, private HeaderFront {
  public:
   // READs and atomics that it can answer again: as many as an initiator of ours
-  // may have outstanding. The memory for them is allocated by the first.
+  // may have outstanding. The first one allocates the memory for them.
   static constexpr uint8_t kReadResources = 128;
 
   // `config`: the target's, with `events` of this connection.
@@ -33,7 +33,7 @@ class DcConnection final : public QueuePair, private HeaderFront {
   // responses. Throws std::bad_alloc.
   void Accept(const QpAttributes& target, const Received& connect,
               uint32_t session, uint16_t source_port);
-  // Whether `connect` is a copy of the CONNECT that it has accepted. It is
+  // Whether `connect` is a copy of the CONNECT that it has accepted. A copy is
   // answered again.
   bool IsCopy(const Received& connect) const;
   void AnswerAgain() { answer_due_ = true; }
@@ -46,7 +46,8 @@ class DcConnection final : public QueuePair, private HeaderFront {
   uint32_t target() const { return config().qpn; }
   const wire::IpAddress& peer() const { return attributes().av.destination; }
   uint32_t initiator() const { return attributes().dest_qpn; }
-  // Data have come on it, from who has got the answer.
+  // Data have arrived on it from a sender that has got the answer to its
+  // CONNECT.
   bool established() const { return established_; }
   bool dead() const { return state() == QpState::kErr; }
 
@@ -77,7 +78,7 @@ class DcConnection final : public QueuePair, private HeaderFront {
   // --- HeaderFront.
   size_t Emit(const wire::Headers& headers, uint8_t* out) const override;
 
-  // A request of this session.
+  // Whether `packet` is a request of this session.
   bool IsMine(const wire::PacketView& packet) const;
   // False: there is no memory.
   bool AllocateReadResources();

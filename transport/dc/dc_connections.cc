@@ -97,8 +97,8 @@ void DcConnections::OnEarlyData(const Received& data, Time now) {
   if (known == by_peer_.end()) return;
   for (DcConnection* const connection : known->second) {
     if (!connection->TakesEarly(data)) continue;
-    // As if it had been sent to the connection: its port is pinned, and the
-    // next packets come from there.
+    // As if the data had been sent to the connection: their port is pinned, and
+    // the next packets come from there.
     PeerIcrc& icrc = connection->link().peer_icrc;
     const bool knows = icrc.Knows(data.datagram->source_port);
     const bool good = knows ? icrc.Verify(*data.datagram, now)

@@ -4,17 +4,17 @@
 // constant of the program. Its source address may be forged, and the answer
 // goes to that address alone. So:
 //
-// - A second CONNECT of one initiator makes a second connection. The first one
-//   ends when data come on the second, which prove that their sender has got
-//   the answer.
+// - A second CONNECT of one initiator creates a second connection. The first
+//   one ends when data arrive on the second, which prove that their sender has
+//   got the answer.
 // - Connections that wait for data are limited for each address. A CONNECT
-//   beyond that is dropped, and so is one beyond kMost connections, unless
-//   the connection that was used least recently has been idle for kIdle, which
-//   is then closed. Nobody else's connection ends.
+//   beyond that limit is dropped. So is one beyond kMost connections, unless
+//   the least recently used connection has been idle for kIdle, which is then
+//   closed. No other initiator's connection ends.
 // - Sessions and numbers are random, and a connection accepts one UDP source
 //   port, that of its CONNECT.
-// - A READ is answered only to who has got the answer: to a forged address goes
-//   nothing long.
+// - A READ is answered only if its sender has got the answer to the CONNECT:
+//   nothing long is sent to a forged address.
 //
 // A CONNECT that is not accepted is not answered.
 #ifndef TRANSPORT_DC_DC_CONNECTIONS_H_
@@ -45,7 +45,7 @@ class DcConnections {
   static constexpr size_t kMost = 2048;
   // An initiator that was idle for half of this connects anew (DciQueuePair).
   static constexpr Time kIdle = 2 * kSecond;
-  // Without data yet, of one address.
+  // For each address: connections without data yet.
   static constexpr size_t kMostWaiting = 512;
 
   // Both outlive it. Targets must be destroyed before. `most`: connections at a
@@ -60,15 +60,15 @@ class DcConnections {
   size_t size() const { return by_use_.size(); }
 
   // --- Calls by a target: a CONNECT to it with the right key, or data that
-  // name it instead of a connection.
+  // name the target instead of a connection.
   void OnConnect(DctQueuePair& target, const Received& connect, Time now);
   void OnEarlyData(const Received& data, Time now);
-  // It does not receive any more. Receives in use are flushed at `now`, or
+  // The target no longer receives. Receives in use are flushed at `now`, or
   // dropped if there is none.
   void CloseAll(const DctQueuePair& target, std::optional<Time> now);
 
-  // --- Calls by a connection: data have come on it, from who has got the
-  // answer, or it sends responses to these.
+  // --- Calls by a connection: data have arrived on it from a sender that has
+  // got the answer, or it sends responses to these.
   void OnUsed(DcConnection* connection, Time now);
 
  private:
@@ -100,12 +100,12 @@ class DcConnections {
   Endpoint& endpoint_;
   DcLane& lane_;
   const size_t most_;
-  // The one that was used last comes first.
+  // The most recently used connection comes first.
   std::list<std::unique_ptr<DcConnection>> by_use_;
   // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<Peer, std::vector<DcConnection*>, absl::Hash<Peer>>
       by_peer_;
-  // Without data yet, the oldest first.
+  // Connections without data yet, the oldest first.
   std::unordered_map<wire::IpAddress, std::deque<DcConnection*>,
                      absl::Hash<wire::IpAddress>>
       waiting_;

@@ -10,7 +10,7 @@
 namespace transport {
 namespace {
 
-// A CONNECT that somebody else sends in the name of this initiator.
+// A CONNECT that another sender sends in the name of this initiator.
 TEST_F(DcTest, ASecondConnectDoesNotEndTheFirst) {
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
@@ -74,7 +74,7 @@ TEST_F(DcTest, ConnectionsThatWaitForDataAreLimitedByAddress) {
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
   EXPECT_EQ(Take(from.send_cq), "1 0");
-  // Later the oldest make space.
+  // Later the oldest ones make space.
   net.now += DcConnections::kIdle;
   net.Deliver(Connect(1, 0x99, "10.0.0.9"));
   EXPECT_EQ(to.connections.size(), DcConnections::kMostWaiting + 1);
@@ -124,7 +124,7 @@ TEST_F(DcTest, IdleConnectionsGiveTheirNumbers) {
   EXPECT_EQ(to.numbers.size(), 1u);
 }
 
-// The target may have evicted it.
+// The target may have evicted the connection.
 TEST_F(DcTest, AnIdleInitiatorConnectsAnew) {
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
@@ -177,7 +177,8 @@ TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
   EXPECT_EQ(to.connections.size(), 1u);
 }
 
-// Its process was stopped, or its path's window was in use by others.
+// The initiator's process was stopped, or other queue pairs used its path's
+// window.
 TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
   constexpr uint32_t kPackets = 2000;
   ASSERT_EQ(Send(1), 0);

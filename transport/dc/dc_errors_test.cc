@@ -1,4 +1,5 @@
-// Losses and errors of dynamic connections: what is repeated, and what ends.
+// Losses and errors of dynamic connections: what is retransmitted, and what
+// ends.
 #include <string>
 #include <vector>
 

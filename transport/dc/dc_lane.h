@@ -24,7 +24,7 @@ class DcLane {
   // same port: their requests and ACKs then share bursts. Empty: there is none.
   virtual std::optional<uint16_t> SourcePort(const AddressVector& target,
                                              const Received& connect) = 0;
-  // Not to be guessed.
+  // Unpredictable.
   virtual uint32_t Random() = 0;
 };
 

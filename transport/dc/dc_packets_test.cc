@@ -48,7 +48,7 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
   EXPECT_EQ(answers[1].name(), "DC_ACKNOWLEDGE");
   EXPECT_EQ(answers[1].view().dceth(), answers[0].view().dceth());
-  // Further early data, and data to the connection, are not taken for those of
+  // Further early data, and data to the connection, are not accepted from
   // another port.
   to.PostReceive(2, 0x80000);
   to.PostReceive(3, 0x80000);
@@ -62,8 +62,8 @@ TEST_F(DcTest, EarlyData) {
   EXPECT_EQ(Take(to.recv_cq), "2 0; 3 0");
 }
 
-// Whoever knows the keys can name any address as the source of early data. The
-// responses to a READ would flood the host there.
+// A sender that knows the keys can name any address as the source of early
+// data. The responses to a READ would flood the host there.
 TEST_F(DcTest, AnEarlyReadIsNotAnswered) {
   net.Deliver(Connect(0x777));
   wire::Headers headers;
@@ -89,7 +89,7 @@ TEST_F(DcTest, AnEarlyReadIsNotAnswered) {
   const std::vector<DcDatagram> answers = net.Transmit(to);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].name(), "DC_CONNECT_ANSWER");
-  // Who has got the answer may read.
+  // A sender that has got the answer may read.
   dc.responder_session = answers[0].view().dceth().responder_session;
   headers.bth.dest_qpn = answers[0].view().dceth().src_qpn;
   emit();
@@ -127,7 +127,7 @@ TEST_F(DcTest, ForgedResponsesAndRequestsAreDropped) {
   EXPECT_EQ(dci->state(), QpState::kRts);
 }
 
-// Not accepted: a NAK of reliable datagrams, or an answer without numbers.
+// Not accepted: a NAK of reliable datagrams, and an answer without numbers.
 TEST_F(DcTest, OtherAnswersAreNone) {
   net.lose = [](const DcDatagram& packet) {
     return packet.name() == "DC_CONNECT_ANSWER";
@@ -272,7 +272,7 @@ TEST_F(DcTest, CapturedAnswersCarryTheInitiatorThrough) {
       "640000001000000000000000");
   sent = net.Transmit(from);
   ASSERT_GE(sent.size(), 2u);
-  // But for AckReq, which our requester sets elsewhere.
+  // Except for AckReq, which our requester sets elsewhere.
   sent[0].bytes[wire::kBthAckReqOffset] = 0x80;
   EXPECT_EQ(hex(sent[0], 48),
             "4640ffff00807ff480a9454e110090350071500400"

@@ -90,7 +90,7 @@ TEST_F(DcStreamsTest, ALocalErrorFlushesItsStreamAlone) {
   EXPECT_EQ(Take(to.recv_cq), "1 0; 3 0; 5 0");
   EXPECT_EQ(dci->state(), QpState::kRts);
   EXPECT_TRUE(from.events.Take().empty());
-  // It stays so until it is reset.
+  // The stream stays failed until it is reset.
   Post(6, 1, {});
   Send(7, 2);
   net.Run(kSecond);
@@ -103,8 +103,9 @@ TEST_F(DcStreamsTest, ALocalErrorFlushesItsStreamAlone) {
   EXPECT_EQ(Take(from.send_cq), "8 0");
 }
 
-// Its requests that were under way are flushed, and the target's connection is
-// replaced. What had been sent of others is not repeated, since nothing was.
+// The stream's requests in flight are flushed, and the target's connection is
+// replaced. Nothing of other streams is retransmitted, since nothing of them
+// was in flight.
 TEST_F(DcStreamsTest, AnErrorOfTheTargetFlushesItsStreamAlone) {
   Post(1, 1, {.opcode = SendOpcode::kRdmaWrite, .bad_rkey = true});
   Post(2, 1, {});
@@ -117,7 +118,7 @@ TEST_F(DcStreamsTest, AnErrorOfTheTargetFlushesItsStreamAlone) {
   EXPECT_EQ(dci->state(), QpState::kRts);
 }
 
-// A message of which part has been sent.
+// A message that has been sent in part.
 TEST_F(DcStreamsTest, AnErrorInTheMiddleOfAMessage) {
   Post(1, 1,
        {.opcode = SendOpcode::kRdmaWrite, .bytes = 100000, .bad_rkey = true});

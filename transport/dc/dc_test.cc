@@ -18,7 +18,7 @@
 namespace transport {
 namespace {
 
-// The packets of an endpoint, in order.
+// Logs the packets of an endpoint, in order.
 struct PacketLog final : PacketObserver {
   void OnPacket(const ObservedPacket& packet) override {
     wire::PacketView view;
@@ -44,7 +44,7 @@ TEST_F(DcTest, TheFirstMessageConnects) {
   EXPECT_TRUE(std::equal(from.region->bytes.begin(),
                          from.region->bytes.begin() + 16,
                          to.region->bytes.begin() + 0x80000));
-  // The CONNECT takes a PSN; the message follows it, to the connection.
+  // The CONNECT uses a PSN; the message follows it, to the connection.
   const wire::PacketView connect = net.sent[0].view();
   const wire::PacketView message = net.sent[2].view();
   EXPECT_EQ(connect.bth().dest_qpn, wire::kNoDcQpn);
@@ -60,8 +60,8 @@ TEST_F(DcTest, TheFirstMessageConnects) {
   EXPECT_EQ(to.connections.size(), 1u);
 }
 
-// Each host has an initiator and a target. Requests and the ACK of what the
-// peer sent before leave in one burst, and arrive as a ping-pong program
+// Each host has an initiator and a target. Requests, and the ACK of what the
+// peer sent before, leave in one burst and arrive as a ping-pong program
 // expects: its own completion first.
 TEST_F(DcTest, TheAckLeavesWithTheAnswer) {
   from.next_number = 0x101;  // with its initiator's in one slot
@@ -87,7 +87,8 @@ TEST_F(DcTest, TheAckLeavesWithTheAnswer) {
   ASSERT_EQ(Send(3), 0);
   for (const DcDatagram& ping : net.Transmit(from)) net.Deliver(ping);
   ASSERT_EQ(answer(4, 0xc005), 0);
-  // From here on by hand: net.Transmit does not say what is one burst.
+  // From here on by hand: net.Transmit does not say which packets share a
+  // burst.
   std::vector<uint8_t> buffer(65507);
   OneBurst sink(buffer, 64);
   PacketLog log;
@@ -254,7 +255,7 @@ TEST_F(DcTest, LocalOperationsNeedNoTarget) {
   EXPECT_EQ(net.Exchange(), "");
   EXPECT_EQ(Take(from.send_cq), "1 0");
   EXPECT_FALSE(window.valid);
-  // Between two targets it takes its turn.
+  // Between requests to two targets it waits for its turn.
   const auto second = to.MakeDct(kOtherDct, net.now);
   window.valid = true;
   ASSERT_EQ(Send(2), 0);

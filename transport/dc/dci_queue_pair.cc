@@ -131,7 +131,7 @@ void DciQueuePair::FlushErroredStreams(Time now) {
 }
 
 bool DciQueuePair::Survives(Time now) {
-  // The request that failed has been completed, and its slot is not reused yet.
+  // The failed request has been completed, and its slot is not reused yet.
   const Target& failed = TargetOf(core().send_queue.head() - 1);
   if (!has_streams() || failed.to == nullptr || core().send_cq_lost) {
     return false;
@@ -182,7 +182,7 @@ bool DciQueuePair::NeedsConnection(Time now) const {
   const SendQueue& queue = core().send_queue;
   if (queue.empty() || TargetOf(queue.head()).to == nullptr) return false;
   if (queue.head() == held_) return true;
-  // It is idle, and has been for long. A message that was sent in part goes on:
+  // The connection has long been idle. A message that was sent in part goes on:
   // a receive of the target is in use for it.
   return phase_ == Phase::kOpen && now - heard_ >= kIdle && requester_.idle();
 }
@@ -275,7 +275,8 @@ bool DciQueuePair::IsOfConnection(const wire::PacketView& packet) const {
          dc.initiator_session == dceth_.initiator_session &&
          dc.responder_session == dceth_.responder_session &&
          dc.dct == current_.dct &&
-         // A target that cannot accept a CONNECT: nothing to RC.
+         // The answer of a target that cannot accept a CONNECT, which RC does
+         // not know.
          !(packet.info().Has(wire::kAeth) &&
            packet.aeth().syndrome == wire::kDcAnswerSyndrome);
 }

@@ -1,22 +1,23 @@
 // The initiator of dynamic connections (DCI): an RC requester whose work
 // requests name their target, a DCT and its access key.
 //
-// It has one connection at a time. Work requests to the same target share it.
-// One to another target waits until all before it are complete. Then a CONNECT
-// goes to the new target, and the packets follow the answer. A lost CONNECT is
-// sent again as early as RC's probes, and costs a retry (retry_cnt) with each
-// local ACK timeout.
+// It has one connection at a time. Work requests to the same target share it. A
+// work request to another target waits until all before it are complete. Then a
+// CONNECT goes to the new target, and the request's packets follow the answer.
+// A lost CONNECT is retransmitted as early as RC's probes, and costs a retry
+// (retry_cnt) with each local ACK timeout.
 //
-// Nothing tells an initiator that its target has evicted the connection. So it
-// connects anew after kIdle without an answer, before it sends (DcConnections).
+// An initiator does not learn that its target has evicted the connection. So
+// before it sends after kIdle without an answer, it connects anew
+// (DcConnections).
 //
-// Its PSNs go on through all connections. A CONNECT takes one.
+// Its PSNs continue through all connections. A CONNECT uses one.
 //
 // With streams (mlx5dv_create_qp(3)) each work request with packets belongs to
 // one, and a failure ends its stream alone: the requests of that stream are
-// flushed at their turn, and the others go on over a new connection. So that a
-// failure concerns nothing of another stream, requests of one stream at a time
-// are in flight. The initiator goes to ERR when as many streams as
+// flushed at their turn, and the others continue over a new connection. Only
+// requests of one stream are in flight at a time, so a failure affects no other
+// stream. The initiator goes to ERR when as many streams as
 // QpConfig::dci_errored_streams have failed, or when a request without packets
 // fails, which has no stream.
 #ifndef TRANSPORT_DC_DCI_QUEUE_PAIR_H_
@@ -39,7 +40,7 @@ namespace transport {
 
 class DciQueuePair final : public QueuePair, private HeaderFront {
  public:
-  // An open connection that was not used for this long is not trusted.
+  // An open connection may have been evicted if it was not used for this long.
   static constexpr Time kIdle = kSecond;
 
   // `lane` outlives it.
@@ -123,16 +124,16 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   std::optional<Reason> WhyErrored(const Target& target) const;
   // Flushes the oldest work requests while their stream has failed.
   void FlushErroredStreams(Time now);
-  // Moves held_ over work requests that need no other connection, and belong to
-  // the stream that is in flight.
+  // Moves held_ over work requests that need no other connection and belong to
+  // the stream in flight.
   void ExtendHeld();
-  // Whether the oldest work request needs a connection that is not there.
+  // Whether the oldest work request needs a connection that does not exist.
   bool NeedsConnection(Time now) const;
   void BeginConnecting(Time now);
   void OnConnectTimer(Time now);
   // Adds the CONNECT to `burst` if there is space.
   void TransmitConnect(Time now, Burst* burst);
-  // The answer to the CONNECT that is under way.
+  // The answer to the outstanding CONNECT.
   bool IsAnswer(const wire::PacketView& packet) const;
   // A packet of the open connection.
   bool IsOfConnection(const wire::PacketView& packet) const;

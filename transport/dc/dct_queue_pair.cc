@@ -51,8 +51,8 @@ bool DctQueuePair::OnResponse(const Received& /*received*/, Time /*now*/) {
   return false;
 }
 
-// A connection that fails says so on its target. That it has no more receives
-// means nothing: the target goes on.
+// A failure of a connection is reported as an event of the target. The last WQE
+// of a connection is not: the target goes on.
 void DctQueuePair::OnQpEvent(QueuePair& /*connection*/, QpEvent event) {
   if (config().events == nullptr) return;
   if (event == QpEvent::kAccessError || event == QpEvent::kRequestError) {

@@ -1,5 +1,5 @@
-// The target of dynamic connections (DCT): accepts a CONNECT from anybody who
-// knows its access key, and has a DcConnection for each. It sends nothing
+// The target of dynamic connections (DCT): accepts a CONNECT from any initiator
+// that knows its access key, and has a DcConnection for each. It sends nothing
 // itself. Receives come from its SRQ, and complete with its number.
 //
 // A wrong key is counted (dc_key_violations) and not answered.
@@ -55,7 +55,7 @@ class DctQueuePair final : public QueuePair, private EventSink {
   // --- EventSink, of the connections.
   void OnQpEvent(QueuePair& connection, QpEvent event) override;
 
-  // A CONNECT that says what it must.
+  // Whether `packet` is a well-formed CONNECT.
   static bool IsConnect(const wire::PacketView& packet);
 
   DcConnections& connections_;

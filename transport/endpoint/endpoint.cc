@@ -204,8 +204,8 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
     strays->OnStray(datagram, packet.bth().dest_qpn);
     return Drop(Disposition::kUnknownQp);
   }
-  // The cheap checks first: a flood of what no queue pair would take must not
-  // use up the quota.
+  // The cheap checks first: a flood of packets that no queue pair would accept
+  // must not use up the quota.
   const bool from_anybody = packet.transport() == wire::Transport::kUd;
   const bool fits = from_anybody ? qp->TakesDatagram(packet)
                                  : FitsConnection(*qp, packet, datagram);
@@ -306,8 +306,8 @@ Disposition Endpoint::TakeMulticast(const Received& received, Time now) {
   return taken != 0 ? Disposition::kDelivered : Drop(Disposition::kUnknownQp);
 }
 
-// `link` leaves the scheduler; what it wants is asked again in OnRoom, or after
-// its next input.
+// `link` leaves the scheduler; its interests are asked for again in OnRoom, or
+// after its next input.
 void Endpoint::Impl::Hold(EndpointLink* link, Time now) {
   const bool window_left = scheduler.Deactivate(link);
   scheduler.RemoveAcks(link);
@@ -532,7 +532,7 @@ uint32_t Endpoint::Impl::FindByFlow(const Flow* flow) {
   }
   for (const auto& [qpn, qp] : queue_pairs) {
     if (qp->link().flow != flow) continue;
-    // Flows that are no more.
+    // Some flows no longer exist.
     if (numbers_by_flow.size() > 2 * queue_pairs.size() + 64) {
       numbers_by_flow.clear();
     }

@@ -64,8 +64,8 @@ class Endpoint {
   // sent now, or the sink has no burst; then the queue pair keeps its turn, or
   // waits for OnRoom if the sink refuses its flow alone.
   Burst* PollTransmit(Time now, BurstSink* sink);
-  // The same for `qp` alone, out of turn, and although a sink has refused its
-  // flow: for what would never be sent otherwise.
+  // The same for `qp` alone, out of turn, and even if a sink has refused its
+  // flow: for packets that would otherwise never be sent.
   Burst* PollTransmitOf(EndpointQp* qp, Time now, BurstSink* sink);
   // Time of the next OnTimer call; kNever for none.
   Time NextTimeout() const;

@@ -38,7 +38,7 @@ struct Endpoint::Impl {
 
   // Not Abseil's maps: they break if an allocation throws.
   std::unordered_map<uint32_t, EndpointQp*> queue_pairs;
-  // While observed: which queue pair a flow was last found at.
+  // While observed: the queue pair at which a flow was last found.
   uint32_t FindByFlow(const Flow* flow);
   std::unordered_map<const Flow*, uint32_t> numbers_by_flow;
   // Cached lookup, since packets come in batches.
@@ -47,8 +47,9 @@ struct Endpoint::Impl {
                      absl::Hash<wire::IpAddress>>
       paths;
   TransmitScheduler scheduler;
-  // While observed: packets at the start of the next burst shown that another
-  // queue pair has transmitted than the one with the turn, and its number.
+  // While observed: how many packets at the start of the next burst were
+  // transmitted by another queue pair than the one with the turn, and its
+  // number.
   int answers = 0;
   uint32_t answers_qpn = 0;
   TimerHeap timers;

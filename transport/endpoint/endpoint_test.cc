@@ -684,7 +684,7 @@ TEST_F(EndpointTest, ARefusedFlowWaitsForRoom) {
   ASSERT_TRUE(peer.endpoint.HasTransmit());
   EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
   EXPECT_FALSE(peer.endpoint.HasTransmit());
-  // Another input asks again.
+  // Another input asks for its interests again.
   peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn + 1, 0, 8, true), 8);
   ASSERT_TRUE(peer.endpoint.HasTransmit());
   EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);

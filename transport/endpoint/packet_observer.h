@@ -20,7 +20,7 @@ struct ObservedFault {
   uint32_t rule = 0;   // its number, from 1
   uint8_t action = 0;  // transport::faults::Action
   bool dropped = false;
-  // Another packet was hit, and this is what comes of it.
+  // Another packet was hit, and this is a consequence.
   bool is_consequence = false;
   Time delay = 0;
   uint64_t held = 0;      // what OnHeld returned; 0: it was not held
@@ -28,7 +28,7 @@ struct ObservedFault {
 };
 
 // The path of a connected queue pair (transport/congestion/path.h), when its
-// packet has been processed or is sent.
+// packet is processed or sent.
 struct ObservedPath {
   uint64_t window = 0;     // bytes
   uint64_t in_flight = 0;  // bytes
@@ -69,8 +69,8 @@ class PacketObserver {
   // transmitted ones when their burst is complete, in wire order. Called with
   // the lane's lock held: must not block or call the endpoint.
   virtual void OnPacket(const ObservedPacket& packet) = 0;
-  // A fault holds a received packet. OnPacket follows when it is delivered, if
-  // that comes to be, with the result in its fault. The lock is held.
+  // A fault holds a received packet back. OnPacket follows if it is delivered
+  // in the end, with the result of this call in its fault. The lock is held.
   virtual uint64_t OnHeld(const ObservedPacket& /*packet*/) { return 0; }
   // The receive socket has dropped packets: its buffer was full. The lock is
   // held.

@@ -4,9 +4,9 @@
 // The ICRC covers the sender's IP addresses and UDP ports, and a translator
 // does not correct it. So a translated packet has a wrong ICRC, which is right
 // for the addresses by which the two queue pairs know each other. Only packets
-// with a wrong ICRC are checked this way, and only if the queue pair would take
-// them: PSN or Q_Key fit. The number of fruitless checks per millisecond is
-// limited, so garbage costs little.
+// with a wrong ICRC are checked this way, and only if the queue pair would
+// accept them: PSN or Q_Key fit. The number of fruitless checks per millisecond
+// is limited, so garbage costs little.
 //
 // With RXE_USER_NAT such packets are accepted. All devices then send from UDP
 // port 4791, so the port in the ICRC is known too, and the check is as strong
@@ -74,14 +74,15 @@ class Translations {
   bool take() const { return take_; }
 
   // Whether another packet with a wrong ICRC may be checked. CheckWasUseful
-  // returns the quota of a check that found something.
+  // gives the quota back for a check that found something.
   bool MayCheck(Time now) {
     return sink_ != nullptr &&
            checks_.Take(take_ ? kChecks : kChecksToReport, now);
   }
   void CheckWasUseful() { checks_.Return(); }
-  // Whether another one may be passed on to the owner of its queue pair. Apart,
-  // so that packets to queue pairs that do not exist use up no checks.
+  // Whether another packet may be passed on to the owner of its queue pair. A
+  // separate quota, so that packets to queue pairs that do not exist use up no
+  // checks.
   bool MayPassOn(Time now) {
     return sink_ != nullptr && take_ && passed_on_.Take(kChecks, now);
   }

@@ -214,8 +214,8 @@ TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
             Disposition::kDelivered);
 }
 
-// What no queue pair would take uses up no checks: who knows neither a PSN nor
-// a Q_Key cannot keep translated peers out.
+// Packets that no queue pair would accept use up no checks: an attacker who
+// knows neither a PSN nor a Q_Key cannot keep translated peers out.
 TEST_F(TranslationTest, AFloodOfWhatNobodyTakesUsesUpNoChecks) {
   Start(true);
   struct : StraySink {

@@ -26,11 +26,11 @@ class TransmitScheduler {
   // those of all others, even in their middle.
   static constexpr int32_t kFirstQuantum = 64 * 1024;
 
-  // Whether nobody may transmit; approximately how many may, 0 only if none
+  // Whether no link may transmit; approximately how many may, 0 only if none
   // may.
   bool empty() const { return active_.empty() && acks_.empty(); }
   size_t size() const { return std::max(active_.size(), acks_.size()); }
-  // Whether nobody has a turn for data.
+  // Whether no link has a turn for data.
   bool active_empty() const { return active_.empty(); }
 
   // `link` may have requests or READ responses to send: it gets a turn.

@@ -26,6 +26,11 @@ double Fraction(uint64_t random) {
   return static_cast<double>(random >> 11) * 0x1p-53;
 }
 
+Time DelayOf(const Rule& rule, uint64_t random) {
+  return rule.delay + static_cast<Time>(Fraction(Mix(random)) *
+                                        static_cast<double>(rule.jitter));
+}
+
 // Whether the response acknowledges the request `psn`.
 bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   if (!packet.info().is_response) return false;
@@ -44,6 +49,12 @@ bool IsOfCompletions(Action action) {
 
 bool Refuses(Action action) {
   return action == Action::kRnr || action == Action::kNak;
+}
+
+// Whether the rule is for something else than packets.
+bool IsForNoPacket(const Rule& rule) {
+  return IsOfCompletions(rule.action) || rule.action == Action::kUnmap ||
+         rule.is_timed || !rule.call.empty() || rule.mads != 0;
 }
 
 }  // namespace
@@ -101,13 +112,16 @@ void Injector::Survey() {
   const bool counted_received = counts_iterations_ && received_;
   const bool counted_sent = counts_iterations_ && transmitted_;
   live_.clear();
-  received_ = transmitted_ = refuses_ = fails_calls_ = false;
+  received_ = transmitted_ = refuses_ = is_for_calls_ = unmaps_ = false;
   changes_completions_ = counts_iterations_ = false;
+  counts_received_messages_ = false;
   for (const Rule& rule : rules_) {
     if (counts_[rule.number - 1].removed) continue;
     live_.push_back(&rule);
-    if (IsOfCompletions(rule.action)) {
-      changes_completions_ = true;
+    if (IsForNoPacket(rule)) {
+      changes_completions_ |= IsOfCompletions(rule.action);
+      unmaps_ |= rule.action == Action::kUnmap;
+      is_for_calls_ |= !rule.call.empty();
       continue;
     }
     // A stall holds the packets of both directions, and ACKs are transmitted.
@@ -115,7 +129,7 @@ void Injector::Survey() {
     transmitted_ |= rule.transmitted || rule.action == Action::kStall ||
                     rule.action == Action::kNoAck;
     refuses_ |= Refuses(rule.action);
-    fails_calls_ |= rule.action == Action::kFail;
+    counts_received_messages_ |= rule.message && rule.received;
     counts_iterations_ |=
         rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
   }
@@ -130,10 +144,12 @@ void Injector::Survey() {
   }
 }
 
-void Injector::OnCreated(uint32_t qpn) {
+void Injector::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   ++created_;
   QueuePair qp;
   qp.ordinal = created_;
+  qp.has_cqs = has_cqs;
+  qp.has_srq = has_srq;
   queue_pairs_[qpn] = std::move(qp);
 }
 
@@ -146,6 +162,8 @@ void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
   qp->second.received = {};
   qp->second.unacknowledged_by = nullptr;
   qp->second.refusals.clear();
+  qp->second.sent_messages = {};
+  qp->second.received_messages = {};
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
@@ -154,6 +172,24 @@ void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
 }
 
 void Injector::OnDestroyed(uint32_t qpn) { queue_pairs_.erase(qpn); }
+
+void Injector::OnPosted(uint32_t qpn, uint64_t wr_id) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(wr_id);
+}
+
+void Injector::OnPostRefused(uint32_t qpn, size_t count) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnRefused(count);
+}
+
+void Injector::OnSent(uint32_t qpn, const wire::PacketView& packet) {
+  if (!packet.info().is_request) return;
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp == queue_pairs_.end()) return;
+  qp->second.sent_messages.OnRequest(packet.bth().psn,
+                                     packet.info().starts_message);
+}
 
 uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
   if (entries_.empty()) entries_.resize(kRemembered);
@@ -182,7 +218,7 @@ uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
 bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
                        const QueuePair* qp, uint32_t relative,
                        uint32_t iteration, Fate* fate) const {
-  if (IsOfCompletions(rule.action)) return false;
+  if (IsForNoPacket(rule)) return false;
   if (!(facts.transmitted ? rule.transmitted : rule.received)) return false;
   const wire::PacketView& packet = *facts.packet;
   if (!rule.opcodes[packet.opcode()]) return false;
@@ -199,9 +235,19 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
   if (rule.longer_than && packet.payload().size() <= *rule.longer_than) {
     return false;
   }
+  if ((rule.message || rule.wr_id) &&
+      (qp == nullptr || !IsOfMessage(rule, facts, *qp))) {
+    return false;
+  }
   // They need to know more of a connection than its packets.
   if (qp == nullptr &&
       (rule.action == Action::kNoAck || Refuses(rule.action))) {
+    return false;
+  }
+  if (rule.action == Action::kEvent && rule.event_of != EventOf::kDevice &&
+      (qp == nullptr ||
+       (rule.event_of == EventOf::kCompletionQueue && !qp->has_cqs) ||
+       (rule.event_of == EventOf::kSharedReceiveQueue && !qp->has_srq))) {
     return false;
   }
   if (rule.action == Action::kCorrupt) {
@@ -210,6 +256,20 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
     fate->place = *place;
   }
   return true;
+}
+
+bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
+                           const QueuePair& qp) {
+  // An answer belongs to the message of its request.
+  const bool is_own = facts.transmitted != facts.packet->info().is_response;
+  // Only the program's own requests have a wr_id that it knows.
+  if (rule.wr_id && !is_own) return false;
+  const Message* const message =
+      (is_own ? qp.sent_messages : qp.received_messages)
+          .Find(facts.packet->bth().psn);
+  return message != nullptr &&
+         (!rule.message || *rule.message == message->number) &&
+         (!rule.wr_id || rule.wr_id == message->wr_id);
 }
 
 bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
@@ -238,6 +298,14 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     }
   }
   const uint32_t psn = facts.packet->bth().psn;
+  if (qp != nullptr && counts_received_messages_ && !facts.transmitted &&
+      facts.packet->info().is_request) {
+    try {
+      qp->received_messages.OnRequest(psn, facts.packet->info().starts_message);
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+  }
   if (qp != nullptr && qp->unacknowledged_by != nullptr) {
     if (!facts.transmitted && facts.packet->info().is_request &&
         wire::PsnDiff(psn, qp->unacknowledged_psn) <= 0) {
@@ -274,9 +342,7 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     }
     ++count.fired;
     fate.rule = &rule;
-    fate.delay =
-        rule.delay + static_cast<Time>(Fraction(Mix(random)) *
-                                       static_cast<double>(rule.jitter));
+    fate.delay = DelayOf(rule, random);
     return fate;
   }
   return {};
@@ -292,18 +358,53 @@ void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
   }
 }
 
-const Rule* Injector::DecideCall(std::string_view call, Time now) {
+CallFate Injector::DecideCall(std::string_view call,
+                              std::optional<uint64_t> wr_id, Time now) {
+  CallFate fate;
+  const auto* const known = std::ranges::find(kCalls, call);
+  if (known != std::end(kCalls)) fate.number = ++calls_[known - kCalls];
   for (const Rule* const live : live_) {
     const Rule& rule = *live;
-    if (rule.call != call || !IsItsTime(rule, now)) continue;
+    if (rule.call != call || !IsItsTime(rule, now) ||
+        (rule.wr_id && rule.wr_id != wr_id)) {
+      continue;
+    }
     RuleCount& count = counts_[rule.number - 1];
     ++count.matched;
     const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
     if (!Fires(rule, count.matched, random)) continue;
     ++count.fired;
-    return &rule;
+    fate.rule = &rule;
+    fate.delay = DelayOf(rule, random);
+    return fate;
   }
-  return nullptr;
+  return fate;
+}
+
+CallFate Injector::DecideMad(const MadFacts& facts, Time now) {
+  CallFate fate;
+  const size_t index = facts.attribute - size_t{kFirstMad};
+  if (index >= kMads) return fate;
+  fate.number = ++mads_[facts.transmitted ? 1 : 0][index];
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
+    if ((rule.mads >> index & 1) == 0 || !IsItsTime(rule, now) ||
+        !(facts.transmitted ? rule.transmitted : rule.received) ||
+        (rule.peer && *rule.peer != facts.peer)) {
+      continue;
+    }
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    uint64_t random = Mix(seed_ ^ Mix(rule.number));
+    random = Mix(random ^ (uint64_t{facts.transmitted} << 63 |
+                           uint64_t{facts.attribute} << 32 | fate.number));
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    fate.rule = &rule;
+    fate.delay = DelayOf(rule, random);
+    return fate;
+  }
+  return fate;
 }
 
 const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
@@ -317,6 +418,7 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
         (rule.qpn && *rule.qpn != facts.qpn) ||
         (rule.ordinal && *rule.ordinal != ordinal) ||
         (rule.longer_than && facts.bytes <= *rule.longer_than) ||
+        (rule.wr_id && *rule.wr_id != facts.wr_id) ||
         (rule.action == Action::kLateCompletion && !facts.may_be_late)) {
       continue;
     }
@@ -328,6 +430,60 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
     return &rule;
   }
   return nullptr;
+}
+
+const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
+                                     uint32_t* number) {
+  const auto found = queue_pairs_.find(facts.qpn);
+  QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
+  const uint32_t ordinal = qp != nullptr ? qp->ordinal : 0;
+  *number = qp != nullptr ? ++qp->transfers[facts.reads ? 1 : 0] : 0;
+  for (const Rule* const live : live_) {
+    const Rule& rule = *live;
+    if (rule.action != Action::kUnmap || !IsItsTime(rule, now) ||
+        !(facts.reads ? rule.transmitted : rule.received) ||
+        (rule.qpn && *rule.qpn != facts.qpn) ||
+        (rule.ordinal && *rule.ordinal != ordinal) ||
+        (rule.longer_than && facts.bytes <= *rule.longer_than)) {
+      continue;
+    }
+    RuleCount& count = counts_[rule.number - 1];
+    ++count.matched;
+    uint64_t random = Mix(seed_ ^ Mix(rule.number));
+    random = Mix(random ^ (uint64_t{facts.reads} << 63 |
+                           uint64_t{ordinal} << 32 | *number));
+    if (!Fires(rule, count.matched, random)) continue;
+    ++count.fired;
+    return &rule;
+  }
+  return nullptr;
+}
+
+const Rule* Injector::TakeTimed(Time now) {
+  for (const Rule* const rule : live_) {
+    RuleCount& count = counts_[rule->number - 1];
+    if (!rule->is_timed || count.fired != 0 || !IsItsTime(*rule, now)) continue;
+    count.matched = count.fired = 1;
+    return rule;
+  }
+  return nullptr;
+}
+
+Time Injector::NextTimed(Time now) const {
+  Time next = kNever;
+  for (const Rule* const rule : live_) {
+    const Time when = since_[rule->number - 1] + rule->after;
+    if (rule->is_timed && counts_[rule->number - 1].fired == 0 && when > now) {
+      next = std::min(next, when);
+    }
+  }
+  return next;
+}
+
+Time Injector::EndOf(const Rule& rule) const {
+  return rule.during == kNever
+             ? kNever
+             : since_[rule.number - 1] + rule.after + rule.during;
 }
 
 const Rule* Injector::TakeRefusal(uint32_t qpn, uint32_t psn) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,7 +20,9 @@
 #include <vector>
 
 #include "transport/base/types.h"
+#include "transport/faults/calls.h"
 #include "transport/faults/corrupt.h"
+#include "transport/faults/messages.h"
 #include "transport/faults/rule.h"
 #include "wire/address.h"
 #include "wire/packet.h"
@@ -38,17 +41,41 @@ struct PacketFacts {
 struct CompletionFacts {
   bool sent = false;  // of the send queue
   uint32_t qpn = 0;
+  uint64_t wr_id = 0;
   uint64_t bytes = 0;        // byte_len
   bool may_be_late = false;  // the queue has a channel, and is not armed
+};
+
+// The device is about to use memory of the program.
+struct TransferFacts {
+  bool reads = false;  // else it writes
+  uint32_t qpn = 0;
+  uint64_t bytes = 0;
 };
 
 struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
   Place place;                 // kCorrupt
-  // An acknowledgement that is dropped since kNoAck hit a request. Not counted:
-  // the request was.
+  // What follows from an earlier hit, and is dropped: an acknowledgement after
+  // kNoAck, any packet after kLink. Not counted.
   bool is_consequence = false;
+};
+
+// The fate of a call of the program, or of a CM message.
+struct CallFate {
+  const Rule* rule = nullptr;  // null: nothing happens to it
+  // Among the calls of this name, or the messages of this attribute and
+  // direction, from 1.
+  uint64_t number = 0;
+  Time delay = 0;  // kDelay, kStall
+};
+
+// A CM message that is about to be processed or sent.
+struct MadFacts {
+  bool transmitted = false;
+  uint16_t attribute = 0;
+  wire::IpAddress peer;
 };
 
 // A rule, and how often it met and hit packets.
@@ -79,23 +106,50 @@ class Injector {
 
   // --- Queue pairs. Those that were never created have the ordinal 0, and PSNs
   // that count from 0.
-  void OnCreated(uint32_t qpn);
+  // `has_cqs`, `has_srq`: events may be of these.
+  void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
   // The first PSN that the peer sends (RTR); forgets what was sent before.
   void OnReceivePsn(uint32_t qpn, uint32_t psn);
   // The first PSN that it sends (RTS).
   void OnSendPsn(uint32_t qpn, uint32_t psn);
   void OnDestroyed(uint32_t qpn);
+  // A work request is about to be posted that sends a message, and was refused
+  // after all: `count` of the last ones.
+  void OnPosted(uint32_t qpn, uint64_t wr_id);
+  void OnPostRefused(uint32_t qpn, size_t count);
+  // A packet is about to be sent, whether or not Decide is called for it.
+  void OnSent(uint32_t qpn, const wire::PacketView& packet);
 
   // The first rule that fires decides; later rules do not count the packet.
   // Call once for each packet, in their order. If there is no memory, nothing
   // happens to the packet.
   Fate Decide(const PacketFacts& facts, Time now);
-  // The rule, kFail, by which a call of the program, "ibv_reg_mr", is to fail;
-  // null: none. Call once for each call.
-  const Rule* DecideCall(std::string_view call, Time now);
+  // The rule by which a call of the program, "ibv_reg_mr", is to fail (kFail),
+  // or at which something else happens; null: none. `wr_id`: of the first
+  // request, if it posts some. Call once for each call.
+  CallFate DecideCall(std::string_view call, std::optional<uint64_t> wr_id,
+                      Time now);
+  // Call once for each message, in their order.
+  CallFate DecideMad(const MadFacts& facts, Time now);
   // The rule, of those for completions, that hits this one; null: none. Call
   // once for each completion, in their order.
   const Rule* DecideCompletion(const CompletionFacts& facts, Time now);
+  // The rule, kUnmap, that hits the transfer; null: none. `*number` is that of
+  // the transfer among those of its queue pair and direction, from 1. Call once
+  // for each transfer, in their order.
+  const Rule* DecideTransfer(const TransferFacts& facts, Time now,
+                             uint32_t* number);
+  // A timed rule whose time has come, and that has not fired yet; null: none.
+  // It has fired now.
+  const Rule* TakeTimed(Time now);
+  // When the next one fires; kNever: there is none.
+  Time NextTimed(Time now) const;
+  // Whether the rule has not been removed, and its time is not over.
+  bool IsValid(const Rule& rule, Time now) const {
+    return !counts_[rule.number - 1].removed && IsItsTime(rule, now);
+  }
+  // When its time is over: kNever, if never.
+  Time EndOf(const Rule& rule) const;
   // The rule, kRnr or kNak, that has hit this request before it is executed;
   // null: none. Forgets it, and those that are for earlier requests.
   const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
@@ -107,10 +161,12 @@ class Injector {
   bool concerns_transmitted() const { return transmitted_; }
   // Whether a rule is for completions.
   bool changes_completions() const { return changes_completions_; }
-  // Whether a rule lets calls of the program fail.
-  bool fails_calls() const { return fails_calls_; }
+  // Whether a rule is for calls of the program.
+  bool is_for_calls() const { return is_for_calls_; }
   // Whether a rule refuses requests.
   bool refuses() const { return refuses_; }
+  // Whether a rule takes memory away.
+  bool unmaps() const { return unmaps_; }
 
  private:
   // Requests that arrive beyond a gap wait; a window has fewer.
@@ -132,6 +188,9 @@ class Injector {
   };
   struct QueuePair {
     uint32_t ordinal = 0;
+    bool has_cqs = false;
+    bool has_srq = false;
+    uint32_t transfers[2] = {};  // so far: that write, that read
     uint32_t send_psn = 0;
     uint32_t receive_psn = 0;
     bool knows_receive_psn = false;  // else that of the first packet
@@ -147,16 +206,23 @@ class Injector {
     std::vector<Refusal> refusals;
     Iterations sent;
     Iterations received;
+    Messages sent_messages;
+    Messages received_messages;
   };
 
   // The PSN counted from the first one.
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
   bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
                uint32_t relative, uint32_t iteration, Fate* fate) const;
+  // Whether the packet is of the message that the rule names.
+  static bool IsOfMessage(const Rule& rule, const PacketFacts& facts,
+                          const QueuePair& qp);
   // Whether its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
     const Time age = now - since_[rule.number - 1];
-    return age >= rule.after && age - rule.after < rule.during;
+    // That of kLink begins at the packet.
+    const bool lasts = rule.action == Action::kLink && !rule.is_timed;
+    return age >= rule.after && (lasts || age - rule.after < rule.during);
   }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
   // Which rules there are, and what they concern. Iterations of a direction
@@ -173,10 +239,14 @@ class Injector {
   bool received_ = false;
   bool transmitted_ = false;
   bool refuses_ = false;
-  bool fails_calls_ = false;
+  bool unmaps_ = false;
+  bool is_for_calls_ = false;
   bool changes_completions_ = false;
   bool counts_iterations_ = false;
+  bool counts_received_messages_ = false;
   std::vector<RuleCount> counts_;
+  uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
+  uint64_t mads_[2][kMads] = {};            // the same: received, sent
   uint32_t created_ = 0;
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
 };

@@ -300,19 +300,27 @@ TEST_F(InjectorTest, CallsThatFail) {
   Injector injector = Make(
       "fail ibv_reg_mr ENOMEM nth=2; drop nth=1; fail ibv_create_qp EAGAIN "
       "after=5s for=1s");
-  EXPECT_TRUE(injector.fails_calls());
-  EXPECT_FALSE(Make("drop").fails_calls());
-  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", 0), nullptr);
-  EXPECT_EQ(injector.DecideCall("ibv_create_cq", 0), nullptr);
-  const Rule* const rule = injector.DecideCall("ibv_reg_mr", 0);
+  EXPECT_TRUE(injector.is_for_calls());
+  EXPECT_FALSE(Make("drop").is_for_calls());
+  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule, nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_create_cq", std::nullopt, 0).rule,
+            nullptr);
+  const Rule* const rule =
+      injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule;
   ASSERT_NE(rule, nullptr);
   EXPECT_EQ(rule->number, 1u);
-  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", 0), nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule, nullptr);
   EXPECT_EQ(injector.counts()[0].matched, 3u);
   EXPECT_EQ(injector.counts()[0].fired, 1u);
-  EXPECT_EQ(injector.DecideCall("ibv_create_qp", 4 * kSecond), nullptr);
-  EXPECT_NE(injector.DecideCall("ibv_create_qp", 5 * kSecond), nullptr);
-  EXPECT_EQ(injector.DecideCall("ibv_create_qp", 6 * kSecond), nullptr);
+  EXPECT_EQ(
+      injector.DecideCall("ibv_create_qp", std::nullopt, 4 * kSecond).rule,
+      nullptr);
+  EXPECT_NE(
+      injector.DecideCall("ibv_create_qp", std::nullopt, 5 * kSecond).rule,
+      nullptr);
+  EXPECT_EQ(
+      injector.DecideCall("ibv_create_qp", std::nullopt, 6 * kSecond).rule,
+      nullptr);
   // Packets are for the other rule.
   EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 1).rule->number, 2u);
   // The same calls fail in each run.
@@ -320,7 +328,8 @@ TEST_F(InjectorTest, CallsThatFail) {
     Injector chance = Make("fail ibv_reg_mr ENOMEM p=20%", seed);
     std::vector<bool> failed;
     for (int i = 0; i < 500; ++i) {
-      failed.push_back(chance.DecideCall("ibv_reg_mr", 0) != nullptr);
+      failed.push_back(chance.DecideCall("ibv_reg_mr", std::nullopt, 0).rule !=
+                       nullptr);
     }
     return failed;
   };
@@ -502,6 +511,134 @@ TEST_F(InjectorTest, RulesAreLimited) {
   }
   EXPECT_EQ(injector.rules().size(), rules);
   EXPECT_GT(rules + many.size(), Injector::kMostRules);
+}
+
+// --- Messages of the connection manager.
+
+TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
+  Injector injector =
+      Make("drop rx op=CM_REQ nth=2; delay 2ms~2ms op=CM_REP peer=192.0.2.7");
+  EXPECT_FALSE(injector.concerns_received());
+  const auto decide = [&](bool sent, uint16_t attribute,
+                          const char* peer = "192.0.2.7") {
+    return injector.DecideMad({.transmitted = sent,
+                               .attribute = attribute,
+                               .peer = *wire::IpAddress::Parse(peer)},
+                              0);
+  };
+  EXPECT_EQ(decide(false, 0x10).rule, nullptr);
+  EXPECT_EQ(decide(true, 0x10).rule, nullptr);
+  const CallFate lost = decide(false, 0x10);
+  ASSERT_NE(lost.rule, nullptr);
+  EXPECT_EQ(lost.number, 2u);
+  EXPECT_EQ(decide(false, 0x10).rule, nullptr);
+  EXPECT_EQ(decide(true, 0x13, "192.0.2.8").rule, nullptr);
+  const CallFate late = decide(true, 0x13);
+  EXPECT_EQ(late.number, 2u);
+  EXPECT_GE(late.delay, 2 * kMillisecond);
+  EXPECT_LE(late.delay, 4 * kMillisecond);
+  EXPECT_EQ(decide(false, 0x99).rule, nullptr);
+  // Its opcode is not one of packets.
+  EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
+}
+
+// --- Messages and work requests.
+
+TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {
+  Injector injector = Make("drop tx msg=2; ce rx msg=2");
+  const auto sends = [&](Operation operation, uint32_t psn) {
+    const Fate fate = Decide(&injector, true, operation, psn);
+    return fate.rule != nullptr;
+  };
+  // Decide is called behind OnSent.
+  const auto posted = [&](Operation operation, uint32_t psn) {
+    (void)Decide(&injector, false, Operation::kAcknowledge, 0);
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kRc, operation);
+    headers.bth.psn = psn & wire::kQpnMask;
+    std::vector<uint8_t> bytes(
+        wire::GetOpcodeInfo(headers.bth.opcode).header_length +
+        wire::kIcrcSize);
+    wire::EmitHeaders(headers, bytes.data());
+    wire::PacketView packet;
+    ASSERT_EQ(wire::PacketView::Parse(bytes, &packet), wire::ParseError::kOk);
+    injector.OnSent(kQpn, packet);
+  };
+  posted(Operation::kSendOnly, kSendPsn);
+  posted(Operation::kWriteFirst, kSendPsn + 1);
+  posted(Operation::kWriteMiddle, kSendPsn + 2);
+  EXPECT_FALSE(sends(Operation::kSendOnly, kSendPsn));
+  EXPECT_TRUE(sends(Operation::kWriteFirst, kSendPsn + 1));
+  EXPECT_TRUE(sends(Operation::kWriteMiddle, kSendPsn + 2));
+  // Sent again: the same message.
+  posted(Operation::kWriteFirst, kSendPsn + 1);
+  EXPECT_TRUE(sends(Operation::kWriteFirst, kSendPsn + 1));
+  posted(Operation::kWriteLast, kSendPsn + 3);
+  posted(Operation::kSendOnly, kSendPsn + 4);
+  EXPECT_TRUE(sends(Operation::kWriteLast, kSendPsn + 3));
+  EXPECT_FALSE(sends(Operation::kSendOnly, kSendPsn + 4));
+  // The answer to the second message of the process, which arrives.
+  EXPECT_NE(
+      Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
+      nullptr);
+  // Messages of the peer.
+  EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
+  EXPECT_NE(
+      Decide(&injector, false, Operation::kSendOnly, kReceivePsn + 1).rule,
+      nullptr);
+  EXPECT_EQ(
+      Decide(&injector, false, Operation::kSendOnly, kReceivePsn + 2).rule,
+      nullptr);
+  EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
+}
+
+TEST_F(InjectorTest, WorkRequestsAreFoundByTheirMessages) {
+  Injector injector = Make("drop tx wr_id=7; ce rx wr_id=0x8");
+  for (const uint64_t wr_id : {6, 7, 8, 9}) injector.OnPosted(kQpn, wr_id);
+  injector.OnPostRefused(kQpn, 1);
+  injector.OnPosted(kQpn, 7);  // again
+  const auto is_hit = [&](uint32_t psn) {
+    (void)Decide(&injector, true, Operation::kSendOnly, psn);
+    injector.OnSent(kQpn, packet_);
+    return Decide(&injector, true, Operation::kSendOnly, psn).rule != nullptr;
+  };
+  EXPECT_FALSE(is_hit(kSendPsn));
+  EXPECT_TRUE(is_hit(kSendPsn + 1));
+  EXPECT_FALSE(is_hit(kSendPsn + 2));
+  EXPECT_TRUE(is_hit(kSendPsn + 3));
+  EXPECT_TRUE(is_hit(kSendPsn + 1));
+  EXPECT_NE(
+      Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
+      nullptr);
+  // The peer's requests have none.
+  EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
+            nullptr);
+}
+
+TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
+  Injector injector = Make(
+      "delay 2ms~2ms call=ibv_reg_mr nth=2; fail ibv_post_send ENOMEM wr_id=5; "
+      "link down call=ibv_post_recv wr_id=9");
+  EXPECT_FALSE(injector.concerns_received());
+  EXPECT_FALSE(injector.concerns_transmitted());
+  EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, kSendPsn).rule,
+            nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule, nullptr);
+  const CallFate slow = injector.DecideCall("ibv_reg_mr", std::nullopt, 0);
+  ASSERT_NE(slow.rule, nullptr);
+  EXPECT_EQ(slow.number, 2u);
+  EXPECT_GE(slow.delay, 2 * kMillisecond);
+  EXPECT_LE(slow.delay, 4 * kMillisecond);
+  EXPECT_EQ(injector.DecideCall("ibv_post_send", 4, 0).rule, nullptr);
+  EXPECT_NE(injector.DecideCall("ibv_post_send", 5, 0).rule, nullptr);
+  EXPECT_EQ(injector.DecideCall("ibv_post_recv", std::nullopt, 0).rule,
+            nullptr);
+  EXPECT_NE(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
+  // Once.
+  EXPECT_EQ(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/base/types.h"
+#include "transport/faults/events.h"
 #include "wire/address.h"
 
 namespace transport::faults {
@@ -32,9 +33,18 @@ enum class Action : uint8_t {
   kComplete = 11,
   kOverrun = 12,
   kLateCompletion = 13,
+  // An asynchronous event, or a change of the port: at a packet, or at a time.
+  kEvent = 14,
+  kLink = 15,
+  // Of uses of memory by the device.
+  kUnmap = 16,
 };
-// What a rule with the action hits: "packet", "call" or "completion".
+// What a rule with the action hits: "packet", "call",
+// "completion", "transfer" (from or to memory),
+// "message" (of the CM), or "time".
+struct Rule;
 const char* TargetOf(Action action);
+const char* TargetOf(const Rule& rule);
 // "drop" and so on: the word of the rule language.
 const char* NameOf(Action action);
 // "was dropped" and so on.
@@ -55,6 +65,10 @@ struct Corruption {
   bool resealed = false;  // with a good ICRC over the changed packet
 };
 
+// The first attribute of CM messages, REQ, and how many there are.
+inline constexpr uint16_t kFirstMad = 0x10;
+inline constexpr size_t kMads = 11;
+
 struct Rule {
   uint32_t number = 0;  // its place among the rules, from 1
   std::string text;     // as written, without blanks around it
@@ -66,15 +80,26 @@ struct Rule {
   // kRnr, kNak: the AETH syndrome of the answer; absent: an RNR NAK with the
   // min_rnr_timer of the queue pair.
   std::optional<uint8_t> syndrome;
-  // kFail: a call of the program, and the errno value with which it fails. Such
-  // a rule matches no packet.
+  // kFail: a call of the program, and the errno value with which it fails. Of
+  // other actions (`call=`): the call at which it happens; empty: none. Such a
+  // rule matches no packet.
   std::string call;
   int error = 0;
   uint8_t status = 0;  // kComplete: WcStatus
+  // kEvent: its number (events.h), and what it is of.
+  int event = 0;
+  EventOf event_of = EventOf::kDevice;
+  bool link_up = false;  // kLink; false: down
+  // kEvent, kLink: matches no packet, but fires once when its time has come.
+  bool is_timed = false;
 
-  // --- Which packets, or completions: those of sends are transmitted.
+  // --- Which packets, completions or accesses. Transmitted are those of sends,
+  // and those that read memory.
   bool received = true;
   bool transmitted = true;
+  // CM messages: the bit i is that of attribute kFirstMad + i. 0: the rule is
+  // for something else.
+  uint16_t mads = 0;
   std::bitset<256> opcodes = std::bitset<256>().set();
   std::optional<uint32_t> qpn;      // of the local queue pair
   std::optional<uint32_t> ordinal;  // the K-th queue pair that was created
@@ -83,14 +108,17 @@ struct Rule {
   bool psn_is_relative = false;  // counted from the first PSN
   std::optional<uint32_t> iteration;
   std::optional<uint64_t> longer_than;  // bytes of payload
+  std::optional<uint64_t> message;      // of its queue pair and direction
+  std::optional<uint64_t> wr_id;
 
   // --- When: of the packets above, counted from 1.
   std::vector<Range> nth;  // empty: all
   uint64_t every = 1;
   double chance = 1;
   uint64_t times = UINT64_MAX;
-  Time after = 0;        // since the rules became valid
-  Time during = kNever;  // counted from `after`
+  Time after = 0;  // since the rules became valid
+  // Counted from `after`. kLink: how long it lasts.
+  Time during = kNever;
   // May never fire.
   bool maybe = false;
 };

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <initializer_list>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "transport/faults/calls.h"
 #include "transport/faults/corrupt.h"
 #include "wire/aeth.h"
+#include "wire/cm.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
 #include "wire/psn.h"
@@ -43,14 +45,17 @@ constexpr ActionText kActions[] = {
     {Action::kComplete, "complete", "completed with an error"},
     {Action::kOverrun, "overrun", "was lost: the queue overran"},
     {Action::kLateCompletion, "late-completion", "was late"},
+    {Action::kEvent, "event", "raised an event"},
+    {Action::kLink, "link", "met a link that is down"},
+    {Action::kUnmap, "unmap", "found its memory gone"},
 };
 constexpr std::string_view kActionNames =
     "drop, duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, no-ack, "
     "rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, overrun, "
-    "late-completion";
+    "late-completion, event NAME, link down|up, unmap";
 constexpr std::string_view kOptionNames =
-    "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, p=, times=, "
-    "after=, for=, maybe";
+    "rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, msg=, wr_id=, call=, nth=, "
+    "every=, p=, times=, after=, for=, maybe";
 constexpr std::string_view kTimeForms = "a time such as 50us, 2ms or 1.5s";
 
 // --- Groups of opcodes.
@@ -96,6 +101,17 @@ bool AddOpcodes(std::string_view name, std::bitset<256>* out) {
     found = true;
   }
   return found;
+}
+
+// The same for messages of the CM, as rxe-user decode prints them.
+bool AddMad(std::string_view name, uint16_t* out) {
+  for (size_t i = 0; i < kMads; ++i) {
+    const auto attribute = static_cast<wire::CmAttribute>(kFirstMad + i);
+    if (name != wire::CmAttributeName(attribute)) continue;
+    *out = static_cast<uint16_t>(*out | 1u << i);
+    return true;
+  }
+  return false;
 }
 
 // --- Values. Each parses the whole of `text`.
@@ -240,10 +256,22 @@ class RuleParser {
     }
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
+    if (rule->mads != 0) return LimitToMads(*rule);
+    if (rule->action != Action::kFail && Has({"call="})) {
+      return LimitToOneCall(rule);
+    }
+    if (rule->action == Action::kEvent) return LimitEvent(rule);
+    if (rule->action == Action::kLink) return LimitLink(rule);
+    if (rule->action == Action::kUnmap) {
+      return CheckNoPacketOption(
+          {"op=", "peer=", "psn=", "iter=", "msg=", "wr_id="},
+          "transfers; after it come rx (the device "
+          "writes to memory), tx (it reads), qp=, bytes>, ");
+    }
     if (TargetOf(rule->action) == std::string_view("completion")) {
-      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter="},
+      return CheckNoPacketOption({"op=", "peer=", "psn=", "iter=", "msg="},
                                  "completions; after it come rx (of receives), "
-                                 "tx (of sends), qp=, bytes>, ");
+                                 "tx (of sends), qp=, bytes>, wr_id=, ");
     }
     return std::nullopt;
   }
@@ -336,23 +364,51 @@ class RuleParser {
         }
         return Error(word, "complete needs a status, one of: " + names);
       }
+      case Action::kEvent: {
+        const Word word = Next();
+        std::string names;
+        for (const EventText& known : kEvents) {
+          if (known.name == word.text) {
+            rule->event = known.type;
+            rule->event_of = known.of;
+            return std::nullopt;
+          }
+          names += names.empty() ? "" : ", ";
+          names += known.name;
+        }
+        return Error(word, "event needs a name, one of: " + names);
+      }
+      case Action::kLink: {
+        const Word word = Next();
+        if (word.text != "down" && word.text != "up") {
+          return Error(word,
+                       "link needs down or up: link down after=1s "
+                       "for=200ms");
+        }
+        rule->link_up = word.text == "up";
+        return std::nullopt;
+      }
       default:
         return std::nullopt;
     }
   }
 
+  static std::string CallNames() {
+    std::string names;
+    for (const std::string_view name : kCalls) {
+      names += names.empty() ? "" : ", ";
+      names += name;
+    }
+    return names;
+  }
+
   std::optional<RuleError> ParseCall(Rule* rule) {
     const Word call = Next();
     if (std::ranges::find(kCalls, call.text) == std::end(kCalls)) {
-      std::string names;
-      for (const std::string_view name : kCalls) {
-        names += names.empty() ? "" : ", ";
-        names += name;
-      }
       return Error(call,
                    "fail needs a call, and then errno: fail ibv_reg_mr "
                    "ENOMEM; the calls are " +
-                       names);
+                       CallNames());
     }
     rule->call = call.text;
     const Word word = Next();
@@ -371,9 +427,79 @@ class RuleParser {
   // The rule is for no packets.
   std::optional<RuleError> LimitToCalls(Rule* rule) const {
     rule->received = rule->transmitted = false;
+    if (auto error = CheckWrIdOfCall(*rule)) return error;
+    return CheckNoPacketOption({"rx", "tx", "op=", "qp=", "peer=", "psn=",
+                                "iter=", "bytes>", "msg=", "call="},
+                               "calls; after errno come wr_id= (of posts), ");
+  }
+  // Only posts have a wr_id.
+  std::optional<RuleError> CheckWrIdOfCall(const Rule& rule) const {
+    if (rule.call.starts_with("ibv_post_")) return std::nullopt;
+    for (const Word& word : words_) {
+      if (!word.text.starts_with("wr_id=")) continue;
+      return Error(word, "wr_id= is that of a work request, and " + rule.call +
+                             " takes none: ibv_post_send, ibv_post_recv and "
+                             "ibv_post_srq_recv do");
+    }
+    return std::nullopt;
+  }
+  // Another action than kFail happens at a call.
+  std::optional<RuleError> LimitToOneCall(Rule* rule) {
+    const bool is_possible = rule->action == Action::kDelay ||
+                             rule->action == Action::kStall ||
+                             (rule->action == Action::kEvent &&
+                              rule->event_of == EventOf::kDevice) ||
+                             (rule->action == Action::kLink && !rule->link_up);
+    for (const Word& word : words_) {
+      if (!is_possible && word.text.starts_with("call=")) {
+        return Error(word,
+                     "at a call there are delay T, stall T, link down, and "
+                     "event NAME of the device or its port; fail CALL ERRNO "
+                     "names its call itself");
+      }
+    }
+    rule->received = rule->transmitted = false;
+    if (rule->action == Action::kEvent || rule->action == Action::kLink) {
+      NamesPackets(rule);
+    }
+    if (auto error = CheckWrIdOfCall(*rule)) return error;
     return CheckNoPacketOption(
-        {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>"},
-        "calls; after errno come ");
+        {"rx", "tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>", "msg="},
+        "calls with call=; after that come wr_id= (of "
+        "posts), ");
+  }
+  // Whether the rule has one of these options, each once at most.
+  bool Has(std::initializer_list<std::string_view> names) const {
+    return std::ranges::any_of(names, [this](std::string_view name) {
+      return std::ranges::find(seen_, name) != seen_.end();
+    });
+  }
+  // A rule that names packets fires at one of them, once if it does not say how
+  // often.
+  bool NamesPackets(Rule* rule) const {
+    const bool says_when = Has({"nth=", "every=", "p=", "times="});
+    if (!says_when) rule->times = 1;
+    return says_when ||
+           Has({"rx or tx", "op=", "qp=", "peer=", "psn=", "iter=", "bytes>",
+                "msg=", "wr_id="});
+  }
+  std::optional<RuleError> LimitEvent(Rule* rule) const {
+    const bool names_packets = NamesPackets(rule);
+    if (rule->event_of == EventOf::kDevice) rule->is_timed = !names_packets;
+    return std::nullopt;
+  }
+  std::optional<RuleError> LimitLink(Rule* rule) const {
+    rule->is_timed = !NamesPackets(rule);
+    if (!rule->link_up) return std::nullopt;
+    // While the link is down there are no packets.
+    for (const Word& word : std::span(words_).subspan(2)) {
+      if (word.text != "maybe" && !word.text.starts_with("after=")) {
+        return Error(word, Quoted(word.text) +
+                               ": link up comes at a time, and stays; after it "
+                               "come after=, maybe");
+      }
+    }
+    return std::nullopt;
   }
   std::optional<RuleError> CheckNoPacketOption(
       std::initializer_list<std::string_view> of_packets,
@@ -393,6 +519,18 @@ class RuleParser {
     return std::nullopt;
   }
 
+  // The rule is for CM messages.
+  std::optional<RuleError> LimitToMads(const Rule& rule) const {
+    if (rule.action != Action::kDrop && rule.action != Action::kDuplicate &&
+        rule.action != Action::kDelay) {
+      return Error(words_[0],
+                   "messages of the CM can be lost, late or doubled: drop, "
+                   "delay T, duplicate");
+    }
+    return CheckNoPacketOption(
+        {"qp=", "psn=", "iter=", "bytes>", "msg=", "wr_id=", "call="},
+        "messages of the CM; after it come rx, tx, op=, peer=, ");
+  }
   // Actions that are answers: the rule is for requests that arrive.
   std::optional<RuleError> LimitToRequests(Rule* rule) const {
     for (const Word& word : words_) {
@@ -494,8 +632,8 @@ class RuleParser {
 
   static bool IsOption(std::string_view name) {
     static constexpr std::string_view kNames[] = {
-        "op=",  "qp=",    "peer=", "psn=",   "iter=",  "bytes>",
-        "nth=", "every=", "p=",    "times=", "after=", "for="};
+        "op=",   "qp=",  "peer=",  "psn=", "iter=",  "bytes>", "msg=", "wr_id=",
+        "call=", "nth=", "every=", "p=",   "times=", "after=", "for="};
     return std::ranges::find(kNames, name) != std::end(kNames);
   }
 
@@ -512,7 +650,8 @@ class RuleParser {
     if (name == "op=") {
       *right =
           "data, ack, request, response or opcodes as rxe-user decode prints "
-          "them, separated by |: op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY";
+          "them, separated by |: op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY; "
+          "or messages of the CM: op=CM_REQ|CM_REP";
       return ParseOpcodes(text, rule);
     }
     if (name == "qp=") {
@@ -557,6 +696,23 @@ class RuleParser {
       rule->longer_than = number;
       return true;
     }
+    if (name == "msg=") {
+      *right = "a number from 1 on: msg=3 is the third message";
+      if (!ParseNumber(text, &number) || number == 0) return false;
+      rule->message = number;
+      return true;
+    }
+    if (name == "wr_id=") {
+      *right = "a number: wr_id=7 or wr_id=0x12";
+      if (!ParseNumber(text, &number)) return false;
+      rule->wr_id = number;
+      return true;
+    }
+    if (name == "call=") {
+      *right = "one of: " + CallNames();
+      rule->call = text;
+      return std::ranges::find(kCalls, text) != std::end(kCalls);
+    }
     if (name == "nth=") {
       *right = "numbers and ranges from 1 on: nth=3, nth=3|7-9, nth=5-";
       return ParseRanges(text, rule);
@@ -586,10 +742,14 @@ class RuleParser {
     rule->opcodes.reset();
     for (size_t at = 0; at <= text.size();) {
       const size_t end = std::min(text.find('|', at), text.size());
-      if (!AddOpcodes(text.substr(at, end - at), &rule->opcodes)) return false;
+      const std::string_view name = text.substr(at, end - at);
+      if (!AddMad(name, &rule->mads) && !AddOpcodes(name, &rule->opcodes)) {
+        return false;
+      }
       at = end + 1;
     }
-    return true;
+    // Not of both: they are not told apart by the same things.
+    return rule->mads == 0 || rule->opcodes.none();
   }
 
   static bool ParseRanges(std::string_view text, Rule* rule) {
@@ -649,9 +809,17 @@ const char* TargetOf(Action action) {
     case Action::kOverrun:
     case Action::kLateCompletion:
       return "completion";
+    case Action::kUnmap:
+      return "transfer";
     default:
       return "packet";
   }
+}
+
+const char* TargetOf(const Rule& rule) {
+  if (!rule.call.empty()) return "call";
+  if (rule.mads != 0) return "message";
+  return rule.is_timed ? "time" : TargetOf(rule.action);
 }
 
 const char* PastOf(Action action) {

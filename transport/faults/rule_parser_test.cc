@@ -56,6 +56,112 @@ TEST(RuleParserTest, ActionsWithTheirArguments) {
   EXPECT_TRUE(One("corrupt psn resealed").corruption.resealed);
 }
 
+TEST(RuleParserTest, EventsLinkAndMemory) {
+  const Rule timed = One("event PORT_ERR after=2s");
+  EXPECT_EQ(timed.action, Action::kEvent);
+  EXPECT_EQ(timed.event, 10);
+  EXPECT_EQ(timed.event_of, EventOf::kDevice);
+  EXPECT_TRUE(timed.is_timed);
+  EXPECT_STREQ(TargetOf(timed), "time");
+  const Rule at_packet = One("event PORT_ERR rx op=data");
+  EXPECT_FALSE(at_packet.is_timed);
+  EXPECT_EQ(at_packet.times, 1u);
+  EXPECT_STREQ(TargetOf(at_packet), "packet");
+  const Rule qp = One("event QP_FATAL every=3");
+  EXPECT_EQ(qp.event_of, EventOf::kQueuePair);
+  EXPECT_FALSE(qp.is_timed);
+  EXPECT_EQ(qp.times, UINT64_MAX);
+  EXPECT_FALSE(One("event CQ_ERR").is_timed);
+
+  EXPECT_TRUE(One("link down").is_timed);
+  EXPECT_FALSE(One("link down").link_up);
+  EXPECT_TRUE(One("link up after=1s maybe").link_up);
+  const Rule down = One("link down tx nth=5 for=200ms");
+  EXPECT_FALSE(down.is_timed);
+  EXPECT_EQ(down.during, 200 * kMillisecond);
+
+  EXPECT_EQ(One("unmap rx qp=@1 bytes>10 nth=3").action, Action::kUnmap);
+  EXPECT_STREQ(TargetOf(Action::kUnmap), "transfer");
+
+  EXPECT_TRUE(ErrorOf("event QP_FATALITY")
+                  .starts_with("line 1, column 7: event needs a name, one of: "
+                               "CQ_ERR, QP_FATAL, "));
+  EXPECT_TRUE(ErrorOf("event").starts_with("line 1, column 6: event needs"));
+  EXPECT_EQ(ErrorOf("link sideways"),
+            "line 1, column 6: link needs down or up: link down after=1s "
+            "for=200ms");
+  EXPECT_TRUE(
+      ErrorOf("link up tx")
+          .starts_with(
+              "line 1, column 9: 'tx': link up comes at a time, and stays;"));
+  EXPECT_TRUE(ErrorOf("link up for=1s").starts_with("line 1, column 9: "));
+  EXPECT_TRUE(
+      ErrorOf("unmap op=data")
+          .starts_with(
+              "line 1, column 7: 'op=data' is for packets, and unmap is for "));
+}
+
+TEST(RuleParserTest, MessagesWorkRequestsAndCalls) {
+  EXPECT_EQ(One("drop msg=3").message, 3u);
+  EXPECT_EQ(One("drop wr_id=0x12").wr_id, 0x12u);
+  EXPECT_EQ(One("complete GENERAL_ERR wr_id=4").wr_id, 4u);
+  EXPECT_EQ(One("fail ibv_post_send EIO wr_id=4").wr_id, 4u);
+  const Rule slow = One("delay 5ms call=ibv_reg_mr");
+  EXPECT_EQ(slow.call, "ibv_reg_mr");
+  EXPECT_STREQ(TargetOf(slow), "call");
+  const Rule event = One("event DEVICE_FATAL call=ibv_post_send wr_id=3");
+  EXPECT_FALSE(event.is_timed);
+  EXPECT_EQ(event.times, 1u);
+  EXPECT_STREQ(TargetOf(event), "call");
+  EXPECT_FALSE(One("event CQ_ERR msg=2").is_timed);
+
+  EXPECT_EQ(ErrorOf("drop msg=0"),
+            "line 1, column 10: '0': msg= needs a number from 1 on: msg=3 is "
+            "the third message");
+  EXPECT_EQ(ErrorOf("drop wr_id=x"),
+            "line 1, column 12: 'x': wr_id= needs a number: wr_id=7 or "
+            "wr_id=0x12");
+  EXPECT_TRUE(ErrorOf("delay 1ms call=ibv_regmr")
+                  .starts_with("line 1, column 16: 'ibv_regmr': call= needs "
+                               "one of: ibv_advise_mr, "));
+  EXPECT_TRUE(ErrorOf("drop call=ibv_reg_mr")
+                  .starts_with("line 1, column 6: at a call there are delay "));
+  EXPECT_TRUE(ErrorOf("event QP_FATAL call=ibv_reg_mr")
+                  .starts_with("line 1, column 16: at a call there are "));
+  EXPECT_TRUE(ErrorOf("delay 1ms rx call=ibv_reg_mr")
+                  .starts_with("line 1, column 11: 'rx' is for packets, and "
+                               "delay is for calls with call=; "));
+  EXPECT_TRUE(ErrorOf("fail ibv_reg_mr EIO wr_id=1")
+                  .starts_with("line 1, column 21: wr_id= is that of a work "
+                               "request, and ibv_reg_mr takes none"));
+  EXPECT_TRUE(ErrorOf("fail ibv_reg_mr EIO call=ibv_reg_mr")
+                  .starts_with("line 1, column 21: "));
+  EXPECT_TRUE(ErrorOf("complete GENERAL_ERR msg=1")
+                  .starts_with("line 1, column 22: 'msg=1' is for packets, "));
+  EXPECT_TRUE(ErrorOf("unmap wr_id=1").starts_with("line 1, column 7: "));
+}
+
+TEST(RuleParserTest, MessagesOfTheCm) {
+  const Rule rule = One("delay 5ms rx op=CM_REQ|CM_SIDR_REP nth=1");
+  EXPECT_EQ(rule.mads, 1u << 0 | 1u << 8);
+  EXPECT_TRUE(rule.opcodes.none());
+  EXPECT_FALSE(rule.transmitted);
+  EXPECT_STREQ(TargetOf(rule), "message");
+  EXPECT_EQ(One("drop").mads, 0);
+
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQ|data")
+                  .starts_with("line 1, column 9: 'CM_REQ|data': op= needs "));
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQUEST").starts_with("line 1, column 9: "));
+  EXPECT_EQ(
+      ErrorOf("ce op=CM_REQ"),
+      "line 1, column 1: messages of the CM can be lost, late or doubled: "
+      "drop, delay T, duplicate");
+  EXPECT_TRUE(ErrorOf("drop op=CM_REQ psn=+3")
+                  .starts_with("line 1, column 16: 'psn=+3' is for packets, "
+                               "and drop is for messages of the CM; after it "
+                               "come rx, tx, op=, peer=, nth="));
+}
+
 TEST(RuleParserTest, AnswersToRequests) {
   const Rule none = One("no-ack");
   EXPECT_EQ(none.action, Action::kNoAck);
@@ -117,7 +223,8 @@ TEST(RuleParserTest, CallsThatFail) {
                       "fail ibv_reg_mr ENOMEM; the calls are ibv_advise_mr, "));
   EXPECT_EQ(ErrorOf("fail ibv_reg_mr ENOMEM nth=2 qp=@1"),
             "line 1, column 30: 'qp=@1' is for packets, and fail is for calls; "
-            "after errno come nth=, every=, p=, times=, after=, for=, maybe");
+            "after errno come wr_id= (of posts), nth=, every=, p=, times=, "
+            "after=, for=, maybe");
 }
 
 TEST(RuleParserTest, Completions) {
@@ -139,7 +246,7 @@ TEST(RuleParserTest, Completions) {
   EXPECT_EQ(ErrorOf("overrun nth=2 op=data"),
             "line 1, column 15: 'op=data' is for packets, and overrun is for "
             "completions; after it come rx (of receives), tx (of sends), qp=, "
-            "bytes>, nth=, every=, p=, times=, after=, for=, maybe");
+            "bytes>, wr_id=, nth=, every=, p=, times=, after=, for=, maybe");
 }
 
 TEST(RuleParserTest, Profiles) {
@@ -221,11 +328,12 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
             "line 1, column 1: 'dorp' is no action; the actions are drop, "
             "duplicate, delay T, reorder N, corrupt FIELD, ce, stall T, "
             "no-ack, rnr [T], nak CODE, fail CALL ERRNO, complete STATUS, "
-            "overrun, late-completion");
+            "overrun, late-completion, event NAME, link down|up, unmap");
   EXPECT_EQ(ErrorOf("drop rx;\n  drop op=dat nth=1"),
             "line 2, column 11: 'dat': op= needs data, ack, request, response "
             "or opcodes as rxe-user decode prints them, separated by |: "
-            "op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY");
+            "op=RC_RDMA_WRITE_FIRST|RC_RDMA_WRITE_ONLY; or messages of the CM: "
+            "op=CM_REQ|CM_REP");
   EXPECT_EQ(ErrorOf("drop nth=9-7"),
             "line 1, column 10: '9-7': nth= needs numbers and ranges from 1 "
             "on: nth=3, nth=3|7-9, nth=5-");
@@ -238,8 +346,8 @@ TEST(RuleParserTest, ErrorsNamePlaceAndRightForm) {
             "(an hour at most): stall 20ms");
   EXPECT_EQ(ErrorOf("drop; ce nht=3"),
             "line 1, column 10: 'nht=3' is no part of a rule; after the action "
-            "come rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, nth=, every=, "
-            "p=, times=, after=, for=, maybe");
+            "come rx, tx, op=, qp=, peer=, psn=, iter=, bytes>, msg=, wr_id=, "
+            "call=, nth=, every=, p=, times=, after=, for=, maybe");
 }
 
 TEST(RuleParserTest, RefusesNonsense) {

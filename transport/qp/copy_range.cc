@@ -5,7 +5,7 @@
 namespace transport {
 namespace {
 
-// Goes through a range, span by span.
+// Walks through a range, span by span.
 class Cursor {
  public:
   Cursor(Memory* memory, const MemoryAccess& access)

@@ -1,8 +1,8 @@
-// What sets the queue pair types apart: a row of one table for each.
+// The properties of the queue pair types: one table, a row for each type.
 //
-// The rest of the engine asks for a property, not for a type. What a type needs
-// beside its row: a transition table (state_table.h), and the class that
-// transport/queue_pairs.cc makes.
+// The rest of the engine asks for a property, not for a type. Beside its row a
+// type has a transition table (state_table.h), and a class that
+// transport/queue_pairs.cc creates.
 #ifndef TRANSPORT_QP_QP_TYPE_H_
 #define TRANSPORT_QP_QP_TYPE_H_
 
@@ -16,7 +16,7 @@
 
 namespace transport {
 
-// What a send request names, beside its own operation.
+// What a send request names, in addition to its operation.
 enum class SendTarget : uint8_t {
   kPeer,     // nothing: the queue pair has a connection
   kSrq,      // an SRQ of the connection's peer (XRC)
@@ -25,7 +25,7 @@ enum class SendTarget : uint8_t {
   kFrame,    // nothing: the payload begins with an Ethernet header
 };
 
-// Where messages that need a receive request take it from.
+// Where messages that need a receive take it from.
 enum class ReceivesFrom : uint8_t {
   kNothing,     // there are none
   kOwnQueue,    // the queue pair's receive queue, or the SRQ that it was given
@@ -35,29 +35,29 @@ enum class ReceivesFrom : uint8_t {
 struct QpTypeTraits {
   const char* name = nullptr;  // for `rxe-user stat`; null: no such type
   const TransitionTable* transitions = nullptr;
-  // Has a requester, a responder. One without is not given the attributes of
-  // the other half (retries, outstanding READs).
+  // Whether it has a requester, a responder. A type without one has no
+  // attributes for that half (retries, outstanding READs).
   bool requests = true;
   bool responds = true;
   ReceivesFrom receives_from = ReceivesFrom::kOwnQueue;
   SendTarget target = SendTarget::kPeer;
-  // ibv_create_qp(3) creates it by its number.
+  // ibv_create_qp(3) creates this type, by its number.
   bool by_verbs = true;
   // kQpAv is the address of its peer. Otherwise its fields only say how to
   // send (DC).
   bool av_is_peer = true;
-  // All queue pairs of the kind are in one lane of a device
+  // All queue pairs of the type are in one lane of a device
   // (docs/design/progress.md, "Lanes").
   bool one_lane = false;
   bool joins_groups = false;  // ibv_attach_mcast(3)
-  // The send opcodes that it takes (ibv_post_send(3)), a bit each.
+  // The send opcodes that it accepts (ibv_post_send(3)), a bit each.
   uint32_t offered = 0;
 
   bool Offers(SendOpcode opcode) const {
     const auto bit = static_cast<unsigned>(opcode);
     return bit < 32 && (offered >> bit & 1) != 0;
   }
-  // Its send requests have fields that those of a connection lack.
+  // Its send requests have fields that those of connected types lack.
   bool has_request_fields() const { return target >= SendTarget::kAddress; }
 };
 
@@ -83,7 +83,7 @@ inline constexpr uint32_t kReliable =
     kUnacknowledged |
     Bits({kRdmaRead, kCompareSwap, kFetchAdd, kFlush, kAtomicWrite});
 
-// What has an opcode in DC.
+// The opcodes that DC has.
 inline constexpr uint32_t kDynamic = kReliable & ~Bits({kFlush, kAtomicWrite});
 
 // mlx5dv_wr_post(3): RC and DC initiators.
@@ -148,7 +148,7 @@ inline constexpr auto kQpTypeTable = MakeQpTypes();
 
 }  // namespace internal
 
-// Of a type that exists.
+// `type` must exist.
 inline const QpTypeTraits& TraitsOf(QpType type) {
   return internal::kQpTypeTable[static_cast<size_t>(type)];
 }
@@ -161,7 +161,7 @@ inline const QpTypeTraits* FindTraits(QpType type) {
   return traits.name != nullptr ? &traits : nullptr;
 }
 
-// Of any number (IBV_QPT_*); null: ibv_create_qp(3) creates no such type.
+// By number (IBV_QPT_*); null: ibv_create_qp(3) creates no such type.
 inline const QpTypeTraits* FindVerbsTraits(uint32_t number) {
   if (number >= internal::kQpTypes) return nullptr;
   const QpTypeTraits* const traits = FindTraits(static_cast<QpType>(number));

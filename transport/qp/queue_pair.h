@@ -138,8 +138,8 @@ class QueuePair : public EndpointQp {
   virtual uint64_t FirstUnbegun() const { return core_.send_queue.tail(); }
   // attributes().max_dest_rd_atomic has changed in a receiving state.
   virtual void ResizeReadResources() {}
-  // The service has failed. True if only a stream of it has, and it goes on:
-  // the queue pair stays in its state.
+  // The service has failed. True if only one of its streams has, and the
+  // service goes on: the queue pair stays in its state.
   virtual bool Survives(Time /*now*/) { return false; }
   // To ERR: stops sending requests; the caller then flushes them. Pending
   // responses, in particular a NAK, are still transmitted.
@@ -169,7 +169,7 @@ class QueuePair : public EndpointQp {
   virtual bool OnResponse(const Received& received, Time now) = 0;
   // A CNP arrived.
   virtual void OnNotification(Time /*now*/) {}
-  // Whether it takes this packet, of its own service, from any address. UD
+  // Whether it accepts this packet, of its own service, from any address. UD
   // always does.
   virtual bool TakesFromAnybody(const wire::PacketView& /*packet*/) const {
     return false;

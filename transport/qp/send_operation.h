@@ -47,8 +47,8 @@ struct SendOperation {
 
 // Accepts any value, also without enumerator.
 const SendOperation& GetSendOperation(SendOpcode opcode);
-// What a request that is canceled becomes: a NOP, which completes as what it
-// was.
+// What a canceled request becomes: a NOP that completes as the original would
+// have.
 const SendOperation& CanceledOperation(const SendOperation& operation);
 
 }  // namespace transport

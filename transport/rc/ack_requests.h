@@ -1,6 +1,6 @@
 // Which packets of a requester ask for an ACK (AckReq in BTH; IBA vol. 1,
-// 9.7.3.1). Asking for too few leaves the window full while the peer has
-// nothing to answer; asking for too many costs the peer an ACK each.
+// 9.7.3.1). If too few ask, the window stays full while the peer has nothing to
+// answer; each packet that asks costs the peer an ACK.
 //
 // - The last packet that can be sent asks: the next one may be long in coming.
 // - At least one in a quarter of the window asks
@@ -40,8 +40,8 @@ class AckRequests {
   bool LastOfMessageAsks(uint32_t packets, uint64_t queued) const {
     return packets == 1 ? packets_ >= kMostMessages : queued <= kManyQueued;
   }
-  // Whether it asks for sure, before anything is known of what follows: what
-  // ends the queue, or nearly.
+  // Whether it certainly asks, whatever follows: the message is at the end of
+  // the send queue, or close to it.
   static bool LastOfMessageAsksForSure(uint32_t packets, uint64_t queued) {
     return queued <= (packets > 1 ? kManyQueued : 1);
   }
@@ -60,7 +60,7 @@ class AckRequests {
 
  private:
   uint64_t bytes_ = 0;    // since the last that asked
-  uint32_t packets_ = 0;  // and packets
+  uint32_t packets_ = 0;  // the same, in packets
   bool forced_ = false;
 };
 

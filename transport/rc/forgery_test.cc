@@ -78,12 +78,12 @@ TEST_F(ForgedRequestTest, SilentPeerMayChangeItsPort) {
   Wait(PeerPort::kSilence - 1);
   FromPort(kForger, next);
   Wait(1);
-  FromPort(kForger, next);  // from now on it claims
+  FromPort(kForger, next);  // this begins its claim to be the peer
   Wait(PeerPort::kSilence - 1);
   FromPort(kForger, next);
   EXPECT_EQ(peer.Transmit(), "");
   Wait(1);
-  // A packet from a third port in between claims for that.
+  // A packet from a third port in between begins a claim of that port.
   FromPort(kForger + 1, next);
   EXPECT_EQ(peer.Transmit(), "");
   FromPort(kForger, next);
@@ -149,8 +149,8 @@ TEST_F(ForgedRequestTest, NewConnectionMayHaveAnotherPort) {
 
 // --- Buffered packets.
 
-// Otherwise it is executed in place of the peer's own, and acknowledged before
-// that was sent.
+// Otherwise a forged packet would be executed in place of the peer's own, and
+// acknowledged before that was sent.
 TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsBuffered) {
   PinPort();
   FromPort(kForger, [&] {
@@ -356,8 +356,8 @@ TEST_F(ForgedResponseTest, SilentPeerMayChangeItsPort) {
   EXPECT_EQ(peer.Completions(), "");
 }
 
-// Everything else in them is right, and they name PSNs in flight. Their meaning
-// is not known, so they must have no effect.
+// Syndromes that are reserved, in packets that are correct otherwise and name
+// PSNs in flight. Their meaning is unknown, so they must have no effect.
 TEST_F(ForgedResponseTest, ReservedSyndromesDoNothing) {
   PostEachKind();
   const Time timer = peer.NextTimer();

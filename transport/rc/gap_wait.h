@@ -1,19 +1,19 @@
-// How long a responder leaves a gap unreported, since what is missing may only
-// be late.
+// How long a responder waits before it reports a gap, since the missing packets
+// may only be late.
 //
 // - No wait at first: on a network that keeps the order a gap is a loss.
-// - What was retransmitted for a NAK, and was not lost, arrives twice. That
-//   teaches how late packets may be; the next gap is given that time
+// - A packet that was reported missing but not lost arrives twice. That shows
+//   how late packets may be, and the next gap is given that time
 //   (ReplayTest.EarlyNaksMakeTheNextOneWait). Without it, where one packet in
-//   twenty is late, WRITE sent 4 % twice and kept 0.18 of its goodput
+//   twenty is late, WRITE retransmitted 4 % and kept 0.18 of its goodput
 //   (docs/reliability.md).
-// - Not every second copy teaches: the first one may have been retransmitted as
-//   well, when its ACK was lost. Only a first copy that did not ask for an ACK
-//   was certainly not retransmitted. Without this rule lost ACKs make the wait
-//   longer and longer (sim/loss_test, LostPacketsAreNotTakenForReordered).
-// - While a gap fills by late packets, one at a time, the next gap waits for
-//   kFillingWait at least. Without it each reordered packet is
-//   reported, until the first has come twice (sim/loss_test,
+// - Not every duplicate shows that: if its ACK was lost, the first copy may be
+//   a retransmission as well. Only a first copy without AckReq certainly is
+//   not. Without this rule lost ACKs make the wait longer and longer
+//   (sim/loss_test, LostPacketsAreNotTakenForReordered).
+// - While late packets fill a gap one at a time, the next gap waits for at
+//   least kFillingWait. Without it each reordered packet is reported until the
+//   first of them has arrived twice (sim/loss_test,
 //   PacketsReorderedByARoundTripAreRarelyRetransmitted).
 #ifndef TRANSPORT_RC_GAP_WAIT_H_
 #define TRANSPORT_RC_GAP_WAIT_H_
@@ -54,22 +54,23 @@ class GapWait {
   bool IsReported(uint64_t psn) const {
     return (static_cast<uint32_t>(psn) & wire::kPsnMask) == reported_;
   }
-  // The request that was reported has arrived, the first time since. What a
-  // requester like ours retransmits for a NAK asks for an ACK; what it sends
-  // first mostly does not. READs and atomics always ask, but are seldom sent
-  // twice: of what is lost of their answers, a part is asked for.
+  // The reported request has arrived, for the first time since. A requester
+  // like ours sets AckReq on what it retransmits for a NAK, but on few first
+  // transmissions. READs and atomics always have AckReq, but are seldom
+  // retransmitted: if responses are lost, only the missing part is requested.
   void OnFilled(const wire::PacketView& packet, Time now) {
     const bool asks = packet.bth().ack_req;
     const RequestKind kind = KindOf(packet.operation());
     filled_by_first_ =
         !asks || kind == RequestKind::kRead || kind == RequestKind::kAtomic;
     const uint16_t ms = SinceReport(now);
-    // The next packets are as late. Where many of them arrive in a ms, they
-    // arrive before a NAK is made.
+    // The next packets are expected to be as late. On a network that delivers
+    // many packets in a ms, late ones arrive before a NAK is made, and no wait
+    // is needed.
     filling_ = !asks && ms > 1;
     round_trip_ = std::max<uint16_t>(ms, round_trip_ - round_trip_ / 8);
   }
-  // It has arrived once more.
+  // The reported request has arrived once more.
   void OnCopy(const wire::PacketView& packet, Time now) {
     reported_ = kNoPsn;
     const bool too_early = filled_by_first_ && packet.bth().ack_req;
@@ -82,8 +83,8 @@ class GapWait {
   static constexpr uint32_t kNoPsn = ~uint32_t{0};
   // A packet of 1 KiB at 4 Mb/s.
   static constexpr Time kFillingWait = 2 * kMillisecond;
-  // A packet that was reported though it was only late comes again within this
-  // many ms, or round trips, or never.
+  // A reported packet that was only late arrives again within this many ms, or
+  // this many round trips, or never.
   static constexpr int kAnsweredWithin = 10;
   static constexpr int kAnsweredRoundTrips = 4;
 
@@ -95,13 +96,13 @@ class GapWait {
   }
 
   ReorderWait reorder_wait_;
-  // PSN of one that was reported lately, until it has arrived twice; and when
-  // that was.
+  // PSN of a packet that was reported lately, until it has arrived twice; and
+  // when it was reported.
   uint32_t reported_ = kNoPsn;
   uint16_t reported_at_ = 0;
-  // From a NAK to what fills the gap: the longest of the last ones.
+  // From a NAK to the packet that fills the gap: a decaying maximum.
   uint16_t round_trip_ = 0;
-  bool filled_by_first_ = false;  // reported_, not by what was retransmitted
+  bool filled_by_first_ = false;  // reported_, by the original packet
   bool filling_ = false;          // by late packets, one at a time
 };
 

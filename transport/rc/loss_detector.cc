@@ -5,8 +5,8 @@
 namespace transport {
 namespace {
 
-// Reports that come within this time are of one loss. A shorter round trip was
-// measured by acknowledgements that somebody has made up
+// Reports within this time are of one loss. A shorter round trip was measured
+// with made-up acknowledgements
 // (RequesterStormTest.NaksOfOnePsnAfterAShortRoundTrip).
 constexpr Time kLeastReaction = 20 * kMicrosecond;
 

@@ -1,17 +1,17 @@
-// When a requester takes something for lost: gaps that the peer reports, and
-// three timers that watch what is outstanding (IBA vol. 1, 9.9.2.1;
+// When a requester considers packets lost: gaps that the peer reports, and
+// three timers on what is outstanding (IBA vol. 1, 9.9.2.1;
 // docs/design/loss-and-congestion.md).
 //
 // - The *probe* fires some round trips after the last progress (RFC 6298's
-//   timeout, Path::ProbeTimeout) and doubles each time. The first one sends one
-//   packet again; later ones send everything again. Probes spend no retry.
-//   Without them a lost tail, or a lost NAK, waits for the ACK timeout
-//   (sim/loss_test, LostTail). It waits for a peer that still answers what was
-//   sent before (LossDetectorTest.AProbeWaitsForItsTurn).
-// - The *early probe* comes before it on a path that has lost something just
-//   now, up to kMostEarlyProbes times: one packet that is missing, or the last
-//   one. Without it a lost retransmission costs a probe, which is a millisecond
-//   at least (RequesterLossTest.EarlyProbesOnAPathThatLoses).
+//   timeout, Path::ProbeTimeout) and doubles each time. The first one
+//   retransmits one packet; later ones retransmit everything. Probes spend no
+//   retry. Without them a lost tail, or a lost NAK, waits for the ACK timeout
+//   (sim/loss_test, LostTail). A peer that still answers earlier packets is not
+//   probed (LossDetectorTest.AProbeWaitsForItsTurn).
+// - The *early probe* fires before it on a path with recent loss, at most
+//   kMostEarlyProbes times: it retransmits one packet, the missing one or the
+//   last one. Without it a lost retransmission costs a probe timeout, which is
+//   at least a millisecond (RequesterLossTest.EarlyProbesOnAPathThatLoses).
 // - The *ACK timeout* is the queue pair's own, and the only one that spends
 //   retry_cnt.
 #ifndef TRANSPORT_RC_LOSS_DETECTOR_H_
@@ -31,13 +31,13 @@ namespace transport {
 class LossDetector {
  public:
   enum class Verdict : uint8_t { kNothing, kAckTimeout, kProbe, kEarlyProbe };
-  // What deadlines depend on beside what the detector knows itself.
+  // What deadlines depend on, beyond the detector's own state.
   struct Conditions {
     uint64_t una = 0;
     Time ack_timeout = 0;  // ns; 0: none
     uint32_t qpn = 0;
     uint32_t dest_qpn = 0;
-    // The peer is not silent, and no failure waits for what is before it.
+    // The peer is not silent, and no failure is pending.
     bool may_probe_early = false;
   };
 
@@ -58,14 +58,14 @@ class LossDetector {
     if (timeout_base_ == kNever) timeout_base_ = now;
     if (probe_base_ == kNever) probe_base_ = now;
   }
-  // una has moved: probes count from here, and, if anything is outstanding, so
-  // do the timers.
+  // una has moved: probes are counted anew.
   void ForgetProbes() { probes_ = early_probes_ = 0; }
+  // una has moved, and something is outstanding.
   void RestartTimers(Time now) { timeout_base_ = probe_base_ = now; }
-  // An answer that moves nothing: the peer is alive, but how long it may leave
-  // something out is for the ACK timeout.
+  // An answer without progress: the peer is alive, so the probe is put off. How
+  // long the peer may leave a packet unanswered is limited by the ACK timeout.
   void OnSignOfLife(Time now) { probe_base_ = now; }
-  // Until something is sent.
+  // The timers are off until something is sent.
   void StopTimers() { timeout_base_ = probe_base_ = kNever; }
   // An RNR NAK: the requester waits, and the peer is alive.
   void OnNotReady() {
@@ -82,21 +82,21 @@ class LossDetector {
   }
 
   // --- Gaps.
-  // Something is known to be missing at `una`.
+  // A packet is known to be missing at `una`.
   bool GapIsKnown(uint64_t una) const { return gap_seq_ == una; }
-  // A report that comes within a round trip of the last one is of the same
-  // loss: what was on its way when the first one came tells the same. Without
-  // this each of many reports has everything retransmitted
+  // A report within a round trip of the last one is of the same loss: packets
+  // that were in flight at the first one trigger the same report. Without this
+  // each of many reports retransmits everything
   // (RequesterNakTest.RepeatedNaksOfOneRoundTripAreOne).
   bool JustHandled(const Path& path, Time now) const;
   // The peer reports a gap at `una`. True if that costs a retry: the same gap
-  // was reported before, and there is no ACK timeout that runs out meanwhile.
-  // Reports come a round trip apart, and would use up in milliseconds what is
-  // to last for retry_cnt timeouts
-  // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). A long answer that
-  // has lost its beginning shows the gap again and again, too, until what was
-  // requested again arrives: reports that are less than one probe's time apart
-  // may be of one answer (RequesterLossTest.ALongAnswerIsNotManyGaps).
+  // was reported before, and there is no ACK timeout. With an ACK timeout
+  // reports cost nothing: they come a round trip apart, and would use up in
+  // milliseconds the retries that are to last for retry_cnt timeouts
+  // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). Nor do reports less
+  // than a probe timeout apart: the packets of one long answer that has lost
+  // its beginning show the gap again and again, until the missing part has been
+  // requested and arrives (RequesterLossTest.ALongAnswerIsNotManyGaps).
   bool OnGap(const Path& path, uint64_t una, bool has_ack_timeout, Time now);
   // Something of [una, max) was lost. False if it belongs to a flight that has
   // lost something before: the window shrinks once for all gaps of one flight
@@ -116,20 +116,20 @@ class LossDetector {
   static constexpr int kMostEarlyProbes = 2;
   // Between probes of a queue pair that has no ACK timeout.
   static constexpr Time kLongestProbe = kSecond;
-  // Probes in a row before intervals differ between queue pairs.
+  // From this many probes in a row on, intervals differ between queue pairs.
   static constexpr uint8_t kSpreadProbes = 3;
 
   Time AckDeadline(const Conditions& conditions) const {
     if (conditions.ack_timeout == 0 || timeout_base_ == kNever) return kNever;
     return timeout_base_ + conditions.ack_timeout;
   }
-  // Where the interval has grown past the ACK timeout, that comes first, and
-  // replays as a probe does.
+  // Once the interval exceeds the ACK timeout, that expires first, and
+  // retransmits as a probe does.
   Time ProbeDeadline(const Path& path, const Conditions& conditions) const {
     if (probe_base_ == kNever) return kNever;
     Time interval = path.ProbeTimeout() << probes_;
-    // Queue pairs that fell silent together do not retransmit together: they
-    // would be lost together again.
+    // Queue pairs that fell silent together must not retransmit together: their
+    // packets would be lost together again.
     if (probes_ >= kSpreadProbes) {
       const uint32_t part = conditions.qpn * 0x9e3779b1u >> 26;  // of 128
       interval -= interval / 128 * part;

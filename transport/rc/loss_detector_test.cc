@@ -44,7 +44,7 @@ TEST_F(LossDetectorTest, SilenceIsProbed) {
 }
 
 // A peer with many queue pairs has not been scheduled for a while. It answers
-// what was sent before, and has not come to what is judged.
+// earlier packets, and has not yet got to the one that is judged.
 TEST_F(LossDetectorTest, AProbeWaitsForItsTurn) {
   Time now = kSent;
   for (int i = 0; i < 20; ++i) {
@@ -55,7 +55,7 @@ TEST_F(LossDetectorTest, AProbeWaitsForItsTurn) {
   // It falls silent.
   EXPECT_EQ(Judge(now + kMillisecond - 1), Verdict::kNothing);
   EXPECT_EQ(Judge(now + kMillisecond), Verdict::kProbe);
-  // What was probed waits for its turn as well.
+  // The probe waits for its turn as well.
   loss_.OnProbe(now + kMillisecond);
   Answer(kSameSocket, kSent, now + 2 * kMillisecond);
   EXPECT_EQ(Judge(now + 4 * kMillisecond - 1), Verdict::kNothing);

@@ -1,6 +1,6 @@
 // End-to-end flow control of a requester (IBA vol. 1, 9.7.7.2): how many
-// messages that take a receive the peer allows. ACKs carry it. A peer like ours
-// sets no limit, and answers by RNR NAKs instead.
+// messages that consume a receive the peer permits, as its ACKs say. A peer
+// like ours sets no limit, and sends RNR NAKs instead.
 #ifndef TRANSPORT_RC_MESSAGE_CREDITS_H_
 #define TRANSPORT_RC_MESSAGE_CREDITS_H_
 
@@ -25,9 +25,8 @@ class MessageCredits {
     begun_ = (begun_ + 1) & wire::kPsnMask;
     return begun_;
   }
-  // A response with sequence number `seq`. An ACK of a number before that of
-  // the last one is older, and says nothing
-  // (RequesterAckTest.CreditsOfAnOlderAckAreOld).
+  // A response with sequence number `seq`. One with a lower number than the
+  // last is older, and is ignored (RequesterAckTest.CreditsOfAnOlderAckAreOld).
   void OnAeth(uint64_t seq, const wire::Aeth& aeth) {
     if (wire::AethKindOf(aeth.syndrome) != wire::AethKind::kAck) return;
     if (seq < seq_) return;

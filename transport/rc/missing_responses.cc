@@ -6,8 +6,8 @@
 namespace transport {
 namespace {
 
-// What was asked for though it was only late arrives twice within this time, or
-// never.
+// A response that was requested again, but was only late, arrives twice within
+// this time, or never.
 Time AnsweredWithin(Time round_trip) {
   return std::max(10 * kMillisecond, 4 * round_trip);
 }
@@ -116,7 +116,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
   const size_t i = Find(seq);
   Range& range = ranges_[i];
   assert(i < size_ && range.first <= seq);
-  // A response arrives in order: what is before this was lost.
+  // A response arrives in order: packets before this one were lost.
   for (size_t j = i; j-- > 0 && ranges_[j].request == range.request;) {
     if (ranges_[j].state == State::kAsked && range.state == State::kAsked &&
         ranges_[j].marker == range.marker) {
@@ -190,10 +190,10 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
-  bool due = false;  // `first` is, and was not asked for because of silence
+  bool due = false;  // `first` is, and not requested again in silence
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
-    // What is beyond the part stays what it was, if a range is left for it.
+    // The part beyond `end` keeps its state, if there is room for a range.
     if (range.end > end && size_ < kMostRanges) {
       Range rest = range;
       rest.first = end;

@@ -1,17 +1,17 @@
 // Which responses to READs and atomics are missing while later ones have
-// arrived, and when to ask for them again (IBA vol. 1, 9.7.5.1.1: a retried
-// READ may ask for the part that was not answered). What arrives beyond a gap
-// is placed in memory at once: the application may look only after the
+// arrived, and when to request them again (IBA vol. 1, 9.7.5.1.1: a retried
+// READ may request only the part that was not answered). Responses beyond a gap
+// are placed in memory at once: the application may look only after the
 // completion.
 //
-// - A range that is found missing is asked for after a wait that allows for
-//   reordering (ReorderWait). The wait is zero until something arrives that was
-//   asked for too early (MissingResponsesTest.WaitsWherePacketsAreLate).
-// - It is asked for once more when something has arrived that the peer can only
-//   have sent later: what else the same request asked for, or what was
-//   requested after it (MissingResponsesTest.LaterAnswersShowALoss). Silence is
-//   for the requester's timers.
-// - Of one READ, only the first range is asked for at a time: a peer (the
+// - A range that is found missing is requested after a wait that allows for
+//   reordering (ReorderWait). The wait is zero until a response arrives that
+//   was requested too early (MissingResponsesTest.WaitsWherePacketsAreLate).
+// - It is requested once more when a response has arrived that the peer can
+//   only have sent later: another one to the same request, or one to a later
+//   request (MissingResponsesTest.LaterAnswersShowALoss). Silence is left to
+//   the requester's timers.
+// - Of one READ, only the first range is requested at a time: a peer (the
 //   kernel's rxe) may forget what is before the part that it has repeated last
 //   (MissingResponsesTest.OneRangeOfARequestAtATime).
 #ifndef TRANSPORT_RC_MISSING_RESPONSES_H_
@@ -32,19 +32,20 @@ namespace transport {
 // answered, but for the ranges. Allocated when the first gap is found.
 class MissingResponses {
  public:
-  // With this many, nothing more is noted: what arrives beyond is dropped.
+  // Once there are this many, later gaps are not noted, and responses beyond
+  // them are dropped.
   static constexpr size_t kMostRanges = 64;
 
   enum class State : uint8_t {
     kWaiting,  // until `due`: it may only be late
-    kDue,      // to be asked for
+    kDue,      // to be requested
     kAsked,
   };
   struct Range {
     uint64_t first = 0;
     uint64_t end = 0;
     uint64_t request = 0;  // first of the READ or atomic that it belongs to
-    // kAsked: what was requested afterwards has this number or a later one.
+    // kAsked: anything requested afterwards has this number or a later one.
     uint64_t marker = 0;
     Time due = 0;
     State state = State::kWaiting;
@@ -79,23 +80,25 @@ class MissingResponses {
   // [known_to, first) is answered. [first, end) is missing; it belongs to the
   // READ or atomic that begins at `request`. False if there are kMostRanges.
   bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
-  // Whether Take may be called: it may break a range in two.
+  // Whether Take may be called: there is room for the range that it may split
+  // off.
   bool HasRoomFor(uint64_t seq) const;
   // `seq`, which was missing, has arrived.
   void Take(uint64_t seq, Time now);
-  // What had arrived for `seq` is not trusted any more: it is missing again.
-  // False if there are kMostRanges.
+  // What arrived for `seq` is no longer trusted: it is missing again. False if
+  // there are kMostRanges.
   bool Distrust(uint64_t seq, uint64_t request, Time now);
-  // Something with this number has been answered.
+  // `seq` has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // What was asked for before `until` has not arrived in a round trip.
+  // Ranges before `until` that were requested have not arrived within a round
+  // trip.
   void GiveUpAsked(uint64_t until, Time now);
-  // What has arrived already has arrived again. `round_trip`: as measured, or
-  // 0.
+  // A copy of a response that has already arrived. `round_trip`: as measured,
+  // or 0.
   void NoteCopy(uint64_t seq, Time round_trip, Time now);
   // Ranges whose wait has ended become due. Returns how many packets they have.
   uint64_t Expire(Time now);
-  // [first, end) has been asked for. `marker`: the next number to request.
+  // [first, end) has been requested. `marker`: the next number to request.
   void NoteAsked(uint64_t first, uint64_t end, uint64_t marker, Time round_trip,
                  Time now);
 
@@ -106,16 +109,16 @@ class MissingResponses {
   size_t Find(uint64_t seq) const;
   void Insert(size_t index, const Range& range);
   void Erase(size_t index);
-  // `range` was asked for once more because of silence: it may be answered
-  // twice though nothing was late, so a copy teaches nothing.
+  // `range` was requested once more because of silence: it may be answered
+  // twice though nothing was late, so a copy shows nothing.
   void DoubtSample(Range* range);
-  // It is missing, and has not been asked for since that is known.
+  // `range` is missing, and has not been requested since that is known.
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;
   uint64_t least_marker_ = kNone;  // of all that are kAsked
   // A number that was requested again lately, until it has arrived twice; and
-  // when it was asked for.
+  // when it was requested.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;
   ReorderWait reorder_wait_;

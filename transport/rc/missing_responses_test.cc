@@ -156,7 +156,7 @@ TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
   for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // Long after it was asked for, a copy teaches nothing.
+  // Long after the request, a copy shows nothing.
   ComeTwice(seq, 0, 11 * kMillisecond);
   EXPECT_EQ(missing.reorder_wait(), 0);
 }
@@ -180,14 +180,15 @@ TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 
-// What was asked for once more because of silence may be answered twice.
+// A range that was requested once more because of silence may be answered
+// twice.
 TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
   AskForTen();
   missing.NoteAsked(10, 20, 100, 0, 0);
   for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
   missing.NoteCopy(10, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // So may be what was not known to be missing.
+  // So may a number that was not known to be missing.
   missing.NoteAsked(30, 31, 100, 0, 0);
   missing.AnsweredTo(31);
   missing.NoteCopy(30, 0, 0);

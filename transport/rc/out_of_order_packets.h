@@ -24,7 +24,7 @@ class OutOfOrderPackets {
 
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
-  // It has no memory: nothing has been buffered since Clear.
+  // Nothing has been buffered since Clear: it has no memory.
   bool unused() const { return arena_ == nullptr; }
   // Only when not empty.
   uint64_t first_psn() const { return arena_->entries[head_].psn; }

@@ -1,10 +1,10 @@
-// Whether the peer buffers what arrives beyond a gap, as a peer like ours does,
-// or drops it (go-back-N), as most hardware does.
+// Whether the peer buffers packets beyond a gap, as a peer like ours does, or
+// drops them (go-back-N), as most hardware does.
 //
 // RoCE has no selective acknowledgement: a NAK names one gap and says nothing
-// about what is behind it. What the peer acknowledges later tells. Without this
-// every loss would cost a window of retransmissions between two of ours, or,
-// with a peer that drops, a timeout for each packet behind the gap.
+// about what is beyond it. Later acknowledgements show it. Without this every
+// loss would cost a window of retransmissions between two of ours, or, with a
+// peer that drops, a timeout for each packet beyond the gap.
 //
 // - Until it is known, a retransmission after a NAK stops after kTrialPackets
 //   and waits for an answer: if all were retransmitted at once, no answer could
@@ -12,12 +12,12 @@
 // - Proof of buffering: an acknowledgement of a packet that was not
 //   retransmitted since the NAK.
 // - That proof is false if packets are reordered: a peer that drops also
-//   acknowledges what was late and arrived in order. When a probe disproves it
+//   acknowledges a late packet that arrives in order. When a probe disproves it
 //   (OnGapFilledAlone), only an acknowledgement of everything sent by the time
 //   of the NAK counts from then on
 //   (RequesterNakTest.LatePacketsLookBufferedOnce).
-// - Two losses in a row look like dropping. So after kNaksUntilTrial NAKs a
-//   peer that drops is tried again
+// - Two losses in a row look like dropping. So a peer that seems to drop is
+//   tried again after kNaksUntilTrial NAKs
 //   (RequesterLossTest.APeerThatDropsIsTriedAgainAfterEightNaks).
 #ifndef TRANSPORT_RC_PEER_BUFFERING_H_
 #define TRANSPORT_RC_PEER_BUFFERING_H_
@@ -39,7 +39,7 @@ class PeerBuffering {
 
   // --- Getters.
   bool buffers() const { return verdict_ == Verdict::kBuffers; }
-  // A retransmission that has come to `nxt` waits for an answer.
+  // A retransmission that has reached `nxt` waits for an answer.
   bool WaitsForAnswer(uint64_t una, uint64_t nxt) const {
     return verdict_ == Verdict::kUnknown && nak_seq_ == una &&
            nxt >= una + kTrialPackets;
@@ -71,13 +71,13 @@ class PeerBuffering {
       verdict_ = Verdict::kDrops;
     }
   }
-  // A gap was filled by itself, and the peer is silent about what was sent
-  // behind it: it has dropped that.
+  // Only the gap was retransmitted, and the peer is silent about what follows
+  // it: it has dropped that.
   void OnGapFilledAlone() {
     verdict_ = Verdict::kDrops;
     disproved_ = true;
   }
-  // A peer that was silent may be another one.
+  // After a silence it may be a different peer.
   void OnTimeout() { verdict_ = Verdict::kUnknown; }
 
   // Bytes beyond una that do not count as in flight: the peer buffers them.
@@ -87,9 +87,9 @@ class PeerBuffering {
   enum class Verdict : uint8_t { kUnknown, kBuffers, kDrops };
 
   Verdict verdict_ = Verdict::kUnknown;
-  bool disproved_ = false;  // it was taken for buffering, and had dropped
-  uint8_t naks_ = 0;        // since the verdict became kDrops
-  uint64_t nak_seq_ = kNoSequence;  // of the last NAK that began one
+  bool disproved_ = false;          // it seemed to buffer, and had dropped
+  uint8_t naks_ = 0;                // since the verdict became kDrops
+  uint64_t nak_seq_ = kNoSequence;  // the furthest NAK
   uint64_t nak_max_ = 0;            // SendSequence::max then
   uint64_t resent_to_ = 0;          // furthest since
 };

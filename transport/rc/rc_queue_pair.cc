@@ -68,9 +68,9 @@ Interests RcQueuePair::TakeServiceInterests(Time now) {
 // space is reserved for it. The peer processes the trailing ACK before the
 // requests: a program that answers a message expects its peer to see first that
 // the message has arrived, as with hardware, which sends ACKs at once. For the
-// same reason new requests also acknowledge messages that have not asked for an
-// ACK. What the responder could not place goes first in the next burst, so
-// neither half starves the other.
+// same reason new requests also acknowledge messages without AckReq. Responses
+// that did not fit go first in the next burst, so neither half starves the
+// other.
 Interests RcQueuePair::TransmitService(Time now, const TransmitTurn& turn,
                                        Burst* burst) {
   if (turn.acks_only) {

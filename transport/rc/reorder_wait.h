@@ -1,16 +1,16 @@
 // How long to wait for a missing packet that may only be late, before it is
 // requested again.
 //
-// - Zero at first. It grows each time that something was asked for too early,
-//   up to a round trip: a late packet is hardly later than that.
-// - It shrinks each time that something is asked for, so a network that no
-//   longer reorders is not waited for.
+// - Zero at first. It grows each time that a packet was requested too early, up
+//   to a round trip: packets are hardly ever later than that.
+// - It shrinks with each request, so that it ends when the network no longer
+//   reorders.
 //
 // A round trip is what the caller has measured, in ns, or 0: then the bounds
-// are those of a network whose switches reorder. Asking too early costs a
-// packet that is sent twice, and a reduction of the window. Asking late costs a
-// part of the round trip that the repair takes anyway (RFC 8985, 6.2, has the
-// same bounds).
+// are those of a network whose switches reorder. Requesting too early costs a
+// packet that is sent twice, and a reduction of the window. Requesting late
+// costs a part of the round trip that the repair takes anyway (RFC 8985, 6.2,
+// has the same bounds).
 #ifndef TRANSPORT_RC_REORDER_WAIT_H_
 #define TRANSPORT_RC_REORDER_WAIT_H_
 
@@ -25,8 +25,9 @@ class ReorderWait {
  public:
   Time wait() const { return wait_; }  // ns
 
-  // What was asked for has arrived twice: it was not lost. `round_trip` 0: it
-  // may have been, and the second copy has another reason.
+  // A packet was requested again and has arrived twice: it was not lost.
+  // `round_trip` 0: it may have been lost, and the second copy has another
+  // cause.
   void OnTooEarly(Time round_trip) {
     const Time most = std::clamp(round_trip, kMost, kLongest);
     const Time least = std::clamp(round_trip / kSteps, kLeast, most);
@@ -43,7 +44,7 @@ class ReorderWait {
  private:
   static constexpr Time kLeast = 16 * kMicrosecond;
   static constexpr Time kMost = 500 * kMicrosecond;
-  // Whatever has been measured: a slow peer is not a slow network.
+  // A bound on what is measured: a slow peer is not a slow network.
   static constexpr Time kLongest = 200 * kMillisecond;
   // The first wait is the round trip divided by this.
   static constexpr int kSteps = 8;

@@ -35,8 +35,8 @@ void Requester::ChangePeer(uint32_t first_psn) {
 
 void Requester::Forget() {
   flight_.Leave(path());
-  // Reports then say that nothing is in flight. The event of a failure says
-  // what the queue pair waited for.
+  // Reports now say that nothing is in flight. The event of a failure says what
+  // the queue pair waited for.
   snd_ = {.initial_psn = snd_.initial_psn,
           .nxt_index = queue().head(),
           .begun = queue().head()};
@@ -124,7 +124,7 @@ void Requester::RunLocalWorkOnce(Time now) {
       return;
     }
     if (phase_.data_error) {
-      // Once: while the queue drains, SQD has been entered.
+      // Only once: while the queue drains, SQD has been entered already.
       if (!phase_.draining) core_.NoteDataError();
       break;
     }

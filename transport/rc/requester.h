@@ -1,12 +1,12 @@
 // The requester half of a reliable connection (IBA vol. 1, 9.7.5): takes send
 // work requests, sends their packets, and completes them in order.
 //
-// The class dispatches. What it knows is in parts with one job each:
+// The class dispatches. Its state is in parts with one job each:
 //   SendSequence      where it stands in its packets
 //   OutstandingReads  READs and atomics that wait for responses
 //   MissingResponses  which of those responses are missing
-//   LossDetector      when something is taken for lost
-//   PeerBuffering     whether the peer buffers what is behind a gap
+//   LossDetector      when packets are considered lost
+//   PeerBuffering     whether the peer buffers packets beyond a gap
 //   RetransmitPlan    what is retransmitted
 //   RetryBudget       how often
 //   FlightAccount     what is in flight, and how much may be
@@ -18,9 +18,9 @@
 // (sending it), requester_ack.cc, requester_read.cc, requester_missing.cc,
 // requester_loss.cc and requester_timer.cc.
 //
-// In flight is always the cost of [una, nxt), less what has arrived, or is
-// buffered by the peer, beyond a gap. One function, SyncFlight, computes it, so
-// it cannot leak.
+// The bytes in flight are always the cost of [una, nxt), less what has arrived,
+// or is buffered by the peer, beyond a gap. One function, SyncFlight, computes
+// them, so they cannot leak.
 #ifndef TRANSPORT_RC_REQUESTER_H_
 #define TRANSPORT_RC_REQUESTER_H_
 
@@ -48,14 +48,14 @@
 
 namespace transport {
 
-// The requester may wait for one to four times the local ACK timeout of the
-// queue pair (IBA vol. 1, 9.7.6.1.3). It waits for twice that time: a peer in
-// software may have to wait for a core, and losses are found by probes much
-// sooner. For a peer that has never answered it waits for exactly that time.
+// The specification lets a requester wait for one to four times the local ACK
+// timeout (IBA vol. 1, 9.7.6.1.3). Ours waits for twice that time: a peer in
+// software may have to wait for a core, and probes find losses much sooner. For
+// a peer that has never answered it waits for exactly that time.
 inline constexpr int kAckTimeoutFactor = 2;
 
-// Reports its failures by QpCore::Fail, and is stopped from then on. Its
-// endpoint's lock guards it.
+// A failure goes to QpCore::Fail and stops the requester. Guarded by its
+// endpoint's lock.
 class Requester {
  public:
   explicit Requester(QpCore& core) : core_(core) {}
@@ -65,14 +65,14 @@ class Requester {
   void Start(Time now);
   // To RESET or ERR: gives back what is in flight, forgets all sequence state.
   void Stop();
-  // After a failure: what is left in the queue has not begun. PSNs go on. The
-  // caller holds it, or changes the peer.
+  // After a failure: the work requests that are left start anew, PSNs go on.
+  // The caller holds them (HoldAt), or changes the peer.
   void Restart();
-  // There is another peer: what is sent next has PSN `first_psn`. Nothing may
+  // Changes to another peer: the next packet has PSN `first_psn`. Nothing may
   // be outstanding, and the path is still that of the old peer.
   void ChangePeer(uint32_t first_psn);
-  // Work requests from `index` on wait. Those before end as if nothing followed
-  // them.
+  // Holds work requests from `index` on. Those before it end as if nothing
+  // followed them.
   void HoldAt(uint64_t index) {
     if (!failures_.is_local()) failures_.local_index = index;
   }
@@ -98,8 +98,8 @@ class Requester {
   void OnPosted(Time now) { RunLocalWork(now); }
 
   // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
-  // whose source and P_Key have been checked. True if it answers something
-  // that is outstanding.
+  // whose source and P_Key have been checked. True if the packet answers an
+  // outstanding request.
   bool OnResponse(const wire::PacketView& packet, Time now);
   bool Answers(const wire::PacketView& packet) const;
   void OnTimer(Time now);
@@ -121,7 +121,7 @@ class Requester {
   // Outstanding PSNs; the window keeps them far below. Must be below 2^23.
   static constexpr uint64_t kMaxOutstanding = uint64_t{1} << 22;
 
-  // What is next to be sent,
+  // What is next to be sent.
   enum class Source : uint8_t {
     kNothing,  // until something else happens
     kResend,   // out of turn: what is missing at the peer
@@ -129,7 +129,7 @@ class Requester {
     kReplay,   // from nxt on, before max
     kNew,
   };
-  // and what Transmit may do about it.
+  // What Transmit may do about it.
   enum class Next : uint8_t {
     kNothing,
     kWindow,  // until the path's window opens
@@ -156,17 +156,18 @@ class Requester {
   };
   // For TakeInterests.
   struct TurnHints {
-    // What is retransmitted does not wait for the window.
+    // Retransmissions do not wait for the window.
     bool past_window : 1 = false;
     bool end_turn : 1 = false;  // others come first
   };
-  // One round trip is measured at a time, and never over a retransmission:
-  // nobody knows which of the two packets was answered.
+  // One round trip is measured at a time, and never over a retransmission: it
+  // would be unknown which of the two packets was answered.
   struct RoundTripSample {
     uint64_t seq = kNoSequence;  // whose answer ends it
     Time sent = 0;
   };
-  // Failures that wait for what is before them. kNoSequence: there is none.
+  // Failures that take effect when earlier work requests are done. kNoSequence:
+  // there is none.
   struct PendingFailures {
     // Work request that failed here, or that is held (HoldAt).
     uint64_t local_index = kNoSequence;
@@ -185,8 +186,9 @@ class Requester {
   void Fail(WcResult result, Time now);
   // Completes the oldest work request, which takes no sequence numbers.
   void EndUnsent(WcResult result, Time now);
-  // What follows from a change of state, whatever event made it: local
-  // operations whose turn has come, failures whose turn has come, SQD drained.
+  // What follows from a change of state, after any event: runs local operations
+  // whose turn has come, ends work requests that have failed, reports that SQD
+  // is drained.
   void RunLocalWork(Time now);
   void RunLocalWorkOnce(Time now);
 
@@ -208,8 +210,8 @@ class Requester {
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
 
   // --- requester_packet.cc
-  // Sends `*item`, and packets in the middle of the message that follow; then
-  // decides what is next: an ACK is asked for if nothing is.
+  // Sends `*item` and the middle packets that follow it, then decides what is
+  // next. If nothing is, the last packet asks for an ACK.
   SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
                   Burst* burst, Packetizer* packetizer);
   // How many packets from `item` on, in the middle of a message, may be sent
@@ -221,7 +223,7 @@ class Requester {
   // follows in this turn.
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
   void Begin(uint64_t index);
-  // `packets`: how many `item` was; `payload`: bytes of each.
+  // `item` was `packets` packets, with `payload` bytes each.
   void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
   // Work request `index` cannot go on; it fails when those before it are done.
   void FailLocally(uint64_t index, WcResult result);
@@ -233,7 +235,7 @@ class Requester {
   void OnRnrNak(uint64_t seq, uint8_t timer, Time now);
   // The peer has executed everything before `until`.
   void Acknowledge(uint64_t until, Time now);
-  // Moves una over what is acknowledged and not a READ or atomic.
+  // Moves una over acknowledged packets, up to a READ or an atomic.
   void Proceed(Time now);
   // Moves una to `to`, completing what ends before it.
   void AdvanceTo(uint64_t to, Time now);
@@ -241,15 +243,15 @@ class Requester {
   // --- requester_read.cc
   // How many of `remaining` packets to ask for now; 0 to wait for the window.
   uint32_t ReadCount(uint64_t remaining, bool always) const;
-  // The answer to a READ or an atomic that is outstanding.
+  // The response to a READ or an atomic that is outstanding.
   void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
-  // Places it in the buffers of work request `index`, if it is what its number
-  // asks for: success, or how the work request is to end.
+  // Places a response in the buffers of work request `index`, if it fits its
+  // number. Returns success, or how the work request is to end.
   WcResult Place(uint64_t index, const OutstandingReads::Entry& read,
                  uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
                           wire::Operation operation) const;
-  // Whether responses may not be placed ahead of their turn in its buffers
+  // Whether the buffers of work request `index` must be filled in order
   // (Memory::NeedsOrder).
   bool NeedsOrder(uint64_t index) const;
   MemoryStatus CheckTarget(uint64_t index, uint64_t offset, uint64_t bytes);
@@ -262,44 +264,45 @@ class Requester {
   // Responses to READs and atomics before `until` that have not arrived are
   // missing. False if that cannot be noted.
   bool NoteMissing(uint64_t until, Time now);
-  // A response beyond una: whether it is to be taken.
+  // A response beyond una: whether to take it.
   bool AdmitAhead(uint64_t seq, const wire::PacketView& packet, Time now);
-  // Whether what was placed for `seq` is what `packet` carries.
+  // Whether the payload placed for `seq` equals that of `packet`.
   bool IsSame(uint64_t seq, const wire::PacketView& packet);
-  // It has been placed, with something missing before or behind it.
+  // `seq` has been placed while something before or beyond it is missing.
   void TakeAhead(uint64_t seq, Time now);
-  // What is due now has been lost, and is asked for.
+  // Requests the ranges that are due: they count as lost.
   void AskForDue(Time now);
   // The next range to ask for; null: none.
   const MissingResponses::Range* DueRange() const;
   // How many more packets may be requested again now.
   uint64_t MissingRoom() const;
   // `seq` belongs to `read` and is missing: one past the last that is missing
-  // with it.
+  // without a break.
   uint64_t MissingEnd(uint64_t seq, const OutstandingReads::Entry& read) const;
-  // The same for a replay, which asks for everything up to the last that is
-  // missing of `read`.
+  // The same for a replay, which asks for everything up to the last missing
+  // packet of `read`.
   uint64_t ReplayEnd(const OutstandingReads::Entry& read) const;
   // The first of `read` that is missing.
   uint64_t FirstMissing(const OutstandingReads::Entry& read) const;
 
   // --- requester_loss.cc
-  // The peer reports a gap at una in a response to something behind it: what is
-  // at una is a READ or an atomic, and its response was lost.
+  // The peer has answered something beyond una: the response to the READ or
+  // atomic at una was lost.
   void OnGap(Time now);
   // A NAK of una.
   void OnSequenceNak(Time now);
-  // A gap at una costs a retry, or not (LossDetector::OnGap). False: none is
-  // left, the queue pair has failed.
+  // Charges a retry for a gap at una, if LossDetector::OnGap says so. False:
+  // none is left, the queue pair has failed.
   bool CountGap(Time now);
   // `reason`: why the queue pair fails if no retry is left.
   bool CountRetry(Reason reason, Time now);
   void NoteLoss(Time now);  // LossDetector::IsNewFlight
   // Everything from una on is retransmitted.
   void Rewind();
-  // Out of turn: what is missing at una, and not what the peer buffers beyond.
+  // Retransmits out of turn what is missing at una, without what the peer
+  // buffers beyond.
   void ResendGap();
-  // Out of turn: `seq`, or the READ or atomic that it belongs to.
+  // Retransmits out of turn `seq`, or the READ or atomic that it belongs to.
   void ResendOne(uint64_t seq);
   void NoteOutOfTurn();
   // The next packet of a run is `next`, if that still belongs to it.
@@ -309,7 +312,7 @@ class Requester {
 
   // --- requester_timer.cc
   void RunTimers(Time now);
-  // What was in flight counts as lost until the peer shows otherwise.
+  // Packets in flight count as lost until the peer shows otherwise.
   void OnSilence(Time now);
   void OnAckTimeout(Time now);
   void OnProbe(Time now);
@@ -323,11 +326,12 @@ class Requester {
 
   // --- requester_flight.cc
   void SyncFlight();
-  // Nothing is in flight, and something may be sent: as what it counts then.
+  // Nothing is in flight, and something may be sent: decides how it will count
+  // (FlightAccount).
   void BeginFlight();
-  // The peer answers; `good`: and not because it misses something.
+  // The peer has answered; `good`: and reports nothing missing.
   void NoteAnswer(bool good);
-  // What the peer buffers behind a gap is no longer in flight.
+  // Packets that the peer buffers beyond a gap are no longer in flight.
   void CountBuffered();
 
   // --- Interests.
@@ -347,8 +351,9 @@ class Requester {
   Path* path() const { return core_.path; }
   SendQueue& queue() const { return core_.send_queue; }
   uint64_t IndexOf(uint64_t seq) const { return snd_.IndexOf(queue(), seq); }
-  // Whether what is sent now is retransmitted after a silence. If that is
-  // always lost, there is too much of it: then it is one packet at a time.
+  // Whether packets sent now are retransmissions after a silence, which widens
+  // the share (FlightAccount). If these always get lost there are too many:
+  // after kProbesOfMany probes it is one packet at a time.
   bool RetransmitsAfterSilence() const {
     constexpr uint8_t kProbesOfMany = 3;
     return (loss_.probes() > 0 && loss_.probes() <= kProbesOfMany) ||
@@ -369,8 +374,8 @@ class Requester {
   QpCore& core_;
   OutstandingReads reads_;
   std::unique_ptr<MissingResponses> missing_;  // null until a gap is found
-  // Stop resets all of these by `= {}`: a part that keeps state elsewhere
-  // brings it into the next connection.
+  // Stop resets all of these by `= {}`: state that a part keeps elsewhere would
+  // leak into the next connection.
   SendSequence snd_;
   PeerBuffering peer_;
   RetransmitPlan plan_;

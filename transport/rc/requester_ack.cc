@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-// How a work request ends whose NAK ends the connection; nothing for other NAKs
-// and for reserved codes.
+// How a work request ends after a NAK that ends the connection; nothing for
+// other NAKs and for reserved codes.
 std::optional<WcResult> FatalResult(wire::NakCode code) {
   switch (code) {
     case wire::NakCode::kInvalidRequest:
@@ -82,7 +82,7 @@ void Requester::OnAcknowledge(uint64_t seq, const wire::Aeth& aeth, Time now) {
       Acknowledge(seq + 1, now);
       if (snd_.una <= seq) {
         NoteMissing(seq + 1, now);
-        // Within a round trip it may be older than what was asked for.
+        // Within a round trip the answer may be older than the request.
         if (missing_ != nullptr && !loss_.JustHandled(*path(), now)) {
           missing_->GiveUpAsked(seq + 1, now);
         }
@@ -130,7 +130,7 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
     OnGap(now);
     return;
   }
-  // Nothing was sent since the last one, which was of the same packet.
+  // A copy: nothing was sent since the last one, which was of the same packet.
   if (!snd_.outstanding() && snd_.una == before) return;
   if (!retries_.SpendRnr(core_.attributes.rnr_retry)) {
     core_.Note(RareEventKind::kRnrRetriesExceeded, now, snd_.PsnOf(seq),
@@ -189,7 +189,7 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     const uint64_t head = queue().head();
     const SendWqe& wqe = queue().at(head);
     if (wqe.end() > to) break;
-    // It had arrived before it failed here.
+    // The peer had it before it failed here.
     if (head == failures_.local_index) {
       failures_.local_index = kNoSequence;
       failures_.local_result = {};

@@ -47,7 +47,7 @@ TEST(RequesterClockTest, ASilenceIsOneTimeout) {
   EXPECT_EQ(peer.qp->counters().retries_exceeded, 0u);
 }
 
-// Of a READ that has lost part of its response, the missing part is asked for.
+// A READ that has lost part of its response requests the missing part.
 TEST(RequesterClockTest, AReadGoesOn) {
   RequesterPeer peer;
   peer.Connect();

@@ -108,7 +108,7 @@ TEST_F(DataErrorTest, StopsOnceForAnError) {
 
 TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Read(1, 100, kSignaled);
-  peer.Send(2, 1);  // no fence: under way with it
+  peer.Send(2, 1);  // no fence: in flight with it
   EXPECT_EQ(peer.Transmit(),
             "READ_REQUEST 100 A va 0 len 100; SEND_ONLY 101 A [1]");
   peer.local->data_error = true;
@@ -123,8 +123,8 @@ TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "2 ok");
   EXPECT_EQ(peer.Events(), kDrained);
-  // Unsignaled, it completes unseen; the error that is still there stops only
-  // requests that use it anew.
+  // It was unsignaled, and completes unseen. The error is still there, but only
+  // stops requests that use it anew.
   ASSERT_EQ(peer.Modify(QpState::kRts), 0);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);

@@ -76,8 +76,8 @@ TEST(RequesterTest, LocalErrorWaitsForWhatIsBeforeIt) {
   peer.Send(2, 1, 0);
   peer.Post({.wr_id = 3}, {{peer.kVa, 1, 0xbad}});  // not even signaled
   peer.Send(4, 1);
-  // The last good one is retransmitted with AckReq: its packet expected another
-  // one to follow.
+  // The last good packet is retransmitted with AckReq: it was sent without,
+  // since another one was to follow.
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 100 [1]; SEND_ONLY 101 [1]; SEND_ONLY 101 A [1]");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
@@ -193,7 +193,7 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));  // and no more
 }
 
-// A sink may post while it is told of a completion, even of a flush.
+// A sink may post when it gets a completion, even of a flush.
 class PostingCq : public CompletionSink {
  public:
   bool Push(const Completion& completion) override {

@@ -7,8 +7,8 @@
 namespace transport {
 namespace {
 
-// One part in this many is added to what leaves the network in a round trip,
-// since the measured rate is rather too low.
+// One part in this many is added to the bytes that leave the network in a round
+// trip, since the measured rate tends to be too low.
 constexpr uint64_t kRoundTripMargin = 8;
 // Headers, pad and ICRC of a request with payload.
 constexpr size_t kMostPacketOverhead = 128;
@@ -36,16 +36,16 @@ void Requester::BeginFlight() {
 
 void Requester::NoteAnswer(bool good) {
   flight_.OnAnswer(path());
-  // The timeouts of others were not the path's: what was sent since has
-  // arrived.
+  // What was sent since has arrived, so the timeouts of other queue pairs were
+  // not the path's.
   if (good && loss_.probes() == 0 && !loss_.timed_out) path()->UndoTimeout();
 }
 
-// Nothing tells how much of what was sent behind a gap has arrived. But while
-// the gap is being filled, which takes a round trip, a round trip's worth of
-// bytes leaves the network, and as much may be sent. More would wait in a queue
-// before what fills the next gap; less would leave the network idle. The peer
-// buffers it, as far as its arena holds.
+// How much of what was sent beyond a gap has arrived is unknown. But while the
+// gap is being filled, which takes a round trip, a round trip's worth of bytes
+// leaves the network, and as much may be sent. More would queue ahead of the
+// packets that fill the next gap; less would leave the network idle. The peer
+// buffers it, as far as its arena has space.
 void Requester::CountBuffered() {
   peer_.buffered_bytes = 0;
   SyncFlight();

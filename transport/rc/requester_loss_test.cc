@@ -275,7 +275,7 @@ TEST(RequesterLossTest, ImpliedNaksWithoutProgressAreCounted) {
   EXPECT_EQ(peer.Completions(), "1 status 12; 2 status 5");
 }
 
-// The rest of one long response whose beginning was lost is one report.
+// The rest of one long response whose beginning was lost counts as one report.
 TEST(RequesterLossTest, ALongAnswerIsNotManyGaps) {
   RequesterPeer peer;
   peer.attributes.retry_cnt = 0;
@@ -428,7 +428,7 @@ TEST(RequesterLossTest, EarlyProbesOnAPathThatLoses) {
   EXPECT_EQ(peer.Completions(), "2 ok; 3 ok; 4 ok");
 }
 
-// A long replay after the first NAK waits for an answer, which shows that the
+// A long replay after the first NAK stops for an answer, which shows that the
 // peer has buffered the rest.
 TEST(RequesterLossTest, AReplayTriesWhatThePeerBuffers) {
   RequesterPeer peer;
@@ -448,7 +448,7 @@ TEST(RequesterLossTest, AReplayTriesWhatThePeerBuffers) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 145 A [1]");
 }
 
-// One that drops acknowledges what it was sent, and gets the rest.
+// A peer that drops acknowledges what it was sent, and gets the rest.
 TEST(RequesterLossTest, APeerThatDropsGetsTheRest) {
   RequesterPeer peer;
   peer.Connect();

@@ -1,10 +1,10 @@
 // Responses to READs and atomics that arrive ahead of one that is missing, and
 // what is requested again (missing_responses.h).
 //
-// What arrives ahead is placed in memory at once. If it arrives twice with
+// Responses ahead are placed in memory at once. If one arrives twice with
 // different contents, one of the two is not the peer's: neither counts, and it
-// is requested again. The same happens when the peer's memory has changed
-// meanwhile, and does no harm.
+// is requested again. The same happens, without harm, if the peer's memory has
+// changed meanwhile.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -48,7 +48,8 @@ bool Requester::NoteMissing(uint64_t until, Time now) {
 bool Requester::AdmitAhead(uint64_t seq, const wire::PacketView& packet,
                            Time now) {
   if (missing_ == nullptr || seq >= missing_->known_to()) {
-    // If it cannot be noted, the known ranges come first.
+    // If the gap cannot be noted, the packet is dropped: the known ranges come
+    // first.
     const bool noted = NoteMissing(seq, now);
     if (!phase_.running) return false;
     AskForDue(now);
@@ -71,7 +72,7 @@ bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   if (wqe.operation().kind != SendKind::kRead || payload.empty()) return true;
   const uint64_t offset = (seq - wqe.first) * snd_.mtu;
   if (payload.size() != std::min<uint64_t>(wqe.length - offset, snd_.mtu)) {
-    return true;  // a bad response, not another one
+    return true;  // a bad response, not a different one
   }
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());
@@ -93,8 +94,8 @@ void Requester::TakeAhead(uint64_t seq, Time now) {
     path()->OnOrderedAnswer(core_.attributes.dest_qpn, rtt_.sent, now);
     rtt_.seq = kNoSequence;
   }
-  // The peer is alive. What it may leave out meanwhile is limited by what may
-  // be outstanding.
+  // The peer is alive. How long it may leave responses out is limited by how
+  // much may be outstanding.
   if (snd_.outstanding()) loss_.OnSignOfLife(now);
   Proceed(now);
   AskForDue(now);
@@ -115,8 +116,8 @@ void Requester::AskForDue(Time now) {
   if (DueRange() != nullptr) hints_.past_window = true;
 }
 
-// Half a window, as a run that fills a gap at the peer: more was probably lost
-// because a queue was full, and would be lost again.
+// Half a window, like a run that fills a gap at the peer: a longer loss is
+// probably that of a full queue, and would happen again.
 uint64_t Requester::MissingRoom() const {
   const uint64_t asked = missing_->asked();
   const uint64_t limit =

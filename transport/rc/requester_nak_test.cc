@@ -103,7 +103,7 @@ TEST(RequesterNakTest, APeerThatBuffersGetsOnlyWhatIsMissing) {
 }
 
 // Messages of one packet, numbered from 2 on, are outstanding to a peer that is
-// seen to buffer what is beyond a gap. Packet `n` is message n - 99.
+// known to buffer packets beyond a gap. Packet `n` is message n - 99.
 void ConnectToOneThatBuffers(RequesterPeer* peer, int messages) {
   peer->Connect();
   peer->MeasureRoundTrip(kMillisecond);
@@ -128,8 +128,8 @@ std::string RunOf(const RequesterPeer& peer) {
          std::to_string(peer.sent.back().psn);
 }
 
-// Packets are lost in bursts: while a gap goes on behind what has filled it,
-// runs get longer. Each run takes a round trip.
+// Packets are lost in bursts: while a gap goes on beyond what has been
+// retransmitted, runs get longer. Each run takes a round trip.
 TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   RequesterPeer::Options options;
   options.max_segments = 1;
@@ -252,7 +252,8 @@ TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
 }
 
-// It takes what is retransmitted and is silent: it has dropped what is behind.
+// It accepts what is retransmitted and is silent: it has dropped the packets
+// beyond.
 TEST(RequesterNakTest, APeerThatStopsBufferingIsNoticedByTheProbe) {
   RequesterPeer::Options options;
   options.max_segments = 1;
@@ -277,7 +278,7 @@ TEST(RequesterNakTest, APeerThatStopsBufferingIsNoticedByTheProbe) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Nothing was behind the gap: what was sent since is a tail like any other.
+// Nothing was beyond the gap: packets sent since are a tail like any other.
 TEST(RequesterNakTest, AGapAtTheEndProvesNothing) {
   RequesterPeer peer;
   peer.Connect();

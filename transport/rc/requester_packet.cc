@@ -25,8 +25,8 @@ Interests Requester::Transmit(Time now, const TransmitTurn& turn,
         break;
     }
   }
-  // READ requests are short, however much of the window they take: who waits
-  // with one has had its turn.
+  // READ requests are short however much of the window they take, so a queue
+  // pair that has to wait with one ends its turn.
   const bool waits = next == Next::kWindow;
   if (waits && queue().at(item.index).operation().kind == SendKind::kRead) {
     hints_.end_turn = true;
@@ -115,7 +115,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
                 {WcStatus::kLocalLengthError, Reason::kAtomicTooShort});
     return SendResult::kFailed;
   }
-  // One that has begun and sent nothing is no different from one that waits.
+  // A work request that has begun and sent nothing is no different from one
+  // that waits, so this is not undone below.
   if (sent.begins) Begin(sent.index);
 
   const uint64_t position = sent.seq - wqe.first;
@@ -125,7 +126,7 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   }
   MemoryStatus status = MemoryStatus::kOk;
   if (operation.kind == SendKind::kRead) {
-    // Nothing is asked for if there is not a place for all of it.
+    // Nothing is requested unless there is space for all of it.
     status = CheckTarget(sent.index, position * snd_.mtu,
                          sent.begins ? wqe.length : packetizer->read_length());
   } else if (operation.response_bytes > 0) {
@@ -135,8 +136,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   const uint32_t packets = CountMiddlePackets(wqe, sent, *packetizer);
   if (packets > 1) sent.count = packets;
   if (status == MemoryStatus::kOk) {
-    // AckReq is decided after the copy and changes the ICRC: packets that ask
-    // for sure carry none.
+    // AckReq is decided after the copy and changes the ICRC: for packets that
+    // certainly ask it is not computed during the copy.
     const bool asks = sent.seq + 1 == wqe.end() &&
                       AckRequests::LastOfMessageAsksForSure(
                           wqe.packets, queue().tail() - sent.index);
@@ -153,7 +154,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
 
   NoteSent(now, sent, packets, payload);
   *next = Decide(now, item);
-  // A turn ends with a message or a full burst: to cut either costs a send.
+  // A turn ends with a message or a full burst: cutting either short costs a
+  // system call.
   if (*next == Next::kPacket &&
       burst->bytes().size() + packetizer->size() >= turn.bytes &&
       (sent.seq + sent.count == wqe.end() || packetizer->room() < 2)) {
@@ -176,8 +178,8 @@ void Requester::FailLocally(uint64_t index, WcResult result) {
   if (index >= failures_.local_index) return;
   failures_.local_index = index;
   failures_.local_result = result;
-  // What is before it completes first; its last packet may not have asked for
-  // an ACK, since more was to follow.
+  // Earlier work requests complete first; their last packet may lack AckReq,
+  // since more was to follow.
   const uint64_t first =
       index < snd_.begun ? queue().at(index).first : snd_.max;
   if (acks_.any_unasked() && snd_.una < first && snd_.nxt >= first) {

@@ -1,4 +1,4 @@
-// READs and atomics: how much is asked for, and what is done with responses.
+// READs and atomics: how much is requested, and what is done with responses.
 #include <algorithm>
 #include <cstring>
 
@@ -8,10 +8,10 @@
 namespace transport {
 namespace {
 
-// A window is asked for in this many requests, so that one is on its way while
-// another is answered; in fewer if fewer may be outstanding.
+// A window is filled with this many READ requests, so that one is on its way
+// while another is answered; with fewer if fewer may be outstanding.
 constexpr uint32_t kRequestsPerWindow = 4;
-// But not for less than this many packets each, if the window holds them.
+// But each is for at least this many packets, if the window holds them.
 constexpr uint64_t kLeastRequest = 8;
 
 }  // namespace
@@ -109,7 +109,7 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
   if (ahead && !AdmitAhead(seq, packet, now)) return;
   if (ahead && NeedsOrder(IndexOf(seq))) {
     ++core_.counters.dropped_response;
-    // It is asked for again with what is before it.
+    // It is requested again, together with what is before it.
     if (NoteMissing(seq + 1, now) && phase_.running) AskForDue(now);
     return;
   }
@@ -117,8 +117,8 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
       ahead ? Place(IndexOf(seq), *reads_.Find(seq), seq, packet)
             : Place(queue().head(), reads_.front(), seq, packet);
   if (!result.ok()) {
-    // A response ahead of its turn never ends the work request. It is asked for
-    // again when its turn comes.
+    // A response ahead of its turn never fails the work request. It is
+    // requested again when its turn comes.
     ahead ? void(++core_.counters.dropped_response) : Fail(result, now);
   } else if (ahead || HasMissing()) {
     TakeAhead(seq, now);

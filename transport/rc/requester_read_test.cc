@@ -1,4 +1,4 @@
-// READs and atomics: what is asked for, and what is done with responses.
+// READs and atomics: what is requested, and what is done with responses.
 #include <algorithm>
 
 #include "gtest/gtest.h"
@@ -43,8 +43,8 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// The ACK of what follows an atomic or a READ, in one burst with their
-// responses, is not processed before them.
+// The ACK of a request that follows an atomic or a READ, in one burst with
+// their responses, is not processed before them.
 TEST(RequesterReadTest, AcknowledgementBehindResponses) {
   RequesterPeer peer;
   peer.Connect();
@@ -114,7 +114,7 @@ TEST(RequesterReadTest, SplitsLongReadsByWindowAndSlots) {
     EXPECT_EQ(peer.sent[i].length, 64u * 256);
   }
   EXPECT_EQ(peer.in_flight(), Path::kInitialWindow);
-  // The first is answered: the next can be asked for.
+  // The first is answered: the next can be requested.
   for (uint32_t i = 0; i < 64; ++i) {
     EXPECT_EQ(peer.Transmit(), "");
     peer.ReadResponse(i == 0 ? kFirst : i < 63 ? kMiddle : kLast, 100 + i, 256);
@@ -169,7 +169,7 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   peer.ReadResponse(kMiddle, 102, 256, 3);  // 101 is missing
   EXPECT_EQ(peer.Bytes(512, 256), Counting(3, 256));
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 256");
-  // The rest of the first answer does not multiply requests.
+  // The rest of the first response causes no further requests.
   peer.ReadResponse(kMiddle, 103, 256, 4);
   peer.ReadResponse(kLast, 104, 256, 5);
   EXPECT_EQ(peer.Transmit(), "");
@@ -190,7 +190,7 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   peer.Transmit();
   peer.ReadResponse(kMiddle, 101, 256);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 256");
-  // Of one READ, one part is asked for at a time: a peer need not repeat what
+  // Of one READ, one part is requested at a time: a peer need not repeat what
   // is before the part that it has repeated last.
   peer.ReadResponse(kMiddle, 103, 256);
   EXPECT_EQ(peer.Transmit(), "");
@@ -232,7 +232,7 @@ TEST(RequesterReadTest, OrByAnAnswerToWhatWasRequestedLater) {
   EXPECT_EQ(peer.Completions(), "1 ok 512; 2 ok 256; 3 ok 256");
 }
 
-// What comes late was not lost: gaps wait, when that has been seen.
+// Late responses were not lost: once that has been seen, gaps wait.
 TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   RequesterPeer peer;
   peer.Connect();
@@ -254,7 +254,8 @@ TEST(RequesterReadTest, GapsWaitWherePacketsAreLate) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 104 A va 1024 len 256");
 }
 
-// After a silence a request is not cut into parts for what has come.
+// After a silence one request covers all from the first missing packet on; it
+// is not split around what has arrived.
 TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   RequesterPeer peer;
   peer.Connect();
@@ -277,7 +278,7 @@ TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Nothing that comes ahead of its turn ends anything, nor is it taken.
+// Bad responses ahead of their turn fail nothing, and are not accepted.
 TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -294,7 +295,7 @@ TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   EXPECT_EQ(peer.Bytes(256, 1)[0], 256 % 251);
 }
 
-// Two answers with one PSN that say different things: one is forged.
+// Two responses with one PSN and different contents: one is forged.
 TEST(RequesterReadTest, WhatCameAheadIsNotTrustedIfACopyDiffers) {
   RequesterPeer peer;
   peer.Connect();
@@ -315,8 +316,8 @@ TEST(RequesterReadTest, WhatCameAheadIsNotTrustedIfACopyDiffers) {
   EXPECT_EQ(peer.Bytes(256, 256), Counting(2, 256));
 }
 
-// The answers of one READ with every other packet lost: what cannot be noted is
-// asked for later, and all of it arrives.
+// The responses to one READ, with every other packet lost: gaps that cannot be
+// noted are requested later, and all of it arrives.
 TEST(RequesterReadTest, MoreGapsThanAreNoted) {
   RequesterPeer peer;
   peer.attributes.max_rd_atomic = 1;
@@ -427,8 +428,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadAnswer{"Atomic", Operation::kAtomicAcknowledge, 0}),
     [](const auto& info) { return info.param.name; });
 
-// Otherwise an attacker who guesses a PSN in flight ends the connection with
-// it.
+// Otherwise an attacker who guesses a PSN in flight could end the connection.
 TEST(RequesterReadTest, ReadResponseToASendIsDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -461,7 +461,7 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// The whole target, though it is asked for in several requests.
+// The whole target, though the READ takes several requests.
 TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
   RequesterPeer peer;
   peer.Connect();
@@ -502,9 +502,9 @@ TEST(RequesterReadTest, FaultWhenPlacing) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// Once part of a request has been answered, the rest may be asked for in
-// pieces. Before that, it is asked for as it was: otherwise later responses
-// cannot be told apart.
+// Once part of a request has been answered, the rest may be requested in
+// pieces. Before that, the request is repeated as it was: otherwise later
+// responses could not be told apart.
 TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   RequesterPeer peer;
   peer.attributes.max_rd_atomic = 1;

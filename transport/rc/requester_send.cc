@@ -20,8 +20,8 @@ Requester::Source Requester::NextSource(Time now) const {
   return NewIsQueued() && NewIsDue() ? Source::kNew : Source::kNothing;
 }
 
-// A READ of which part has been answered has been executed as a whole, and the
-// peer repeats any part. One part is asked for at a time, from the first one
+// A READ that has been answered in part has been executed as a whole, and the
+// peer repeats any part. One part is requested at a time, from the first one
 // on.
 bool Requester::ReplayIsDue() const {
   if (!snd_.outstanding()) return true;
@@ -58,7 +58,7 @@ bool Requester::NewIsDue() const {
   if (begins && (wqe.flags & kSendFence) != 0 && FenceHolds()) return false;
   if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
   if (flight_.LimitedToShare() && !ShareAllows(NewCost())) return false;
-  // Where none may be outstanding, sending finds the error.
+  // If none may be outstanding, sending finds the error.
   return !operation.takes_rd_atomic() || !reads_.full() ||
          reads_.capacity() == 0;
 }
@@ -67,7 +67,7 @@ bool Requester::FenceHolds() const {
   if (!reads_.empty()) return true;
   if (!core_.config.stops_at_data_errors) return false;
   if (phase_.data_error) return true;
-  // All of their packets have been sent, so an error in them is known.
+  // All packets of these requests have been sent, so an error in them is known.
   for (uint64_t i = queue().head(); i != snd_.nxt_index; ++i) {
     if (core_.HasDataError(i)) return true;
   }
@@ -126,8 +126,8 @@ Requester::Next Requester::DecideReplay(Item* item) const {
       item->count = ReadCount(count, always);
       return item->count > 0 ? Next::kPacket : Next::kWindow;
     }
-    // It may be new to the peer, whose later answers then depend on where it
-    // ends: it ends where it did.
+    // The request may be new to the peer, whose later PSNs depend on where it
+    // ends: it ends where it did before.
     item->count = static_cast<uint32_t>(count);
   }
   return always || WindowAllows(ReplayCost()) ? Next::kPacket : Next::kWindow;

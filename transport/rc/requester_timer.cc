@@ -51,7 +51,7 @@ void Requester::RunTimers(Time now) {
 void Requester::OnSilence(Time now) {
   peer_.OnTimeout();
   plan_.RefillCredit();
-  // What the window has left is for queue pairs whose peers answer.
+  // The rest of the window is for queue pairs whose peers answer.
   hints_.end_turn = true;
   // While others are answered and miss nothing, the silence is this peer's and
   // not the path's.

@@ -31,9 +31,9 @@ void Responder::OnError() {
   out_of_order_.Clear();
   gap_.deadline = kNever;
   gap_.idle_reports = 0;
-  // After a failure of our own the responses that precede its NAK still go
-  // out. After a failure elsewhere only what is executed already is
-  // acknowledged, if no READ response would have to come first.
+  // After a failure of our own the responses that precede its NAK still go out.
+  // After a failure elsewhere, only what has been executed is acknowledged, and
+  // only if no READ response would have to come first.
   if (owed_.nak.fatal) return;
   if (resources_.NextPending() != nullptr) owed_.due = false;
   owed_.nak = {};

@@ -1,9 +1,9 @@
 // The responder half of a reliable connection (IBA vol. 1, 9.7.4): executes
 // requests in PSN order, answers them, and remembers what it must answer again.
 //
-// The class dispatches. What it knows is in parts with one job each:
+// The class dispatches. Its state is in parts with one job each:
 //   OutOfOrderPackets   packets that are buffered beyond a gap
-//   GapReport           what has been said of the gap that is open
+//   GapReport           what has been reported of the open gap
 //   GapWait             how long a gap is left unreported
 //   ResponderResources  READs and atomics that may be requested again
 //   OwedAcks            ACKs and NAKs that are to be sent
@@ -13,8 +13,8 @@
 // (READ and atomics), responder_gap.cc (packets beyond a gap),
 // responder_replay.cc (duplicates), responder_transmit.cc.
 //
-// PSNs are 64 bits wide in here, so that they compare as numbers: they start
-// at 2^32 + rq_psn and their low 24 bits go on the wire.
+// PSNs are 64 bits wide in here, so that they compare as numbers: they start at
+// 2^32 + rq_psn, and their low 24 bits go on the wire.
 #ifndef TRANSPORT_RC_RESPONDER_H_
 #define TRANSPORT_RC_RESPONDER_H_
 
@@ -43,7 +43,7 @@ namespace transport {
 // The NAK with which a failed use of a remote key is answered.
 inline constexpr wire::NakCode kAccessNak = wire::NakCode::kRemoteAccess;
 
-// A failure of its own is reported by QpCore::Fail.
+// A failure goes to QpCore::Fail.
 class Responder {
  public:
   Responder(QpCore& core, MessageReceiver& receiver, PacketArenaPool* pool)
@@ -71,19 +71,19 @@ class Responder {
     return psn >= expected_ && psn - expected_ < kWindow;
   }
   void OnTimer(Time now);
-  // A CNP: responses that were sent have met a queue.
+  // A CNP: responses that were sent have met congestion.
   void OnNotification(Time now);
-  // What is buffered beyond a gap is not the peer's.
+  // Drops what is buffered beyond a gap, since it is not the peer's.
   void ForgetOutOfOrder();
 
   // --- Outputs.
-  // Adds response packets, up to the first READ response if `acks_only`, or if
-  // the path holds that back (ResponsePace); true when more could be sent at
-  // once.
+  // Adds response packets. Those from the first READ response on are left out
+  // if `acks_only`, or if the path delays it (ResponsePace). True if more could
+  // be sent at once.
   bool Transmit(Time now, Burst* burst, bool acks_only);
-  // Of all that there is to transmit, in the order of PSNs: kAcks if packets
-  // other than READ responses come first, kUnwindowed if there are READ
-  // responses that may go out now.
+  // What there is to transmit, in the order of PSNs: kAcks if packets other
+  // than READ responses come first, kUnwindowed if there are READ responses
+  // that may go out now.
   Interests GetInterests(Time now) const {
     Interests want;
     want.deadline = gap_.deadline;
@@ -94,12 +94,13 @@ class Responder {
     }
     return want;
   }
-  // The program may be about to answer messages, which acknowledges those that
-  // have not asked for it, too.
+  // The program may be about to answer messages: messages without AckReq are
+  // acknowledged, too.
   void OnAnswer() {
     if (owed_.unacknowledged) owed_.due = true;
   }
-  // Whether the next thing that it transmits is an ACK or a NAK, at once.
+  // Whether the next packet to transmit is an ACK or a NAK, and may go out at
+  // once.
   bool OwesAck() const { return !resources_.any_pending() && owed_.any(); }
   uint32_t expected_psn() const {
     return static_cast<uint32_t>(expected_) & wire::kPsnMask;
@@ -110,15 +111,14 @@ class Responder {
     kExecuted,
     kNotReady,  // no receive: the RNR NAK is due, nothing has changed
     kFailed,    // the queue pair has failed
-    // It was buffered, and would have failed: it is treated as lost.
+    // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
-  // What has been said of the expected PSN: after that, silence until it
-  // arrives.
+  // Which NAK the expected PSN has got. No other is sent until it arrives.
   enum class NakMade : uint8_t {
     kNone,
     kSequence,
-    kRnr,  // it has arrived, and is to come again
+    kRnr,  // it has arrived, and is to be sent again
   };
   struct GapReport {
     NakMade made = NakMade::kNone;
@@ -135,21 +135,24 @@ class Responder {
 
   // --- responder_request.cc
   Outcome Execute(const wire::PacketView& packet, Time now);
-  // XRC: the SRQ that it names is there, and that of the message under way.
+  // XRC: whether the SRQ that the packet names exists and is that of the
+  // message in progress.
   bool IsForItsSrq(const wire::PacketView& packet, Time now);
   Outcome ExecuteMessagePacket(const wire::PacketView& packet, RequestKind kind,
                                Time now);
   Outcome NotReady();
-  // The expected PSN, of which something was said before, has arrived.
+  // The expected PSN has arrived after a NAK of it.
   void OnAwaited(const wire::PacketView& packet, Time now);
-  // Answers the expected PSN, which is not executed, with a NAK on command.
+  // A fault on command: answers the expected PSN with a NAK, and does not
+  // execute it.
   Outcome Refuse(uint8_t syndrome, Time now);
   // Answers the expected PSN with a NAK: the queue pair has failed, with
-  // `event`, or with the receive in use, which completes with `status`.
+  // `event`.
   Outcome Fail(wire::NakCode code, Reason reason, QpEvent event);
+  // The same, but the receive in use completes with `status`.
   Outcome FailReceive(wire::NakCode code, WcStatus status, Time now);
-  // Answers nothing: the message has come, and only what it was to invalidate
-  // is not there (9.9.3, class J).
+  // Sends no NAK: the message has arrived, and only the key that it was to
+  // invalidate does not exist (9.9.3, class J).
   Outcome FailSilently(WcStatus status, Time now);
   Outcome Invalid(Reason reason);
   Outcome AccessDenied(Reason reason);
@@ -179,15 +182,15 @@ class Responder {
   // After one gap has filled, the next one is left unreported for this long,
   // unless packets show that it is not about to fill as well.
   static constexpr Time kGapTimeout = 50 * kMicrosecond;
-  // Only packets this close are looked at: with large READs before it, a peer
-  // may be so far ahead.
+  // Packets further ahead are ignored. With large READs outstanding a peer may
+  // be this far ahead.
   static constexpr uint64_t kWindow = 1 << 16;  // PSNs
-  // And only packets this close are buffered: as many as the greatest window of
-  // a path holds.
+  // Packets further ahead are not buffered: this is as many as the greatest
+  // window of a path holds.
   static constexpr uint64_t kBufferWindow =
       Path::kGreatestWindow / Path::kPacketOverhead;
-  // What is buffered is dropped, and its memory given back, when for this long
-  // nothing was added, nor anything came into order
+  // Buffered packets are dropped, and their memory given back, when for this
+  // long none was added and none came into order
   // (ForgedRequestTest.NothingIsBufferedForEver).
   static constexpr Time kBufferTime = 250 * kMillisecond;
   // A gap may be reported by the timer this often in a row without anything
@@ -201,8 +204,8 @@ class Responder {
   void RepeatRead(const wire::PacketView& packet, uint64_t psn);
   void RepeatAtomic(const wire::PacketView& packet, uint64_t psn);
   void Repeat(Resource* resource, uint64_t psn, uint32_t stop);
-  // A part of a READ: it comes before what the response that is under way has
-  // left, unless that contains it.
+  // Sends a part of a READ before the rest of the response in progress, unless
+  // that rest contains it.
   void RepeatPart(Resource* resource, uint64_t psn, uint32_t stop);
 
   // --- responder_transmit.cc
@@ -224,7 +227,7 @@ class Responder {
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
                   uint8_t* out, uint32_t* icrc);
   void FailResponse(const Resource& failed, uint64_t psn);
-  // While there are resources that may be pending.
+  // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
   wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
 
@@ -233,16 +236,16 @@ class Responder {
 
   uint64_t expected_ = 0;  // PSN
   OutOfOrderPackets out_of_order_;
-  // Reset resets all of these by `= {}`: a part that keeps state elsewhere
-  // brings it into the next connection.
+  // Reset resets all of these by `= {}`: state that a part keeps elsewhere
+  // would leak into the next connection.
   GapReport gap_;
   GapWait gap_wait_;
-  ResponderResources resources_;  // sent in the order of PSNs, then
-  OwedAcks owed_;                 // the NAK, or else the ACK
+  ResponderResources resources_;  // sent first, in the order of PSNs
+  OwedAcks owed_;                 // sent next: the NAK, or else the ACK
   uint32_t msn_ = 0;              // messages completed, modulo 2^24
   bool responded_ = false;        // to READs, since the last CNP
 
-  // Failures are not the peer's for certain.
+  // A packet that fails may not be the peer's.
   bool executing_buffered_ = false;
 };
 

@@ -17,17 +17,18 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   if (wait == 0) {
     ReportGap(now);
   } else if (gap_.made == NakMade::kNone) {
-    // From when the gap was noticed: kGapTimeout may have been running.
+    // Counted from when the gap was noticed: kGapTimeout may be running
+    // already.
     gap_.deadline = std::min(gap_.deadline, now + wait);
   }
   if (psn - expected_ < kBufferWindow) Buffer(packet, psn, now);
   return true;
 }
 
-// An attacker who sends one packet ahead of the peer's own has it buffered, and
-// executed in that one's place, unless the peer's own arrives while it is
-// buffered. Then nobody can tell which one is the peer's: both are dropped, and
-// the peer has to send it again (ForgedRequestTest.TwoPacketsWithOnePsn).
+// A packet that an attacker sends ahead of the peer's own is buffered, and
+// executed in its place, unless the peer's own arrives while it is buffered.
+// Then it is unknown which one is the peer's: both are dropped, and the peer
+// has to retransmit (ForgedRequestTest.TwoPacketsWithOnePsn).
 void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
   const size_t longest =
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
@@ -39,9 +40,9 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
       ++core_.counters.dropped_conflict;
       break;
     case OutOfOrderPackets::Inserted::kCopy:
-      // A peer that asks for an ACK of what is buffered has not got the NAK.
-      // After an RNR NAK nothing is missing: what was buffered comes again with
-      // what was refused.
+      // A peer that asks for an ACK of a buffered packet has not got the NAK.
+      // After an RNR NAK nothing is missing: buffered packets arrive again with
+      // the one that was refused.
       if (packet.bth().ack_req && gap_.made == NakMade::kSequence) {
         gap_.made = NakMade::kNone;
         ReportGap(now);
@@ -94,22 +95,23 @@ void Responder::ExecuteBuffered(Time now) {
     executing_buffered_ = false;
     if (outcome == Outcome::kFailed) return;  // nothing is buffered
     if (outcome == Outcome::kRefused) {
-      // Only a packet that arrives when it is expected may end the queue pair:
-      // an attacker who guesses one of the many PSNs that are buffered must
-      // not. It is reported as missing; the peer sends its own again, in order.
+      // Only a packet that arrives when it is expected may fail the queue pair:
+      // otherwise an attacker could do so by guessing one of the many PSNs that
+      // are buffered. The packet is reported as missing; the peer sends its own
+      // again, in order.
       receiver_.Restore(before);
       out_of_order_.Clear();
       ReportGap(now);
       return;
     }
     out_of_order_.PopFirst();
-    // Its sender retries after the RNR timer; what follows waits for that.
+    // Its sender retries after the RNR timer; packets behind it wait for that.
     if (outcome == Outcome::kNotReady) {
       gap_.deadline = now + kBufferTime;
       return;
     }
     gap_.idle_reports = 0;
-    // Tells the sender that it need not send these again.
+    // Tells the peer that it need not send these again.
     owed_.due = true;
   }
   if (out_of_order_.empty()) {
@@ -117,10 +119,10 @@ void Responder::ExecuteBuffered(Time now) {
     gap_wait_.OnAllFilled();
     return;
   }
-  // Another gap. A peer that goes back to the first one sends what fills this
-  // one right behind: a NAK now would make it go back once more
+  // Another gap. A peer that goes back to the first one is about to send what
+  // fills this one: a NAK now would make it go back once more
   // (TwoGapsTest.PeerGoesBackToTheFirst). If it does not arrive, the next
-  // packet beyond the gap, or the timer, tells.
+  // packet beyond the gap, or the timer, causes a NAK.
   gap_.deadline = now + std::max(kGapTimeout, gap_wait_.wait());
 }
 

@@ -36,8 +36,8 @@ TEST_F(ReplayTest, LostNakIsSentAgainWhenAsked) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
 }
 
-// What was retransmitted for a NAK arrived twice: it had only been late. The
-// next gap is given some time, and fills before it is reported.
+// A packet that was retransmitted for a NAK arrived twice: it had only been
+// late. The next gap is given some time, and fills before it is reported.
 TEST_F(ReplayTest, EarlyNaksMakeTheNextOneWait) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
@@ -245,9 +245,9 @@ TEST_F(ReplayTest, NoReceiveForABufferedSend) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 4");
 }
 
-// What is retransmitted behind a request that found no receive is buffered
-// already. Its last packet asks for an ACK, but the peer has got its answer:
-// RNR.
+// Packets that are retransmitted behind a request without a receive are
+// buffered already. The last one asks for an ACK, but the peer has got its
+// answer: RNR.
 TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   const auto deliver = [&](uint32_t first) {
     for (uint32_t psn = first; psn < 103; ++psn) {

@@ -35,7 +35,7 @@ class ResponderPaceTest : public ResponderTest {
     const std::string lines = peer.Transmit();
     return static_cast<int>(std::count(lines.begin(), lines.end(), '['));
   }
-  // How long it takes until everything that was asked for is sent.
+  // How long it takes to send everything that was requested.
   Time Finish() {
     const Time start = peer.now;
     for (;;) {

@@ -1,5 +1,5 @@
-// Execution of READs, atomics and FLUSH, which more than an ACK answers (IBA
-// vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
+// Execution of READs, atomics and FLUSH, whose response is more than an ACK
+// (IBA vol. 1, 9.7.4.1, 9.7.4.4; annex A19 for ATOMIC WRITE and FLUSH).
 #include <algorithm>
 #include <cstring>
 
@@ -143,7 +143,7 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
   const uint32_t needed = AccessOf(feth);
-  // Then neither address nor length of the request count.
+  // If so, address and length of the request are ignored.
   const bool whole_region = feth.selectivity == wire::kSelectivityWholeMr;
   if (!IsValid(feth) || (!whole_region && reth.length > wire::kMaxMessage)) {
     return Invalid(Reason::kRequestNotOffered);

@@ -88,7 +88,7 @@ TEST_F(ResponderReadTest, RegionGoesWhileAReadIsAnswered) {
   EXPECT_EQ(peer.TransmitOne(),
             "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256]");
   peer.target->valid = false;
-  // The message that it refuses is not a completed one.
+  // The message that is refused does not count as completed.
   EXPECT_EQ(peer.Transmit(), "NAK access 102 msn 0");
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(peer.TakeEvents(), kAccessErrorEvent);

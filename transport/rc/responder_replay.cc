@@ -103,7 +103,7 @@ void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
       const uint64_t end = (uint64_t{stop} + mtu() - 1) / mtu();
       const uint64_t rest =
           std::max(end, resource->next_psn - resource->first_psn);
-      // None is left where the part ends within the last packet.
+      // Nothing is left if the part ends within the last packet.
       if (rest * mtu() < resource->stop) {
         resource->rest = static_cast<uint32_t>(rest);
         resource->rest_stop = resource->stop;

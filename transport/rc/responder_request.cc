@@ -56,7 +56,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
     case RequestKind::kReserved:
       return Invalid(Reason::kRequestOutOfSequence);  // not reached
   }
-  // They are acknowledged by their responses.
+  // These requests are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;
   return outcome;
 }
@@ -73,7 +73,7 @@ void Responder::OnAwaited(const wire::PacketView& packet, Time now) {
   }
 }
 
-// Annex A14: each packet names one, not only the first of a message.
+// Annex A14: each packet names its SRQ, not only the first of a message.
 bool Responder::IsForItsSrq(const wire::PacketView& packet, Time now) {
   const uint32_t srqn = packet.xrc_srqn();
   if (!receiver_.idle()) return receiver_.UsesSrq(srqn);

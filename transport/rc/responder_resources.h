@@ -16,10 +16,10 @@ namespace transport {
 // long as it may be requested again.
 struct Resource {
   wire::Operation operation = wire::Operation::kReadRequest;
-  // The response that is to be sent: none, the first, or one of a replay.
+  // A response is to be sent: the first one, or a repeated one.
   bool pending = false;
   bool answered = false;   // in full, at least once
-  bool owes_ack = false;   // for requests before it; its first packet is one
+  bool owes_ack = false;   // for earlier requests; its first packet is that ACK
   uint32_t msn = 0;        // after this request
   uint64_t first_psn = 0;  // of the original request's responses
   uint64_t last_psn = 0;

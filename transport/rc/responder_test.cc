@@ -140,7 +140,7 @@ TEST(ResponderImmediateTest, WriteThatIsRefused) {
 TEST_F(ResponderTest, NoReceiveIsRnrAndNothingMoves) {
   peer.Deliver(peer.Request(kSendOnly, 100, true), 8);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
-  // What was on its way behind it is not answered.
+  // Packets behind it are not answered.
   peer.Deliver(peer.Request(kSendOnly, 101, true), 8);
   EXPECT_EQ(peer.Transmit(), "");
   peer.PostReceive(7, {8});

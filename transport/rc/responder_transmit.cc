@@ -228,8 +228,8 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
 }
 
 // The memory was withdrawn after the request had been accepted: the NAK takes
-// the response's place. Requests executed behind it are not answered any more,
-// so they do not count as completed.
+// the response's place. Requests executed behind it are no longer answered, so
+// they do not count as completed.
 void Responder::FailResponse(const Resource& failed, uint64_t psn) {
   msn_ = failed.msn - 1;
   for (size_t i = 0; i < resources_.size(); ++i) {

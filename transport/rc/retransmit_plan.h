@@ -2,8 +2,8 @@
 // turn.
 //
 // In turn means from una on, up to max (SendSequence): a replay, which moves
-// nxt. Out of turn means a run of packets that leaves nxt where it is: what is
-// missing at a peer that buffers the rest, or a probe.
+// nxt. Out of turn means a run of packets that leaves nxt where it is: packets
+// that a peer misses while it buffers the others, or a probe.
 #ifndef TRANSPORT_RC_RETRANSMIT_PLAN_H_
 #define TRANSPORT_RC_RETRANSMIT_PLAN_H_
 
@@ -17,20 +17,19 @@ namespace transport {
 // In sequence numbers of the requester.
 class RetransmitPlan {
  public:
-  // Packets that are retransmitted take credit, and each acknowledged PSN gives
-  // some. Without credit each of many NAKs, of PSNs one behind the other, has
-  // the whole window retransmitted: a small packet of an attacker costs a
-  // window. A peer that goes back N, and loses one packet in twenty, has each
-  // packet retransmitted once in the mean
-  // (RequesterStormTest.NaksOfSuccessivePsns).
+  // Retransmitted packets use up credit, and each acknowledged PSN adds some.
+  // Without it each NAK in a series of successive PSNs retransmits the whole
+  // window: a small packet of an attacker costs a window
+  // (RequesterStormTest.NaksOfSuccessivePsns). A go-back-N peer that loses one
+  // packet in twenty has each packet retransmitted once on average.
   static constexpr uint64_t kCreditPerPsn = 4;
   // At first, and at most: a window of packets of 1 KiB.
   static constexpr uint16_t kMostCredit = 1024;
   // Packets that a replay sends without credit.
   static constexpr uint64_t kLeastReplay = 4;
-  // What gets lost is mostly a GRO batch, or several. While the gap goes on
-  // behind the last run, the next run is this many times as long: else a gap of
-  // n packets takes n round trips
+  // Losses mostly come as a GRO batch, or several. While the gap goes on beyond
+  // the last run, the next run is this many times as long: otherwise a gap of n
+  // packets takes n round trips
   // (RequesterNakTest.ALongGapIsFilledInLongerAndLongerRuns).
   static constexpr uint32_t kRunGrowth = 4;
 
@@ -38,7 +37,7 @@ class RetransmitPlan {
   bool out_of_turn() const { return next_ != kNoSequence; }
   uint64_t next() const { return next_; }
   uint64_t end() const { return end_; }
-  // The last run filled a gap at `una`, and nothing behind that was
+  // The last run filled a gap up to `una`, and nothing beyond it was
   // retransmitted.
   bool FilledGapAlone(uint64_t una) const { return gap_alone_ && una == end_; }
   // How many packets to send of a gap at `una`, at most `limit` and at least
@@ -60,8 +59,8 @@ class RetransmitPlan {
     gap_alone_ = end_ < max;
   }
   void ForgetRun() { run_ = 1; }
-  // `next` comes next, if it is of the run. A READ or an atomic ends a run: a
-  // peer that has buffered it would answer twice
+  // `next` comes next, if it belongs to the run. A READ or an atomic ends a
+  // run: a peer that has buffered it would answer twice
   // (RequesterNakTest.ARunEndsBeforeARead).
   void ContinueAt(uint64_t next, bool is_read) {
     next_ = next < end_ && !is_read ? next : kNoSequence;

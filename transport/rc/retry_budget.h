@@ -1,4 +1,4 @@
-// How often a requester may send the same again before its work request fails
+// How often a requester may retransmit before its work request fails
 // (ibv_modify_qp(3), retry_cnt and rnr_retry; IBA vol. 1, 9.9.2.1.1).
 #ifndef TRANSPORT_RC_RETRY_BUDGET_H_
 #define TRANSPORT_RC_RETRY_BUDGET_H_
@@ -28,7 +28,7 @@ class RetryBudget {
     ++rnr_retries_;
     return true;
   }
-  bool any_spent() const { return retries_ > 0; }  // but for RNR NAKs
+  bool any_spent() const { return retries_ > 0; }  // not counting RNR NAKs
   void ForgiveTimeouts() { retries_ = 0; }
 
  private:

@@ -41,7 +41,7 @@ class UcLoopTest : public UcFixture {
   void WritePackets(size_t packets) {
     ASSERT_EQ(Write(0, static_cast<uint32_t>(packets * kMtu), 0), 0);
   }
-  // All that a sends at once.
+  // All packets that a sends at once.
   std::vector<Bytes> Bursts() {
     std::vector<Bytes> all;
     for (;;) {

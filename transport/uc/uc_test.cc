@@ -288,8 +288,8 @@ TEST_F(UcTest, AnotherPort) {
   EXPECT_EQ(b.Received(), "");
 }
 
-// A stranger at the peer's address that sends before the peer is taken for a
-// peer after many losses. The peer's first packets then identify the peer.
+// A stranger at the peer's address that sends before the peer looks like a peer
+// after many losses. The peer's first packets then identify the peer.
 TEST_F(UcTest, AnEarlierStrangerDoesNotBlockThePeer) {
   constexpr uint16_t kOther = 0x8888;
   uint64_t dropped = 0;

@@ -1,4 +1,4 @@
-// What datagrams are dropped, and which errors stop a queue.
+// Which datagrams are dropped, and which errors stop a queue.
 #include <cerrno>
 
 #include "gtest/gtest.h"

@@ -129,8 +129,8 @@ TEST_F(XrcTargetTest, EachSendGoesToTheSrqThatItNames) {
   EXPECT_EQ(other->bytes[5], 0);
 }
 
-// The answers of an application leave by an initiator. The ACK of what it
-// answers ends their burst, if both are one flow and go to one slot.
+// An application answers by an initiator. The ACK of the message that it
+// answers ends the answer's burst, if both are one flow and go to one slot.
 TEST_F(XrcTargetTest, TheAckLeavesWithTheAnswer) {
   const auto answer = [&](QpType type, uint32_t psn, const QpAttributes& to) {
     QpConfig config = peer.qp->config();

@@ -36,6 +36,7 @@
 #include "rxe_user/objects/work_queue.h"
 #include "rxe_user/objects/xrc_domain.h"
 #include "transport/raw/flow_table.h"
+#include "verbs_api/libibverbs/context_faults.h"
 #include "verbs_api/libibverbs/mlx5_interface.h"
 #include "verbs_api/libibverbs/refusal.h"
 
@@ -84,9 +85,10 @@ struct Context : verbs_context {
   bool closed = false;  // guarded by mutex
   int objects = 0;      // that point here; guarded by mutex
 
-  uint64_t link_listener = 0;  // of the engine
-  uint64_t guid = 0;           // of the device when it was opened
-  bool mlx5 = false;           // the same
+  uint64_t link_listener = 0;             // of the engine
+  std::unique_ptr<ContextFaults> faults;  // null: they are off
+  uint64_t guid = 0;                      // of the device when it was opened
+  bool mlx5 = false;                      // the same
 
   std::shared_ptr<const rxe_user::Device> snapshot() const {
     return device->device();

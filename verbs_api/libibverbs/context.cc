@@ -86,6 +86,8 @@ ibv_context* Open(ibv_device* device,
           async->Post({*event, nullptr, kPort, nullptr});
         }
       });
+  absl::Cleanup forget = [&] { context->faults.reset(); };
+  context->faults = ContextFaults::Create(context->device, context->async);
   // The device may have changed since it was listed, before we listened.
   changed->DeviceChanged();
   absl::Cleanup stop = [&] {
@@ -94,6 +96,7 @@ ibv_context* Open(ibv_device* device,
   SetLive(&base, true);
   changed->engine().EnterContext();
   std::move(stop).Cancel();
+  std::move(forget).Cancel();
   (void)identity.Release();
   return &context.release()->context;
 }
@@ -117,6 +120,9 @@ void InitContextOps(Context* context) {
     space.PutInFront([&](rxe_user::RegionTable& regions) {
       return SplitKeys(regions, &space.engine());
     });
+  }
+  if (auto* const faults = rxe_user::ProcessFaults::Find()) {
+    context->device->space().FollowFaults(*faults);
   }
   FaultOps(&ops);  // last: its functions call those before them
   // Entries that stay null make the header return EOPNOTSUPP.
@@ -205,6 +211,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
     context->device->engine().ReleaseQpn(qpn);
   }
   for (Flow* flow : flows) EndFlow(flow);
+  context->faults.reset();
   context->device->engine().RemoveLinkListener(context->link_listener);
   for (Qp* qp : qps) {
     if (qp->xrcd != nullptr) qp->pair->StopListening(&qp->account);

@@ -1,10 +1,14 @@
 #include "verbs_api/libibverbs/fault_ops.h"
 
+#include <cstdint>
 #include <mutex>
+#include <new>
+#include <vector>
 
 #include "rxe_user/faults/process_faults.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/work_builder.h"
 
 namespace verbs_api {
 namespace {
@@ -12,35 +16,93 @@ namespace {
 // The functions without faults. Written once, before a context is usable.
 ibv_context_ops before;
 
-// Whether the call fails on command; *error is its errno then.
-bool Fails(const char* call, int* error) {
-  *error = FailOnCommand(call);
+// Whether the call fails on command; *error is its errno then. `wr`: the first
+// request of a post.
+template <typename Wr>
+bool Fails(const char* call, const Wr* wr, int* error) {
+  *error = wr != nullptr ? FailOnCommand(call, wr->wr_id) : FailOnCommand(call);
   if (*error == 0) return false;
   ReportRefusal(call, *error);
   Refuse(*error);
   return true;
 }
 
-int FaultedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+// Whether the request sends a message.
+bool SendsMessage(transport::SendOpcode opcode) {
+  return transport::GetSendOperation(opcode).kind !=
+         transport::SendKind::kLocal;
+}
+
+int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error;
-  if (!Fails("ibv_post_send", &error)) return before.post_send(qp, wr, bad);
-  if (bad != nullptr) *bad = wr;
+  if (Fails("ibv_post_send", wr, &error)) {
+    if (bad != nullptr) *bad = wr;
+    return error;
+  }
+  Qp* const qp = Find(ibv);
+  if (qp == nullptr) return before.post_send(ibv, wr, bad);
+  rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
+  const uint32_t qpn = qp->pair->qpn();
+  // Its packets may leave before the call returns.
+  std::vector<uint64_t> wr_ids;
+  const auto sends = [](const ibv_send_wr& one) {
+    return SendsMessage(static_cast<transport::SendOpcode>(Raw(one.opcode)));
+  };
+  try {
+    for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
+      if (sends(*one)) wr_ids.push_back(one->wr_id);
+    }
+  } catch (const std::bad_alloc&) {
+    // Rules that name them do not find them.
+  }
+  faults.OnPosted(qpn, wr_ids);
+  ibv_send_wr* refused = nullptr;
+  error = before.post_send(ibv, wr, &refused);
+  if (error == 0) return 0;
+  if (bad != nullptr) *bad = refused;
+  size_t count = 0;
+  for (const ibv_send_wr* one = refused; one != nullptr; one = one->next) {
+    if (sends(*one)) ++count;
+  }
+  faults.OnPostRefused(qpn, count);
   return error;
 }
 
 int FaultedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int error;
-  if (!Fails("ibv_post_recv", &error)) return before.post_recv(qp, wr, bad);
+  if (!Fails("ibv_post_recv", wr, &error)) return before.post_recv(qp, wr, bad);
   if (bad != nullptr) *bad = wr;
   return error;
 }
 
 int FaultedPostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int error;
-  if (!Fails("ibv_post_srq_recv", &error)) {
+  if (!Fails("ibv_post_srq_recv", wr, &error)) {
     return before.post_srq_recv(srq, wr, bad);
   }
   if (bad != nullptr) *bad = wr;
+  return error;
+}
+
+// The function without faults. Written once, as above.
+int (*wr_complete_before)(ibv_qp_ex*) = nullptr;
+
+int FaultedWrComplete(ibv_qp_ex* ibv) {
+  ExtendedQp* const qp = Self(ibv);
+  if (!qp->builder.active) return wr_complete_before(ibv);
+  rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
+  const uint32_t qpn = qp->pair->qpn();
+  std::vector<uint64_t> wr_ids;
+  try {
+    for (const transport::SendRequest& request : qp->builder.requests) {
+      if (SendsMessage(request.opcode)) wr_ids.push_back(request.wr_id);
+    }
+  } catch (const std::bad_alloc&) {
+    // As above.
+  }
+  faults.OnPosted(qpn, wr_ids);
+  const int error = wr_complete_before(ibv);
+  if (error != 0) faults.OnPostRefused(qpn, wr_ids.size());
   return error;
 }
 
@@ -61,6 +123,13 @@ void FaultOps(ibv_context_ops* ops) {
   ops->post_recv = FaultedPostRecv;
   ops->post_srq_recv = FaultedPostSrqRecv;
   ops->req_notify_cq = FaultedReqNotifyCq;
+}
+
+void FaultQpEx(ibv_qp_ex* qp) {
+  if (rxe_user::ProcessFaults::Find() == nullptr) return;
+  static std::once_flag once;
+  std::call_once(once, [qp] { wr_complete_before = qp->wr_complete; });
+  qp->wr_complete = FaultedWrComplete;
 }
 
 }  // namespace verbs_api

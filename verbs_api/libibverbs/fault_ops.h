@@ -10,6 +10,8 @@ namespace verbs_api {
 // Puts functions before those of `ops`, if faults are on. The tables of
 // all contexts of a process have the same functions before.
 void FaultOps(ibv_context_ops* ops);
+// The same for the work request builder of a queue pair.
+void FaultQpEx(ibv_qp_ex* qp);
 
 }  // namespace verbs_api
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "rxe_user/broker/slot.h"
+#include "rxe_user/cm/cm_faults.h"
 #include "transport/endpoint/packet_observer.h"
 
 // Returns the index of the network interface of `device` (if_nametoindex(3)),
@@ -26,6 +27,10 @@ extern "C" void rxe_user_acquire_slot(
 // capture and recording: is shown the packets of queue pair 1, too. Null: none.
 // Thread: any.
 extern "C" transport::PacketObserver* rxe_user_packet_observer();
+
+// The faults on command of this process, of its CM messages; null: they are
+// off. Lives as long as the process; a child of fork() asks again. Thread: any.
+extern "C" rxe_user::CmFaults* rxe_user_cm_faults();
 
 // Registers the handlers of fork() that guard these files. Before those of
 // librdmacm, which calls the observer with locks held (ForkGuard).

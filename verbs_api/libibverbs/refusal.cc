@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
@@ -74,12 +76,24 @@ void ReportRefusal(const char* function, int error) noexcept {
   errno = before;
 }
 
-int FailOnCommand(const char* function) noexcept {
+int FailOnCommand(const char* function,
+                  std::optional<uint64_t> wr_id) noexcept {
   rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
-  if (faults == nullptr || !faults->fails_calls()) return 0;
+  if (faults == nullptr || !faults->is_for_calls()) return 0;
   try {
-    const auto* const rule = faults->DecideCall(CallName(function));
+    const transport::faults::CallFate fate =
+        faults->DecideCall(CallName(function), wr_id);
+    const transport::faults::Rule* const rule = fate.rule;
     if (rule == nullptr) return 0;
+    if (rule->action != transport::faults::Action::kFail) {
+      if (auto* const tracer = rxe_user::CurrentTracer()) {
+        tracer->OnFault(*rule, 0, false, static_cast<uint32_t>(fate.number));
+      }
+      if (rule->action == transport::faults::Action::kDelay) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(fate.delay));
+      }
+      return 0;
+    }
     if (auto* const tracer = rxe_user::CurrentTracer()) {
       tracer->OnFailedCall(rule->number);
     }

@@ -3,6 +3,7 @@
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace verbs_api {
@@ -20,8 +21,10 @@ namespace verbs_api {
 
 // Faults on command: the errno value with which the calling thread's call is to
 // fail in place of being executed; 0: none. Notes the rule as the check that
-// has failed.
-[[gnu::cold, gnu::noinline]] int FailOnCommand(const char* function) noexcept;
+// has failed. Other rules (call=) do what they do, before the call. `wr_id`: of
+// the first request of a post.
+[[gnu::cold, gnu::noinline]] int FailOnCommand(
+    const char* function, std::optional<uint64_t> wr_id = {}) noexcept;
 
 // --- The recording (`rxe-user run --trace`). Not for posts and polls.
 

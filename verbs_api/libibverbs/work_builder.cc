@@ -10,6 +10,7 @@
 #include "transport/qp/send_operation.h"
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/check.h"
+#include "verbs_api/libibverbs/fault_ops.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/trace.h"
 #include "wire/headers.h"
@@ -352,6 +353,7 @@ ExtendedQp::ExtendedQp(uint64_t send_ops)
   part.wr_complete =
       rxe_user::CurrentTracer() != nullptr ? TracedWrComplete : WrComplete;
   if (lint::Checker::Current() != nullptr) CheckQpEx(&part);
+  FaultQpEx(&part);
   part.wr_abort = WrAbort;
   part.wr_atomic_write = WrAtomicWrite;
   part.wr_flush = WrFlush;

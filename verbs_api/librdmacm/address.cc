@@ -255,8 +255,8 @@ CM_EXPORT int rdma_bind_addr(rdma_cm_id* pointer, sockaddr* addr) {
   });
 }
 
-// The time-out limits ARP or NDP for the next hop, if the kernel does not know
-// it yet. As in the kernel, a negative time-out is no limit.
+// The timeout limits ARP or NDP for the next hop, if the kernel does not know
+// it yet. As in the kernel, a negative timeout is no limit.
 CM_EXPORT int rdma_resolve_addr(rdma_cm_id* pointer, sockaddr* source,
                                 sockaddr* destination, int timeout_ms) {
   return CompleteCall(pointer, WaitingCall::kResolveAddr, [&](Id& id) {

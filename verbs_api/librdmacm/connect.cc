@@ -234,7 +234,7 @@ int Accept(Id& id, const rdma_conn_param* given) {
     param = id.requested;
   }
   if (withdrawn) {
-    // Rejecting frees the place in the backlog.
+    // Rejecting frees the slot in the backlog.
     (void)id.service->Reject(id.connection, {});
     return EINVAL;
   }

@@ -20,7 +20,7 @@ int TakeEvent(EventChannel& channel, const EventChannel::Matches& matches,
 void ReturnEvent(const rdma_cm_event* event, Events place);
 
 // Completes an event just before the application sees it. A connection request
-// frees its place in the backlog. A REP, if the id has a queue pair, makes the
+// frees its slot in the backlog. A REP, if the id has a queue pair, makes the
 // queue pair ready to send and is answered with an RTU. Takes the owner's
 // locks. Returns 0, or ENOMEM: then the event is unchanged and the call must be
 // repeated.

@@ -91,9 +91,10 @@ class EventChannel {
   std::mutex mutex_;  // guards the members below
   rxe_user::UniqueFd fd_;
   Events events_;
-  // The threads between Read and the lock whose event another thread has taken
-  // or withdrawn: each reads again. The counter and the threads that have read
-  // it are always as many as the events and these.
+  // The number of threads that have read the counter, but whose event another
+  // thread has taken or withdrawn before they got the lock: each reads again.
+  // The counter and the threads that have read it are always as many as the
+  // events and these threads.
   uint64_t withdrawn_ = 0;
   Waiter* waiters_ = nullptr;  // each is on its thread's stack
 };

@@ -99,7 +99,7 @@ std::shared_ptr<rxe_user::CmService> Service() {
               rxe_user_acquire_slot(&slot);
               return slot;
             },
-            rxe_user_packet_observer()));
+            rxe_user_packet_observer(), rxe_user_cm_faults()));
     (*service)->WatchLinks(&OnLinkChange);
     kept = service.release();
     owner = getpid();

@@ -14,8 +14,8 @@ namespace librdmacm {
 namespace {
 
 // The packet lifetime of a path, one way, as a 5-bit exponent: 268 ms. The
-// time-outs of CM messages and of the queue pair follow from it; Ethernet
-// offers no better value.
+// timeouts of CM messages and of the queue pair follow from it; Ethernet offers
+// no better value.
 constexpr uint8_t kPacketLifeTime = 16;
 
 // The selector "exactly" of path records.
@@ -97,7 +97,7 @@ void ShowRoute(Id& id) {
   path.rate_selector = kExactly;
   path.rate = IBV_RATE_10_GBPS;
   path.packet_life_time_selector = kExactly;
-  // An ACK time-out is one lifetime each way.
+  // An ACK timeout is one lifetime each way.
   path.packet_life_time =
       static_cast<uint8_t>(id.attributes.ack_timeout -
                            std::min<uint8_t>(1, id.attributes.ack_timeout));

@@ -9,8 +9,8 @@
 namespace rsockets {
 namespace {
 
-// At this number all are forgotten. They are learned again from the next
-// datagrams, which go by UDP until then.
+// At this number of destinations all are forgotten. They are learned again from
+// the next datagrams, which go by UDP until then.
 constexpr size_t kMostDestinations = 4096;
 constexpr size_t kMostWaiting = 1024;
 constexpr size_t kMostUdp = 1 << 16;

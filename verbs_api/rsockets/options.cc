@@ -1,4 +1,4 @@
-// rsetsockopt and rgetsockopt: the options of rsocket(7), and time-outs.
+// rsetsockopt and rgetsockopt: the options of rsocket(7), and timeouts.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>

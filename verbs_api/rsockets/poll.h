@@ -12,9 +12,9 @@
 namespace rsockets {
 
 // poll(2) with a deadline. Returns the number of ready descriptors or a
-// negative errno value. `give_up`, if set, is asked before each wait and after
-// the waiter of this thread was woken. If it is true and nothing is ready, Poll
-// returns 0.
+// negative errno value. `give_up`, if set, is called before each wait and after
+// the waiter of this thread was woken. If it returns true and nothing is ready,
+// Poll returns 0.
 int Poll(pollfd* fds, nfds_t count, const Deadline& deadline,
          const std::function<bool()>& give_up = nullptr);
 // select(2).

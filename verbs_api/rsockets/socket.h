@@ -218,7 +218,7 @@ class Socket : public std::enable_shared_from_this<Socket> {
   std::vector<Waiter*> waiters_;
 };
 
-// When a time-out that starts now ends. Never, if the clock does not reach that
+// When a timeout that starts now ends. Never, if the clock does not reach that
 // time.
 Deadline DeadlineIn(const timeval& timeout);
 // The timeout of poll(2) for a deadline, rounded up. -1: for ever.

@@ -238,7 +238,7 @@ void Stream::OnEvent(const rdma_cm_event& event) {
       // The completion queue may hold data that the peer sent before.
       PollEndpoint();
       if (opening()) return Fail(ECONNRESET);
-      // The accepting program sends credits first. Without them nobody has
+      // The accepting program sends credits first. Without them no program has
       // accepted the connection, so it is reset, as in TCP.
       if (connected() && !announced_close_ && !endpoint_->heard_from_peer()) {
         return Fail(ECONNRESET);

@@ -194,8 +194,9 @@ void Stream::ServeRequests() {
     const int error = stream->Answer(request);
     lock.lock();
     Admit(std::move(stream), error, &dropped);
-    // One for each call: in a flood there is always another, and meanwhile
-    // nothing dropped would be freed, and nobody else be served.
+    // One request per call: in a flood there is always another one, and until
+    // this returns nothing that was dropped is freed, and no other socket is
+    // served.
     watch_.Renew();
     return;
   }
@@ -244,7 +245,7 @@ void Stream::UpdateAnswered(const Stream* key, Backlog* dropped) {
     WakeAll(nullptr);
   } else {
     dropped->waiting.push_back({stream, 0});
-    watch_.Renew();  // its place is free
+    watch_.Renew();  // its slot is free
   }
   if (found->second.overdue) --backlog_.overdue;
   backlog_.answered.erase(found);
@@ -275,7 +276,7 @@ int Stream::Accept(std::shared_ptr<Socket>* out, sockaddr_storage* peer) {
   if (state_ != StreamState::kListening) return -EINVAL;
   const Waiting first = std::move(backlog_.waiting.front());
   backlog_.waiting.pop_front();
-  watch_.Renew();  // a place is free
+  watch_.Renew();  // a slot is free
   lock.unlock();
   if (first.stream == nullptr) return first.error;
   first.stream->OnAccepted(peer);

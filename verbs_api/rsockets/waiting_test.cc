@@ -34,7 +34,7 @@ class FailingSocket final : public Socket {
     std::unique_lock<std::mutex> lock(mutex_);
     return Await(lock, false, deadline, [] { return false; });
   }
-  // As a thread that finds a change.
+  // Acts as a thread that finds a change.
   void Change() {
     std::lock_guard<std::mutex> lock(mutex_);
     fail_at_ = 0;

@@ -121,7 +121,7 @@ struct CarriedConnection {
 
 // Call after a failed call, with errno. Returns true if the call should be
 // repeated now. The rsocket keeps the program's settings, because the program
-// may still be in a call: it may be non-blocking or have time-outs.
+// may still be in a call: it may be non-blocking or have timeouts.
 bool AwaitAgain(int rsocket, short events) {
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;
@@ -245,7 +245,7 @@ void Prepare() {
     }
     handover.pump = pair[0];
     handover.program = pair[1];
-    // Time-outs apply to the program's calls, so they move to the local socket.
+    // Timeouts apply to the program's calls, so they move to the local socket.
     for (const int name : {SO_RCVTIMEO, SO_SNDTIMEO}) {
       timeval timeout = {};
       socklen_t length = sizeof(timeout);

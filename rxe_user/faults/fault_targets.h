@@ -1,0 +1,70 @@
+// What rules for faults reach besides packets: the queue pairs and the contexts
+// of the process, for asynchronous events and the state of the port.
+#ifndef RXE_USER_FAULTS_FAULT_TARGETS_H_
+#define RXE_USER_FAULTS_FAULT_TARGETS_H_
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "transport/base/types.h"
+#include "transport/faults/rule.h"
+
+namespace rxe_user {
+
+// Called with the lock of FaultTargets held, and perhaps that of a lane: must
+// not take a lane's.
+class FaultedQueuePair {
+ public:
+  virtual ~FaultedQueuePair() = default;
+  // kEvent: the program gets it. `received`: of the packet that the rule hit.
+  virtual void OnEventOnCommand(const transport::faults::Rule& rule,
+                                bool received) = 0;
+  // kUnmap has hit a transfer, the `number`-th of this direction. The lane is
+  // locked.
+  virtual void OnTransferFault(const transport::faults::Rule& rule,
+                               bool received, uint32_t number) = 0;
+};
+
+class FaultedContext {
+ public:
+  virtual ~FaultedContext() = default;
+  // kEvent, of the device or its port: the program gets it.
+  virtual void OnEventOnCommand(int type) = 0;
+  // kLink: the port goes up or down.
+  virtual void OnLinkOnCommand(bool up) = 0;
+  // ProcessFaults::Tick is to be called after `delay`.
+  virtual void TickAfter(transport::Time delay) = 0;
+};
+
+// Thread: any; a lane's lock may be held. Its lock is taken inside that of a
+// lane. Without memory a queue pair or context is not known.
+class FaultTargets {
+ public:
+  void Add(uint32_t qpn, FaultedQueuePair* qp);
+  void Add(FaultedContext* context);
+  // On return it is not called and will not be called again.
+  void Remove(uint32_t qpn, const FaultedQueuePair* qp);
+  void Remove(FaultedContext* context);
+
+  // Raises the event of a rule that hit a packet of `qpn`.
+  void Raise(const transport::faults::Rule& rule, uint32_t qpn, bool received);
+  void OnTransferFault(const transport::faults::Rule& rule, uint32_t qpn,
+                       bool received, uint32_t number);
+  void SetLink(bool up);
+  void TickAfter(transport::Time delay);
+
+  // --- fork.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockAfterFork() { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;  // guards what follows
+  std::unordered_map<uint32_t, FaultedQueuePair*> queue_pairs_;
+  std::unordered_set<FaultedContext*> contexts_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_FAULTS_FAULT_TARGETS_H_

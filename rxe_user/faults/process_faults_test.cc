@@ -1,0 +1,260 @@
+#include "rxe_user/faults/process_faults.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rxe_user/faults/faulted_memory.h"
+#include "transport/faults/rule_parser.h"
+#include "wire/packet.h"
+
+namespace rxe_user {
+namespace {
+
+using transport::kMillisecond;
+using transport::kNever;
+using transport::MemoryStatus;
+using transport::Time;
+
+constexpr uint32_t kQpn = 0x51;
+
+FaultSettings Settings(const std::string& text) {
+  FaultSettings settings;
+  const auto error = transport::faults::ParseRules(text, &settings.rules);
+  EXPECT_FALSE(error.has_value()) << error->ToString();
+  return settings;
+}
+
+class FakeContext final : public FaultedContext {
+ public:
+  void OnEventOnCommand(int type) override {
+    told.push_back("event " + std::to_string(type));
+  }
+  void OnLinkOnCommand(bool up) override { told.push_back(up ? "up" : "down"); }
+  void TickAfter(Time delay) override { wakes.push_back(delay); }
+
+  std::vector<std::string> told;
+  std::vector<Time> wakes;
+};
+using Told = std::vector<std::string>;
+
+class ProcessFaultsTest : public testing::Test {
+ protected:
+  // A packet that the process sends. Whether it is lost.
+  bool IsLost(ProcessFaults& faults, Time now) {
+    wire::Headers headers;
+    headers.bth.opcode =
+        wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kSendOnly);
+    bytes_.assign(wire::kMaxHeaderSize + wire::kIcrcSize, 0);
+    bytes_.resize(wire::GetOpcodeInfo(headers.bth.opcode).header_length +
+                  wire::kIcrcSize);
+    wire::EmitHeaders(headers, bytes_.data());
+    wire::PacketView packet;
+    EXPECT_EQ(wire::PacketView::Parse(bytes_, &packet), wire::ParseError::kOk);
+    const auto fate = faults.Decide({.transmitted = true,
+                                     .qpn = kQpn,
+                                     .packet = &packet,
+                                     .peer = wire::IpAddress()},
+                                    now);
+    return fate.rule != nullptr && fate.is_consequence;
+  }
+
+  std::vector<uint8_t> bytes_;
+};
+
+TEST_F(ProcessFaultsTest, TheLinkGoesDownAtItsTime) {
+  ProcessFaults faults(
+      Settings("link down after=10ms for=5ms; event LID_CHANGE after=12ms"), 0);
+  FakeContext context;
+  faults.targets().Add(&context);
+  Time next = 0;
+  EXPECT_TRUE(faults.Tick(0, &next).empty());
+  EXPECT_EQ(next, 10 * kMillisecond);
+  EXPECT_FALSE(faults.concerns_received());
+  EXPECT_FALSE(IsLost(faults, 9 * kMillisecond));
+  EXPECT_EQ(faults.Tick(10 * kMillisecond, &next).size(), 1u);
+  EXPECT_EQ(next, 12 * kMillisecond);
+  EXPECT_TRUE(faults.concerns_received());
+  EXPECT_TRUE(faults.link_is_down());
+  EXPECT_TRUE(IsLost(faults, 11 * kMillisecond));
+  EXPECT_EQ(faults.Tick(12 * kMillisecond, &next).size(), 1u);
+  EXPECT_EQ(next, 15 * kMillisecond);
+  // Nobody has ticked yet, but its time is over.
+  EXPECT_FALSE(IsLost(faults, 15 * kMillisecond));
+  EXPECT_TRUE(faults.Tick(15 * kMillisecond, &next).empty());
+  EXPECT_EQ(next, kNever);
+  EXPECT_FALSE(faults.link_is_down());
+  EXPECT_FALSE(faults.concerns_received());
+  EXPECT_EQ(context.told, (Told{"down", "event 11", "up"}));
+  const std::vector<FaultRuleStatus> status = faults.Status();
+  EXPECT_EQ(status[0].fired, 1u);
+  EXPECT_EQ(status[1].fired, 1u);
+  EXPECT_STREQ(status[0].target, "time");
+}
+
+TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
+  ProcessFaults faults(Settings("link down tx nth=2 for=5ms"), 0);
+  FakeContext context;
+  faults.targets().Add(&context);
+  faults.OnCreated(kQpn);
+  Time next = 0;
+  faults.Tick(0, &next);
+  EXPECT_FALSE(IsLost(faults, 100 * kMillisecond));
+  // The packet itself: the port drops it, and it counts.
+  EXPECT_FALSE(IsLost(faults, 101 * kMillisecond));
+  EXPECT_EQ(context.wakes, std::vector<Time>{0});
+  EXPECT_TRUE(IsLost(faults, 102 * kMillisecond));
+  EXPECT_EQ(context.told, Told());
+  faults.Tick(102 * kMillisecond, &next);
+  EXPECT_EQ(next, 106 * kMillisecond);
+  faults.Tick(106 * kMillisecond, &next);
+  EXPECT_EQ(context.told, (Told{"down", "up"}));
+  // Once: it does not say how often.
+  EXPECT_FALSE(IsLost(faults, 107 * kMillisecond));
+  EXPECT_EQ(faults.Status()[0].fired, 1u);
+}
+
+TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
+  ProcessFaults faults(Settings("link down; link up after=4ms"), 0);
+  FakeContext context;
+  faults.targets().Add(&context);
+  Time next = 0;
+  faults.Tick(0, &next);
+  EXPECT_EQ(next, 4 * kMillisecond);
+  EXPECT_TRUE(IsLost(faults, 3 * kMillisecond));
+  faults.Tick(4 * kMillisecond, &next);
+  EXPECT_FALSE(IsLost(faults, 4 * kMillisecond));
+  EXPECT_EQ(context.told, (Told{"down", "up"}));
+
+  std::vector<FaultRuleStatus> rules;
+  ASSERT_FALSE(faults.Add("link down", 5 * kMillisecond, &rules));
+  EXPECT_EQ(context.wakes.back(), 0);
+  faults.Tick(5 * kMillisecond, &next);
+  EXPECT_EQ(next, kNever);
+  EXPECT_TRUE(IsLost(faults, 6 * kMillisecond));
+  ASSERT_FALSE(faults.Remove({3}, &rules));
+  faults.Tick(7 * kMillisecond, &next);
+  EXPECT_FALSE(IsLost(faults, 7 * kMillisecond));
+  EXPECT_EQ(context.told, (Told{"down", "up", "down", "up"}));
+}
+
+// --- Memory.
+
+class FakeQueuePair final : public FaultedQueuePair {
+ public:
+  void OnEventOnCommand(const transport::faults::Rule& rule,
+                        bool received) override {
+    told.push_back(rule.text + (received ? " received" : " sent"));
+  }
+  void OnTransferFault(const transport::faults::Rule& rule, bool received,
+                       uint32_t number) override {
+    told.push_back(rule.text + (received ? " received " : " sent ") +
+                   std::to_string(number));
+  }
+
+  std::vector<std::string> told;
+};
+
+// One array, by any key.
+class FakeMemory final : public transport::Memory {
+ public:
+  MemoryStatus Translate(const transport::MemoryAccess& access,
+                         transport::SpanList* out) override {
+    if (access.va + access.length > bytes.size()) {
+      return MemoryStatus::kOutOfRange;
+    }
+    out->push_back({bytes.data() + access.va, access.length});
+    return MemoryStatus::kOk;
+  }
+  bool CopyFrom(uint8_t*, const uint8_t*, size_t, bool) override {
+    return true;
+  }
+  bool CopyTo(uint8_t*, const uint8_t*, size_t, bool) override { return true; }
+  bool CompareSwap(uint8_t*, uint64_t, uint64_t, uint64_t*) override {
+    return true;
+  }
+  bool FetchAdd(uint8_t*, uint64_t, uint64_t*) override { return true; }
+  MemoryStatus Invalidate(const transport::Invalidation&) override {
+    return MemoryStatus::kOk;
+  }
+
+  alignas(8) std::array<uint8_t, 1024> bytes;
+};
+
+class FaultedMemoryTest : public testing::Test {
+ protected:
+  void Start(const std::string& rules) {
+    faults_.emplace(Settings(rules), ProcessFaults::Now());
+    faults_->OnCreated(kQpn);
+    faults_->targets().Add(kQpn, &qp_);
+    memory_ = FaultedMemory::Create(*faults_, behind_);
+    ASSERT_NE(memory_, nullptr);
+  }
+  // Whether the memory is there. What is not is on a page that cannot be
+  // accessed.
+  bool Has(uint64_t va, uint64_t length,
+           uint32_t access = transport::kAccessRemoteWrite, uint32_t key = 7) {
+    transport::SpanList spans;
+    EXPECT_EQ(memory_->Translate({.key = key,
+                                  .remote = true,
+                                  .qpn = kQpn,
+                                  .access = access,
+                                  .va = va,
+                                  .length = length},
+                                 &spans),
+              MemoryStatus::kOk);
+    EXPECT_EQ(spans.size(), 1u);
+    EXPECT_EQ(spans[0].length, length);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(spans[0].data) % 8, va % 8);
+    if (spans[0].data == behind_.bytes.data() + va) return true;
+    int pipe_ends[2];
+    EXPECT_EQ(pipe(pipe_ends), 0);
+    EXPECT_EQ(write(pipe_ends[1], spans[0].data, 1), -1);
+    EXPECT_EQ(errno, EFAULT);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    return false;
+  }
+
+  FakeMemory behind_;
+  FakeQueuePair qp_;
+  std::optional<ProcessFaults> faults_;
+  std::unique_ptr<transport::Memory> memory_;
+};
+
+TEST_F(FaultedMemoryTest, WhatIsGoneStaysGone) {
+  Start("unmap rx qp=@1 nth=2");
+  EXPECT_TRUE(Has(0, 64));
+  EXPECT_TRUE(
+      Has(0, 64, transport::kAccessRemoteRead));  // read: does not count
+  EXPECT_FALSE(Has(128, 64));
+  EXPECT_EQ(qp_.told, Told{"unmap rx qp=@1 nth=2 received 2"});
+  EXPECT_FALSE(Has(128, 64, transport::kAccessRemoteRead));
+  EXPECT_FALSE(Has(188, 64));  // overlaps
+  EXPECT_TRUE(Has(192, 64));
+  EXPECT_TRUE(Has(128, 64, transport::kAccessRemoteWrite, 8));  // another key
+  EXPECT_EQ(
+      memory_->Flush({.key = 7, .qpn = kQpn, .va = 0, .length = 1}, false),
+      MemoryStatus::kNoRight);
+  std::vector<FaultRuleStatus> removed;
+  ASSERT_FALSE(faults_->Remove({1}, &removed));
+  EXPECT_EQ(removed[0].fired, 1u);
+  EXPECT_TRUE(Has(128, 64));
+}
+
+TEST_F(FaultedMemoryTest, OnlyLargeTransfersThatRead) {
+  Start("unmap tx bytes>100");
+  EXPECT_TRUE(Has(0, 200));
+  EXPECT_TRUE(Has(0, 100, 0));
+  EXPECT_FALSE(Has(0, 101, 0));
+  EXPECT_EQ(qp_.told, Told{"unmap tx bytes>100 sent 2"});
+}
+
+}  // namespace
+}  // namespace rxe_user

@@ -1,0 +1,173 @@
+// Rules of RXE_USER_FAULTS for events, the port and memory.
+#include <poll.h>
+
+#include <cstdlib>
+
+#include "tests/conformance/fixture.h"
+
+namespace conformance {
+namespace {
+
+// A process reads its rules once: they name its queue pairs, two in each part.
+class CommandedStateTest : public PairTest {
+ protected:
+  void SetUp() override {
+    setenv("RXE_USER_FAULTS",
+           "event SM_CHANGE\n"
+           "event PATH_MIG rx qp=@2 op=data nth=1\n"
+           "event CQ_ERR rx qp=@2 op=data nth=1\n"
+           "event DEVICE_FATAL tx qp=@1 op=data nth=3\n"
+           "event SRQ_LIMIT_REACHED rx qp=@2 maybe\n"
+           "link down tx qp=@3 op=data nth=2 for=200ms\n"
+           "unmap rx qp=@6 nth=2\n"
+           "unmap tx qp=@7 nth=1\n"
+           "unmap tx qp=@10 nth=1\n"
+           "unmap rx qp=@11 nth=1\n"
+           "drop tx qp=@13 wr_id=101 times=1\n"
+           "duplicate tx qp=@13 msg=3 nth=1\n"
+           "complete GENERAL_ERR tx qp=@13 wr_id=104\n"
+           "fail ibv_post_send ENOMEM wr_id=103\n"
+           "event LID_CHANGE call=ibv_create_ah nth=1\n",
+           1);
+    make_pair_ = false;
+    PairTest::SetUp();
+  }
+  void TearDown() override {
+    PairTest::TearDown();
+    unsetenv("RXE_USER_FAULTS");
+  }
+  void MakePair() {
+    MakeSide(&a_);
+    MakeSide(&b_);
+    Connect(&a_, &b_);
+  }
+  void DestroyPair() {
+    DestroySide(&a_);
+    DestroySide(&b_);
+  }
+  void PostWrite(uint64_t wr_id) {
+    FillPattern(a_.memory.data(), 64, static_cast<uint32_t>(wr_id));
+    ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, wr_id, 0, 64, IBV_SEND_SIGNALED,
+                   b_.address(), b_.mr->rkey),
+              0);
+  }
+  void Write(uint64_t wr_id) {
+    PostWrite(wr_id);
+    ExpectSuccess(a_.cq, wr_id);
+    EXPECT_TRUE(HasPattern(b_.memory.data(), 64, static_cast<uint32_t>(wr_id)));
+  }
+  // The next asynchronous event.
+  ibv_async_event Event() {
+    pollfd wait = {context_->async_fd, POLLIN, 0};
+    EXPECT_EQ(poll(&wait, 1, kTimeoutMs), 1);
+    ibv_async_event event = {};
+    EXPECT_EQ(ibv_get_async_event(context_, &event), 0);
+    ibv_ack_async_event(&event);
+    return event;
+  }
+  void ExpectNoEvent() {
+    pollfd wait = {context_->async_fd, POLLIN, 0};
+    EXPECT_EQ(poll(&wait, 1, 0), 0);
+  }
+  ibv_port_state PortState() {
+    ibv_port_attr port;
+    EXPECT_EQ(ibv_query_port(context_, 1, &port), 0);
+    return port.state;
+  }
+};
+
+TEST_F(CommandedStateTest, EachComesAsNamed) {
+  // --- Events. The objects stay as they are.
+  ibv_async_event event = Event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_SM_CHANGE);
+  EXPECT_EQ(event.element.port_num, 1);
+  MakePair();
+  Write(1);
+  event = Event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_PATH_MIG);
+  EXPECT_EQ(event.element.qp, b_.qp);
+  Write(2);
+  event = Event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, b_.cq);
+  Write(3);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_DEVICE_FATAL);
+  Write(4);
+  ExpectNoEvent();  // it has no SRQ
+  EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
+  DestroyPair();
+
+  // --- The port goes down and up again.
+  MakePair();
+  Write(5);
+  EXPECT_EQ(PortState(), IBV_PORT_ACTIVE);
+  PostWrite(6);
+  event = Event();
+  EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
+  EXPECT_EQ(event.element.port_num, 1);
+  EXPECT_EQ(PortState(), IBV_PORT_DOWN);
+  ExpectNothing(a_.cq);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_PORT_ACTIVE);
+  EXPECT_EQ(PortState(), IBV_PORT_ACTIVE);
+  ExpectSuccess(a_.cq, 6);
+  Write(7);
+  ExpectNoEvent();
+  DestroyPair();
+
+  // --- Memory that the device writes: the second WRITE finds no page.
+  MakePair();
+  Write(8);
+  PostWrite(9);
+  ExpectStatus(a_.cq, 9, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_QP_ACCESS_ERR);
+  EXPECT_TRUE(HasPattern(b_.memory.data(), 64, 8));
+  DestroyPair();
+
+  // --- Memory that it reads.
+  MakePair();
+  PostWrite(10);
+  ExpectStatus(a_.cq, 10, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(StateOf(b_.qp), IBV_QPS_RTS);
+  DestroyPair();
+
+  // --- Memory that it reads for a READ of the peer.
+  MakePair();
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 11, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            0);
+  ExpectStatus(a_.cq, 11, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_QP_ACCESS_ERR);
+  DestroyPair();
+
+  // --- Memory into which a READ goes.
+  MakePair();
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 12, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            0);
+  ExpectStatus(a_.cq, 12, IBV_WC_LOC_PROT_ERR);
+  DestroyPair();
+
+  // --- Requests by message and wr_id, and a call.
+  MakePair();
+  Write(100);
+  Write(101);  // lost, and sent again
+  Write(102);
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 103, 0, 64, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            ENOMEM);
+  PostWrite(104);
+  ExpectStatus(a_.cq, 104, IBV_WC_GENERAL_ERR);
+  DestroyPair();
+  ibv_ah_attr to = {};
+  to.is_global = 1;
+  to.port_num = 1;
+  to.grh.dgid = gid_;
+  to.grh.sgid_index = gid_index_;
+  ibv_ah* const ah = ibv_create_ah(pd_, &to);
+  ASSERT_NE(ah, nullptr);
+  EXPECT_EQ(Event().event_type, IBV_EVENT_LID_CHANGE);
+  EXPECT_EQ(ibv_destroy_ah(ah), 0);
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,50 @@
+// Rules for CM messages, for librdmacm.
+#include "rxe_user/cm/cm_faults.h"
+
+#include "rxe_user/faults/process_faults.h"
+#include "rxe_user/observe/process_files.h"
+#include "verbs_api/libibverbs/interface.h"
+#include "verbs_api/libibverbs/lookup.h"
+
+namespace verbs_api {
+namespace {
+
+class FaultsOfMads final : public rxe_user::CmFaults {
+ public:
+  Fate Decide(bool sent, wire::CmAttribute attribute,
+              const wire::IpAddress& peer) override {
+    rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
+    if (faults == nullptr) return {};
+    const transport::faults::CallFate fate =
+        faults->DecideMad({.transmitted = sent,
+                           .attribute = static_cast<uint16_t>(attribute),
+                           .peer = peer},
+                          rxe_user::ProcessFaults::Now());
+    if (fate.rule == nullptr) return {};
+    using transport::faults::Action;
+    const Action action = fate.rule->action;
+    if (action == Action::kLink) return {.copies = 0};
+    if (auto* const tracer = rxe_user::CurrentTracer()) {
+      tracer->OnMadFault(*fate.rule, sent, static_cast<uint16_t>(attribute),
+                         static_cast<uint32_t>(fate.number));
+    }
+    switch (action) {
+      case Action::kDrop:
+        return {.copies = 0};
+      case Action::kDuplicate:
+        return {.copies = 2};
+      default:
+        return {.copies = 1, .delay = fate.delay};
+    }
+  }
+};
+
+}  // namespace
+
+VERBS_EXPORT rxe_user::CmFaults* rxe_user_cm_faults() {
+  if (rxe_user::ProcessFaults::Find() == nullptr) return nullptr;
+  static auto* const faults = new FaultsOfMads;
+  return faults;
+}
+
+}  // namespace verbs_api
