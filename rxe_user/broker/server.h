@@ -208,7 +208,7 @@ class Server {
   boost::asio::steady_timer recovery_deadline_;
   // The latest ledger that was handed over; may be null.
   std::shared_ptr<const LedgerData> former_;
-  // The last request of a trusted program of another protocol version.
+  // When a trusted program of another protocol version last sent a request.
   std::optional<Clock::time_point> other_version_at_;
   bool former_trusted_ = false;  // handed over by a trusted client
   // Processes that held a slot under the dead broker and have not come back.

@@ -69,8 +69,8 @@ class ServiceTable {
     }
   };
 
-  // The address family of a wildcard service. kBoth: an IPv6 wildcard that is
-  // not restricted to IPv6.
+  // The address family of the requests that a service receives. kBoth: an IPv6
+  // wildcard that is not restricted to IPv6.
   enum Family : uint8_t { kV4, kV6, kBoth };
   static Family FamilyOf(const Service& s);
 

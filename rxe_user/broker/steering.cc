@@ -206,9 +206,9 @@ class Search {
 
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word) {
-  // Any packet but a probe, an RTU, or a DC packet without a queue pair takes
-  // one read of the payload, since its bytes are mostly not in the linear part
-  // of the kernel's buffer.
+  // The payload is read only once, except for a probe, an RTU, or a DC packet
+  // without a queue pair: its bytes are mostly not in the linear part of the
+  // kernel's buffer.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kLeastPacket, 6, 0),

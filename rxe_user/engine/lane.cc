@@ -48,7 +48,8 @@ void LaneImpl::Posted(Time now, const PostedWork& work) {
     ++counters_.posts_batched;
     return;
   }
-  // A polling application would send the rest, but perhaps not at once.
+  // A polling application would send the remaining packets, but perhaps not at
+  // once.
   while (TransmitSome(now) != 0 && HasLeftovers() && mode_.is(Mode::kPolling) &&
          !lock_.contended()) {
   }
@@ -105,8 +106,8 @@ void LaneImpl::RenewLease() {
 
 void LaneImpl::DropLease() {
   app_.DropLease();
-  // In other modes the lane is served already. If the helper takes the
-  // application for polling at this moment, its next check comes after the
+  // In other modes the lane is already being served. If the helper finds at
+  // this moment that the application polls, its next check follows after the
   // first interval.
   if (!mode_.is(Mode::kPolling) && !batcher_.pending()) return;
   lock_.Lock();

@@ -1,6 +1,6 @@
-// In front of a completion queue, for one queue of a queue pair: completions
-// that fail, are lost or come late on command (docs/faults-on-command.md).
-// Queue pairs of a process with faults off do not have it.
+// Wraps a completion queue, for one queue of a queue pair: completions fail,
+// are lost or are delayed on command (docs/faults-on-command.md). Queue pairs
+// of a process with faults off do not have it.
 #ifndef RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 #define RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 
@@ -21,8 +21,8 @@ class FaultedCompletions final : public transport::CompletionSink {
   using OnFault = std::function<void(const transport::faults::Rule&,
                                      const transport::Completion&)>;
 
-  // `sink` leads to `cq`. `sends`: the completions are of the send queue. All
-  // of them outlive this.
+  // `sink` passes completions to `cq`. `sends`: they are of the send queue.
+  // `faults`, `sink` and `cq` must outlive this object.
   FaultedCompletions(ProcessFaults& faults, transport::CompletionSink& sink,
                      CompletionQueue& cq, bool sends, OnFault on_fault)
       : faults_(faults),
@@ -35,12 +35,14 @@ class FaultedCompletions final : public transport::CompletionSink {
   bool Push(const transport::Completion& completion) override;
   transport::CqReport Report() override { return sink_.Report(); }
 
-  // Whether a completion has failed on command: the queue pair has to, too.
+  // Whether a completion has failed on command; the queue pair must then fail,
+  // too.
   bool failed() const { return failed_; }
   bool has_late() const { return !late_.empty(); }
-  // Passes on what is late.
+  // Passes on the delayed completions.
   void Reveal();
-  // The queue pair was reset, or is destroyed: drops what is late.
+  // The queue pair was reset or is being destroyed: drops the delayed
+  // completions.
   void Forget();
 
  private:
@@ -50,7 +52,8 @@ class FaultedCompletions final : public transport::CompletionSink {
   const bool sends_;
   const OnFault on_fault_;
   bool failed_ = false;
-  // In order. While there are some, all later ones follow them.
+  // Delayed completions, in order. While there are any, all later ones are
+  // queued after them.
   std::deque<transport::Completion> late_;
 };
 

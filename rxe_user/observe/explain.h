@@ -27,9 +27,9 @@ struct Witness {
   // For a recording: how long before the failure it ends, ns. 0: it does not
   // end before.
   uint64_t ended_ago = 0;
-  // For a recording: of the packets for the failed queue pair that the process
-  // read only after the failure, the longest time that one had been in the
-  // socket, ns. 0: there were none.
+  // For a recording: of the packets for the queue pair that is searched for and
+  // that the process read only after the failure, the longest time that one had
+  // been in the socket, ns. 0: there were none.
   uint64_t unread_for = 0;
 };
 

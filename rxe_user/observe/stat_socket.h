@@ -107,9 +107,9 @@ inline constexpr size_t kMaxForeignText = 48 << 20;
 // kMaxForeignText, and no descriptors. If the connection to such a name cannot
 // be closed because of the descriptors sent on it, it stays open, one per name.
 // Errors: kNotFound (no listener), kPermissionDenied (the engine is another
-// user's and refuses us, or such an open connection exists), kResourceExhausted
-// (its user's quota is used up), kDeadlineExceeded, kInternal. Thread: one at a
-// time.
+// user's, refuses to answer, or has such an open connection),
+// kResourceExhausted (its user's quota is used up), kDeadlineExceeded,
+// kInternal. Thread: one at a time.
 std::vector<absl::StatusOr<StatReply>> AskForReports(
     const std::vector<std::string>& names,
     std::chrono::milliseconds patience = std::chrono::seconds(1));

@@ -19,7 +19,8 @@ namespace {
 // Space before each frame to insert a VLAN tag.
 constexpr size_t kHeadroom = wire::kVlanTagSize;
 
-// Before Linux 6.2 a socket that asks for sizes does not get merged UDP.
+// Before Linux 6.2, a socket that asks for segment sizes does not get merged
+// UDP.
 bool KernelTellsSizesOfAll() {
   utsname name;
   int major = 0;
@@ -29,7 +30,7 @@ bool KernelTellsSizesOfAll() {
          (major > 6 || (major == 6 && minor >= 2));
 }
 
-// The size of the headers up to TCP or UDP; 0: neither.
+// The size of the headers up to and including TCP or UDP; 0: it is neither.
 size_t HeaderSize(const wire::EthernetFrame& frame) {
   switch (frame.layer4) {
     case wire::Layer4::kTcp:
@@ -42,7 +43,7 @@ size_t HeaderSize(const wire::EthernetFrame& frame) {
   return 0;
 }
 
-// The payload of each segment of `frame`; 0: not merged.
+// The payload of each segment of `frame`; 0: the frame is not merged.
 size_t PayloadOfSegments(const wire::EthernetFrame& frame,
                          const OffloadHeader& offload, size_t max_frame) {
   const size_t header = HeaderSize(frame);
@@ -50,7 +51,7 @@ size_t PayloadOfSegments(const wire::EthernetFrame& frame,
   const uint8_t type = offload.gso_type & static_cast<uint8_t>(~kGsoEcn);
   const bool tcp = frame.layer4 == wire::Layer4::kTcp;
   if (type == kGsoTcp4 || type == kGsoTcp6) {
-    return tcp ? offload.gso_size : 0;  // else TCP inside a tunnel
+    return tcp ? offload.gso_size : 0;  // otherwise it is TCP inside a tunnel
   }
   if (type == kGsoUdp) {
     return frame.layer4 == wire::Layer4::kUdp ? offload.gso_size : 0;
@@ -99,7 +100,7 @@ bool FrameReceiver::Prepare(int fd) const {
                                       sizeof(kOn)) == 0);
 }
 
-// By syscall(2): as UdpReceiver::Call.
+// Called by syscall(2), as in UdpReceiver::Call.
 size_t FrameReceiver::Receive(int fd, size_t most, size_t max_frame,
                               bool ignore_outgoing, Deliver deliver) {
   for (mmsghdr& message : messages_) {

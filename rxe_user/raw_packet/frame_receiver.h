@@ -24,18 +24,19 @@ class FrameReceiver {
 
   FrameReceiver();
 
-  // Sets the options of a packet socket before it is bound. False, with errno,
-  // if the system refuses.
+  // Sets the options of a packet socket before it is bound. False, with errno
+  // set, if the system refuses.
   //
   // The kernel delivers TCP and UDP segments that it has merged (GRO) or not
-  // split yet (GSO) as one frame. This makes it report their sizes.
+  // split yet (GSO) as one frame. The options make it report their sizes.
   bool Prepare(int fd) const;
 
-  // Delivers up to `most` received frames, from one call, and each segment of a
-  // merged frame separately. Returns their bytes. `max_frame`: the interface's
-  // largest frame in bytes; longer ones are split accordingly where the kernel
-  // (Linux before 6.2) does not report segment sizes. `ignore_outgoing`: drops
-  // the host's own frames, as on loopback, where each is also received.
+  // Delivers up to `most` received frames, from one system call, and each
+  // segment of a merged frame separately. Returns the number of bytes.
+  // `max_frame`: the interface's largest frame in bytes; longer ones are split
+  // accordingly where the kernel (before Linux 6.2) does not report segment
+  // sizes. `ignore_outgoing`: drops the host's own outgoing frames, as on
+  // loopback, where each is also received.
   size_t Receive(int fd, size_t most, size_t max_frame, bool ignore_outgoing,
                  Deliver deliver);
 
@@ -52,10 +53,11 @@ class FrameReceiver {
   };
   // Restores the frame as it was on the wire, with its VLAN tag and checksums,
   // which the kernel may have removed or not computed yet. `*payload`: the
-  // payload of each segment to split it into, in bytes; 0: not merged.
+  // payload of each segment into which to split it, in bytes; 0: it is not
+  // merged.
   bool Restore(size_t index, size_t max_frame, transport::ReceivedFrame* out,
                size_t* payload);
-  // Returns their bytes.
+  // Returns the number of bytes.
   size_t DeliverSegments(const transport::ReceivedFrame& whole, size_t payload,
                          Deliver deliver);
 

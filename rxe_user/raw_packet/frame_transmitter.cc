@@ -48,7 +48,7 @@ void FrameTransmitter::ReadMtu() {
 }
 
 uint8_t* FrameTransmitter::Reserve(size_t bytes) {
-  used_ -= reserved_;  // an uncommitted one
+  used_ -= reserved_;  // the last one was not committed
   reserved_ = 0;
   if (bytes > kBytes) return nullptr;
   if ((count_ == kFrames || used_ + bytes > kBytes) && !Flush()) {
@@ -64,7 +64,7 @@ void FrameTransmitter::Commit() {
   reserved_ = 0;
 }
 
-// By syscall(2): as UdpReceiver::Call.
+// Called by syscall(2), as in UdpReceiver::Call.
 bool FrameTransmitter::Flush() {
   while (sent_ < count_) {
     const long sent = ::syscall(SYS_sendmmsg, fd_.get(), &messages_[sent_],

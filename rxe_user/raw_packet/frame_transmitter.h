@@ -16,9 +16,9 @@
 
 namespace rxe_user {
 
-// Frames are gathered and sent many per call. A frame that the interface
-// refuses for another reason than lack of buffers (it is down, or its MTU has
-// just shrunk) is dropped, as by a NIC without a link.
+// Frames are gathered, and many are sent with one call. A frame that the
+// interface refuses for another reason than lack of buffers (it is down, or its
+// MTU has just shrunk) is dropped, as by a NIC without a link.
 class FrameTransmitter final : public transport::FrameSink {
  public:
   // EPERM: the process lacks CAP_NET_RAW.
@@ -45,7 +45,7 @@ class FrameTransmitter final : public transport::FrameSink {
   uint32_t ifindex_ = 0;
   std::atomic<uint32_t> mtu_ = 0;
   std::unique_ptr<uint8_t[]> memory_;
-  size_t used_ = 0;      // bytes of it, including reserved ones
+  size_t used_ = 0;      // bytes of memory_ in use, including reserved ones
   size_t reserved_ = 0;  // bytes of the last Reserve
   size_t count_ = 0;     // committed frames
   size_t sent_ = 0;      // those of them that were sent

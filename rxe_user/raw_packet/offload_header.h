@@ -10,10 +10,10 @@ namespace rxe_user {
 
 struct OffloadHeader {
   uint8_t flags;     // kNeedsChecksum
-  uint8_t gso_type;  // the type of its segments
+  uint8_t gso_type;  // the type of the segments
   uint16_t header_length;
   uint16_t gso_size;         // payload of each segment, bytes
-  uint16_t checksum_start;   // the sum begins here
+  uint16_t checksum_start;   // the checksum covers the frame from here
   uint16_t checksum_offset;  // where to store it, from checksum_start
 };
 static_assert(sizeof(OffloadHeader) == 10);
@@ -23,7 +23,7 @@ inline constexpr uint8_t kNeedsChecksum = 1;
 inline constexpr uint8_t kGsoTcp4 = 1;
 inline constexpr uint8_t kGsoTcp6 = 4;
 inline constexpr uint8_t kGsoUdp = 5;
-inline constexpr uint8_t kGsoEcn = 0x80;  // combined with one of them
+inline constexpr uint8_t kGsoEcn = 0x80;  // may be combined with these
 
 }  // namespace rxe_user
 

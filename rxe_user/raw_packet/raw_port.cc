@@ -19,11 +19,12 @@ using transport::FlowKind;
 using transport::FlowRule;
 using transport::FlowSpec;
 
-// As much as a burst of an unpaced sender may need; less without CAP_NET_ADMIN.
+// Bytes that a burst of an unpaced sender may need. The kernel grants less
+// without CAP_NET_ADMIN.
 constexpr int kReceiveBuffer = 32 << 20;
 
 // The membership that makes the interface receive what `rule` matches. Absent
-// if it does so already.
+// if it receives that already.
 std::optional<packet_mreq> MembershipFor(const FlowRule& rule,
                                          const std::array<uint8_t, 6>& mac) {
   packet_mreq request{};
@@ -64,7 +65,8 @@ absl::StatusOr<std::unique_ptr<RawPort>> RawPort::Open(const Device& device) {
 }
 
 absl::Status RawPort::OpenSocket() {
-  // Protocol 0 until it is bound, else it would receive from other interfaces.
+  // Protocol 0 until it is bound, so that it does not receive from other
+  // interfaces.
   UniqueFd fd(::socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "opening a packet socket");
   if (receiver_ == nullptr) receiver_ = std::make_unique<FrameReceiver>();
@@ -76,8 +78,8 @@ absl::Status RawPort::OpenSocket() {
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &kReceiveBuffer,
                        sizeof(kReceiveBuffer));
   }
-  // Frames on loopback would arrive twice. An older kernel refuses the option:
-  // then FrameReceiver drops the outgoing ones by type.
+  // Otherwise, frames on loopback would arrive twice. An older kernel refuses
+  // the option; FrameReceiver then drops outgoing frames by their type.
   if (loopback_) {
     constexpr int kOn = 1;
     (void)::setsockopt(fd.get(), SOL_PACKET, PACKET_IGNORE_OUTGOING, &kOn,

@@ -2,8 +2,8 @@
 // receives those that match a flow rule (ibv_create_flow(3)).
 //
 // The system still gets every frame: a rule receives a copy. Frames that the
-// host sends on the interface are matched as well, like frames that a NIC loops
-// back.
+// host itself sends on the interface are matched as well, as if a NIC looped
+// them back.
 #ifndef RXE_USER_RAW_PACKET_RAW_PORT_H_
 #define RXE_USER_RAW_PACKET_RAW_PORT_H_
 
@@ -34,23 +34,23 @@ class RawPort {
   // there are rules.
 
   // Creates the socket if there is none, and makes the interface receive what
-  // `rule` needs. `*fresh`: the descriptor of a new socket, or -1. Afterwards
-  // the caller adds the rule to flows(), with the lane locked.
+  // `rule` needs. `*fresh`: the descriptor of a new socket, or -1. The caller
+  // then adds the rule to flows(), with the lane locked.
   absl::Status Prepare(const transport::FlowRule& rule, int* fresh);
-  // The rule has been removed. Returns the descriptor that the caller must stop
-  // waiting on before it calls Close, or -1 if other rules remain.
+  // The rule has been removed. Returns the descriptor on which the caller must
+  // stop waiting before it calls Close, or -1 if other rules remain.
   int Retire(const transport::FlowRule& rule);
   void Close() { socket_.Reset(); }
 
   // --- Lane locked.
   transport::FlowTable& flows() { return flows_; }
-  // Delivers the received frames, by one call. Returns bytes. `patient`: the
-  // program will probably post receives soon. Frames without receives are then
-  // left in the socket for a while, since some programs poll and post fewer
-  // receives at a time than frames arrive meanwhile.
+  // Delivers the frames received by one system call. Returns the number of
+  // bytes. `patient`: the program will probably post receives soon. Frames
+  // without a receive are then left in the socket for a while, since some
+  // programs poll and post fewer receives at a time than frames arrive.
   size_t Receive(transport::Time now, bool patient);
 
-  // The descriptor to wait on; -1: none. Thread: any.
+  // The descriptor on which to wait; -1: none. Thread: any.
   int descriptor() const { return fd_.load(std::memory_order_acquire); }
 
   void AbandonInChild();

@@ -1,4 +1,5 @@
-// Packet sockets on the loopback interface, in a namespace of the test.
+// Packet sockets on the loopback interface, in the test's own network
+// namespace.
 #include "rxe_user/raw_packet/raw_port.h"
 
 #include <arpa/inet.h>
@@ -71,7 +72,7 @@ class RawPortTest : public testing::Test {
     ASSERT_GE(fresh, 0);
     port_->flows().Add(&rule_);
   }
-  // Waits until there are `count`.
+  // Waits until `count` frames have arrived.
   void Await(size_t count) {
     while (inbox_.frames.size() < count) {
       pollfd readable = {port_->descriptor(), POLLIN, 0};
@@ -141,7 +142,7 @@ TEST_F(RawPortTest, TheSocketExistsWhileThereAreRules) {
   EXPECT_EQ(port_->Receive(1, false), 0u);
 }
 
-// A program that polls will post receives for what has arrived.
+// A polling program will post receives for frames that have arrived.
 TEST_F(RawPortTest, FramesWithoutReceivesAreLeftForAWhile) {
   Listen();
   inbox_.room = 2;
@@ -170,8 +171,8 @@ TEST_F(RawPortTest, UncommittedFramesAreNotSent) {
   EXPECT_EQ(inbox_.frames[0], Frame(20));
 }
 
-// --- Frames that the kernel merges: a packet socket at the other end of a veth
-// sends them, which passes them on unchanged.
+// --- Frames that the kernel merges. A packet socket at the other end of a veth
+// sends them, and the veth passes them on unchanged.
 
 class MergedFramesTest : public RawPortTest {
  protected:
@@ -194,7 +195,7 @@ class MergedFramesTest : public RawPortTest {
 
   bool made_ = false;
 
-  // Ethernet, IPv4 or IPv6, `protocol`, and then `payload` bytes.
+  // A frame of Ethernet, IPv4 or IPv6, `protocol`, and `payload` bytes.
   static Bytes Whole(bool v6, uint8_t protocol, size_t payload) {
     const size_t layer4 = protocol == 6 ? 20 : 8;
     const size_t ip = v6 ? 40 : 20;
@@ -222,7 +223,7 @@ class MergedFramesTest : public RawPortTest {
     }
     return frame;
   }
-  // False: this kernel refuses it.
+  // False: this kernel refuses the frame.
   static bool SendWhole(const Bytes& frame, uint8_t type, uint16_t size,
                         bool v6, uint8_t protocol) {
     const size_t start = 14 + (v6 ? 40 : 20);
@@ -252,7 +253,7 @@ class MergedFramesTest : public RawPortTest {
     return ::send(fd.get(), bytes.data(), bytes.size(), 0) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // The segments of Whole; the interfaces also send frames of their own.
+  // The segments of Whole. Skips frames that the interfaces send by themselves.
   std::vector<wire::EthernetFrame> Segments(uint8_t protocol, size_t count) {
     std::vector<wire::EthernetFrame> segments;
     for (size_t seen = 0; segments.size() < count; ++seen) {

@@ -14,7 +14,7 @@ namespace ng = wire::pcapng;
 
 constexpr uint32_t kPcapMicroseconds = 0xa1b2c3d4;
 constexpr uint32_t kPcapNanoseconds = 0xa1b23c4d;
-// Larger blocks and records are damage: no network has such packets.
+// Larger blocks and records are damaged: no network has such packets.
 constexpr size_t kMaxBlock = 16 << 20;
 constexpr size_t kMaxInterfaces = 1 << 16;
 
@@ -28,7 +28,7 @@ int64_t Clamp(__int128 ns) {
   return static_cast<int64_t>(std::clamp<__int128>(ns, 0, kLatestTime));
 }
 
-// A time stamp in units of 10^-n s, or of 2^-n s if the highest bit of
+// Converts a time stamp in units of 10^-n s, or of 2^-n s if the highest bit of
 // `resolution` is set.
 int64_t ToNanoseconds(uint64_t units, uint8_t resolution, int64_t offset) {
   constexpr __int128 kSecond = 1'000'000'000;
@@ -78,7 +78,8 @@ size_t CaptureFile::ReadSome(uint8_t* out, size_t size) {
 }
 
 bool CaptureFile::ReadBody(size_t size) {
-  // In parts: a damaged length must not allocate what the file does not have.
+  // Read in parts: a damaged length must not cause an allocation larger than
+  // the file.
   body_.clear();
   constexpr size_t kPart = 1 << 18;
   while (body_.size() < size) {
@@ -124,7 +125,7 @@ bool CaptureFile::Begin(std::string* why) {
   const uint32_t number = got < sizeof(magic) ? 0 : LoadLe(magic);
   if (number == ng::kSectionHeader) {
     is_pcapng_ = true;
-    // The rest of the block is read as that of any other section.
+    // The rest of the block is read as for any other section.
     if (BeginSection()) return true;
     *why = error_;
     return false;
@@ -179,7 +180,7 @@ bool CaptureFile::NextPcap(CaptureRecord* record) {
 }
 
 bool CaptureFile::BeginSection() {
-  uint8_t start[8];  // behind the type: length, byte order
+  uint8_t start[8];  // what follows the type: length, byte order
   if (ReadSome(start, sizeof(start)) < sizeof(start)) {
     return Fail("it ends in the middle of a block, at byte " +
                 std::to_string(position_) + ": it was cut off");
@@ -307,7 +308,7 @@ bool CaptureFile::ParsePacket(uint32_t type, CaptureRecord* record) {
     return Fail("damaged at byte " + std::to_string(position_) +
                 ": a packet longer than its block");
   }
-  // A simple packet has no time: that of the packet before is taken.
+  // A simple packet has no time, so it gets that of the previous packet.
   if (!simple) {
     last_time_ = ToNanoseconds(uint64_t{Load32(4)} << 32 | Load32(8),
                                interface.resolution, interface.offset);

@@ -1,8 +1,8 @@
-// Reads pcap and pcapng files, of any program and either byte order, one record
-// after the other: memory does not grow with the file. Besides packets it finds
-// the events of our recordings; other blocks are skipped.
+// Reads pcap and pcapng files of any program and either byte order, record by
+// record: memory does not grow with the file. Besides packets it finds the
+// events of our recordings; other blocks are skipped.
 //
-// libpcap reads packets only: it tells neither options nor Custom Blocks.
+// libpcap reads packets only, without options and Custom Blocks.
 #ifndef TOOLS_TRACE_CAPTURE_FILE_H_
 #define TOOLS_TRACE_CAPTURE_FILE_H_
 
@@ -23,8 +23,8 @@ namespace trace {
 // call of Next.
 struct CaptureRecord {
   bool is_packet = false;
-  // --- Of a packet.
-  uint64_t frame_number = 0;  // in the file, from 1, as in Wireshark
+  // --- For packets.
+  uint64_t frame_number = 0;  // in the file, counted from 1 as in Wireshark
   int64_t time = 0;           // ns since 1970
   int link_type = 0;
   std::span<const uint8_t> frame = {};
@@ -32,24 +32,24 @@ struct CaptureRecord {
   wire::pcapng::Direction direction = wire::pcapng::Direction::kUnknown;
   std::string_view comment = {};  // any bytes
   // The contents of a Custom Block, or of a packet's custom option, with the
-  // enterprise number of our events; empty if there is none.
+  // enterprise number of our events; empty if there are none.
   std::span<const uint8_t> custom = {};
 };
 
 class CaptureFile {
  public:
   // "-" is standard input. Null if the file cannot be opened or is of another
-  // format; `*why` says why.
+  // format; `*why` gets the reason.
   static std::unique_ptr<CaptureFile> Open(const std::string& path,
                                            std::string* why);
-  // Takes over `file`. Null as above.
+  // Takes ownership of `file`. Null as above.
   static std::unique_ptr<CaptureFile> Read(std::FILE* file, std::string* why);
   ~CaptureFile();
   CaptureFile(const CaptureFile&) = delete;
   CaptureFile& operator=(const CaptureFile&) = delete;
 
-  // False at the end of the file, and where it is damaged: then error() says
-  // how.
+  // False at the end of the file, and where it is damaged; error() then
+  // describes the damage.
   bool Next(CaptureRecord* record);
   const std::string& error() const { return error_; }
 
@@ -65,9 +65,9 @@ class CaptureFile {
   bool NextPcap(CaptureRecord* record);
   bool NextBlock(CaptureRecord* record);
   bool BeginSection();
-  // Reads `size` bytes into body_. False at the end, or on failure.
+  // Reads `size` bytes into body_. False at the end of the file, or on failure.
   bool ReadBody(size_t size);
-  // Reads up to `size` bytes; returns how many there were.
+  // Reads up to `size` bytes; returns the number of bytes read.
   size_t ReadSome(uint8_t* out, size_t size);
   bool Fail(const std::string& what);
 
@@ -77,8 +77,8 @@ class CaptureFile {
   bool ParseInterface();
   bool ParsePacket(uint32_t type, CaptureRecord* record);
   void ParsePacketOptions(size_t at, CaptureRecord* record);
-  // Calls `visit(code, value)` for each option in body_ from `at` on. Stops at
-  // a damaged option.
+  // Calls `visit(code, value)` for each option in body_, starting at `at`.
+  // Stops at a damaged option.
   template <typename Visit>
   void VisitOptions(size_t at, const Visit& visit) const;
 
@@ -92,7 +92,7 @@ class CaptureFile {
   // pcap
   int link_type_ = 0;
   bool nanoseconds_ = false;
-  // pcapng: the interfaces of the section.
+  // pcapng: the interfaces of the current section.
   std::vector<Interface> interfaces_;
   std::string error_;
 };

@@ -13,7 +13,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// The numbers of a file, in either byte order.
+// Writes the numbers of a file, in either byte order.
 class Maker {
  public:
   explicit Maker(bool swapped) : swapped_(swapped) {}
@@ -107,7 +107,7 @@ TEST(CaptureFileTest, PcapInBothByteOrdersAndResolutions) {
   }
 }
 
-// Differences of times of files must fit an int64_t.
+// Time differences between files must fit in an int64_t.
 TEST(CaptureFileTest, PcapTimesHaveALimit) {
   Maker m(false);
   m.U32(0xa1b2c3d4).U16(2).U16(4).U32(0).U32(0).U32(65535).U32(113);
@@ -121,7 +121,7 @@ TEST(CaptureFileTest, PcapngInBothByteOrders) {
   for (const bool swapped : {false, true}) {
     Maker m(swapped);
     m.Section();
-    m.Block(0xabcdef, m.Body().U32(1));         // of a kind that nobody knows
+    m.Block(0xabcdef, m.Body().U32(1));         // of an unknown kind
     m.Block(1, m.Body().U16(1).U16(0).U32(0));  // 10^-6 s
     m.Block(1, m.Body().U16(113).U16(0).U32(0).U16(9).U16(1).Raw({9, 0, 0, 0}));
     m.Block(6, m.Body().U32(0).U32(0).U32(77).U32(3).U32(9).Raw({1, 2, 3, 0}));
@@ -154,8 +154,8 @@ TEST(CaptureFileTest, PcapngInBothByteOrders) {
   }
 }
 
-// Files that were joined: interfaces are those of the section, whose byte order
-// may be another one.
+// Files that were concatenated: each section has its own interfaces, and may
+// have another byte order.
 TEST(CaptureFileTest, SectionsOfTwoByteOrders) {
   Bytes bytes;
   for (const bool swapped : {false, true}) {
@@ -198,14 +198,14 @@ TEST(CaptureFileTest, OurRecording) {
   EXPECT_EQ(c.customs[2].size(), sizeof(rxe_user::trace::PacketEvent));
 }
 
-// Wherever it is cut: what is before that is read, and one line says so.
+// Wherever the file is cut, everything before is read, and one line reports it.
 TEST(CaptureFileTest, CutAnywhere) {
   const Bytes whole = OurFile();
   for (size_t size = 0; size < whole.size(); ++size) {
     const Contents c = Read(Bytes(whole.begin(), whole.begin() + size));
     EXPECT_TRUE(c.packets.empty()) << size;
     EXPECT_EQ(c.error.find('\n'), std::string::npos);
-    // A cut between two blocks cannot be seen.
+    // A cut between two blocks cannot be detected.
     if (size % 4 != 0) {
       EXPECT_NE(c.error, "") << size;
     }
@@ -235,7 +235,7 @@ TEST(CaptureFileTest, DamagedLengths) {
   Maker bad(false);
   bad.Section().U32(5).U32(16).U32(0).U32(20);
   EXPECT_NE(Read(bad.bytes).error.find("differ"), std::string::npos);
-  // A packet of an interface that is not there.
+  // A packet of an interface that does not exist.
   Maker none(false);
   none.Section().Block(6, none.Body().U32(0).U32(0).U32(0).U32(0).U32(0));
   EXPECT_NE(Read(none.bytes).error.find("interface 0"), std::string::npos);

@@ -53,7 +53,7 @@ class SizeRule final : public Rule {
     }
   }
 
-  // A queue pair that is reset may be connected with another path MTU.
+  // A queue pair that was reset may be connected with another path MTU.
   void OnEvent(const Event& event) override {
     const auto state = event.As<rxe_user::trace::QpStateEvent>();
     if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
@@ -91,7 +91,7 @@ std::vector<Finding> CheckRecording(const Recording& recording,
   size_t event = 0;
   int64_t last = 0;
   for (const Packet& p : recording.packets) {
-    // A queue pair that is reset begins anew.
+    // A queue pair that was reset starts anew.
     for (; event < recording.events.size() &&
            recording.events[event].header().time <= p.time;
          ++event) {
@@ -126,7 +126,7 @@ std::vector<Finding> CheckRecording(const Recording& recording,
   std::stable_sort(
       findings.begin(), findings.end(),
       [](const Finding& a, const Finding& b) { return a.frame < b.frame; });
-  // A packet that was captured at both ends is not found twice.
+  // A packet that was captured at both ends is reported once.
   const auto again = std::unique(
       findings.begin(), findings.end(), [](const Finding& a, const Finding& b) {
         return a.frame == b.frame && a.rule == b.rule && a.psn == b.psn &&

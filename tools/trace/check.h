@@ -1,6 +1,5 @@
-// Checks the packets of a capture against rules of the specification: what an
-// endpoint may never send, whatever device it is. docs/check.md lists the
-// rules.
+// Checks the packets of a capture against rules of the specification: what no
+// endpoint may ever send, whatever device it is. docs/check.md lists the rules.
 #ifndef TOOLS_TRACE_CHECK_H_
 #define TOOLS_TRACE_CHECK_H_
 
@@ -18,7 +17,8 @@ namespace trace {
 // A packet that breaks a rule.
 struct Finding {
   std::string_view rule;  // id, as in docs/check.md: "psn-hole"
-  // Of the InfiniBand specification, volume 1; empty: not in it.
+  // Section of the InfiniBand specification, volume 1; empty: it is not in
+  // there.
   std::string_view section;
   uint64_t frame = 0;  // in the file, from 1, as in Wireshark
   wire::IpAddress src;
@@ -29,12 +29,12 @@ struct Finding {
 };
 
 struct CheckOptions {
-  // For files without directions, the addresses whose packets were captured
+  // For files without directions: the addresses whose packets were captured
   // where they were sent, before any could be lost. Rules about what an
   // endpoint sends need that.
   std::vector<wire::IpAddress> senders = {};
-  // Attributes of all queue pairs, as in ibv_modify_qp(3). Otherwise they are
-  // what a recording says, if it does.
+  // Attributes of all queue pairs, as in ibv_modify_qp(3). If absent, they are
+  // taken from a recording that has them.
   std::optional<uint8_t> retry_count = {};
   std::optional<uint8_t> timeout = {};
   // The least time between two CNPs to one queue pair, ns.
@@ -42,8 +42,8 @@ struct CheckOptions {
 };
 
 // Findings in the order of the file. A rule is applied only where the file
-// shows everything that it needs: a capture of one end, or one that begins in
-// the middle, gives no finding for what it does not show.
+// shows everything that the rule needs: a capture of one end, or one that
+// begins in the middle, yields no findings about what it does not show.
 std::vector<Finding> CheckRecording(const Recording& recording,
                                     const CheckOptions& options);
 

@@ -1,5 +1,4 @@
-// What a responder sends: NAKs, MSNs, and an acknowledgement where one is asked
-// for.
+// Packets that a responder sends: NAKs, MSNs, and requested acknowledgements.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -26,9 +25,9 @@ class AnswerRule final : public Rule {
     });
   }
 
-  // Requests that go back end the state of a NAK: its repeat, or a time-out. As
-  // it is not always known which responses are for them, this holds for all of
-  // the two addresses.
+  // Requests that go back, because of the NAK or a timeout, end the state of
+  // the NAK. It is not always known which responses are for them, so this
+  // applies to all responses between the two addresses.
   void OnRequest(const FlowPacket& in) override {
     if (in.flow.at_requester || !in.flow.reliable) return;
     if (in.ahead >= 0) return;
@@ -43,7 +42,7 @@ class AnswerRule final : public Rule {
   void OnAnySentResponse(const Packet& p) override {
     if (!p.is_acknowledge()) return;
     Sent& sent = sent_[KeyOf(p)];
-    // An answer to a repeated request may have the MSN of that time.
+    // The answer to a repeated request may have the MSN of the first time.
     const int32_t ahead = sent.has_msn ? wire::PsnDiff(p.psn, sent.psn) : 0;
     const int32_t msns = sent.has_msn ? wire::PsnDiff(p.msn, sent.msn) : 0;
     if (ahead >= 0 && ahead < kOtherConnection && msns < 0 &&
@@ -71,9 +70,9 @@ class AnswerRule final : public Rule {
   // ACKs and responses to one queue pair.
   struct Sent {
     bool has_msn = false;
-    uint32_t msn = 0;  // of the acknowledgement with the highest PSN
-    uint32_t psn = 0;  // its PSN
-    // Of the last sequence NAK, while no request went back since.
+    uint32_t msn = 0;  // that of the acknowledgement with the highest PSN
+    uint32_t psn = 0;  // the PSN of that acknowledgement
+    // The last sequence NAK, as long as no request has gone back since.
     bool nak_stands = false;
     uint32_t nak_psn = 0;
   };
@@ -81,8 +80,8 @@ class AnswerRule final : public Rule {
   std::map<FlowKey, Sent> sent_;
 };
 
-// A request that asks for an acknowledgement gets one, or a later one does. If
-// the queue pair sends nothing more, it may be gone.
+// A request that asks for an acknowledgement must get one, or a later request
+// must. If the queue pair sends nothing more, it may be gone.
 class AcknowledgementRule final : public Rule {
  public:
   using Rule::Rule;
@@ -90,14 +89,14 @@ class AcknowledgementRule final : public Rule {
   void OnRequest(const FlowPacket& in) override {
     const Packet& p = in.packet;
     if (in.flow.at_requester) {
-      // Sent from the queue pair that the responses come from.
+      // This packet was sent by the queue pair from which the responses come.
       NoteTraffic(p);
       return;
     }
     if (!in.flow.reliable || p.dropped) return;
     State& state = states_[&in.flow];
     if (in.unsure && in.index != 0) state.in_order = in.index;
-    // After a gap a request waits for what is missing.
+    // After a gap, a request waits for the missing ones.
     if (in.index == state.in_order) {
       state.in_order = in.index + std::max<int64_t>(in.psns, 1);
       if (p.ack_req && state.asked == nullptr) {
@@ -137,8 +136,8 @@ class AcknowledgementRule final : public Rule {
   static constexpr int64_t kPatience = 100'000'000;  // ns
 
   struct State {
-    int64_t in_order = 0;  // the PSN that is expected
-    // The first request that has no answer yet, if it asks for one.
+    int64_t in_order = 0;  // the next PSN
+    // The first unanswered request, if it asks for an acknowledgement.
     const Packet* asked = nullptr;
     int64_t index = 0;
   };

@@ -1,4 +1,4 @@
-// Congestion notification (annex A17): where marked packets arrived.
+// Congestion notification (annex A17), checked where marked packets arrived.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -35,15 +35,16 @@ class CongestionRule final : public Rule {
   }
 
  private:
-  // Devices pace CNPs by queue pair, address or port, and ours answers when its
-  // process has a core. So any CNP to the address counts within this time.
+  // Devices pace CNPs by queue pair, address or port, and our device answers
+  // when its process is scheduled. So any CNP to the address within this time
+  // counts.
   static constexpr int64_t kPatience = 10'000'000;  // ns
-  // Of the times of a file.
+  // Resolution of times in a file.
   static constexpr int64_t kResolution = 1'000;  // ns
 
   struct Peer {
     int64_t marked = INT64_MIN / 2;  // time of the last marked packet
-    int64_t sent = INT64_MIN / 2;    // of the last CNP
+    int64_t sent = INT64_MIN / 2;    // that of the last CNP
     // The first marked packet without a CNP.
     const Packet* waiting = nullptr;
   };
@@ -52,7 +53,7 @@ class CongestionRule final : public Rule {
   void OnMarked(const Packet& p) {
     Peer& peer = peers_[{p.src, p.dst}];
     peer.marked = p.time;
-    // Acknowledgements need none: docs/reliability.md, "Congestion".
+    // Acknowledgements need no CNP: docs/reliability.md, "Congestion".
     const bool counts = p.info().is_request || p.payload > 0;
     if (!counts || peer.waiting != nullptr || p.time - peer.sent <= kPatience) {
       return;
@@ -65,7 +66,7 @@ class CongestionRule final : public Rule {
     Peer& peer = peers_[{p.dst, p.src}];
     peer.waiting = nullptr;
     peer.sent = p.time;
-    // Our device sends one also when a receive buffer overflows.
+    // Our device also sends a CNP when a receive buffer overflows.
     if (!is_recording_ && p.time - peer.marked > kPatience) {
       Report(p, kRule, kSection,
              "a CNP without a marked packet from that address");
@@ -81,7 +82,8 @@ class CongestionRule final : public Rule {
     last->second = p.time;
   }
 
-  // What is still waiting at the end may have its answer behind it.
+  // Packets that still wait at the end of the file are not reported: their CNP
+  // may follow later.
   void Expire(int64_t now) {
     while (!waiting_.empty() && now - waiting_.front()->time > kPatience) {
       const Packet& p = *waiting_.front();
@@ -90,7 +92,7 @@ class CongestionRule final : public Rule {
       if (peer.waiting != &p) continue;
       Report(p, kRule, kSection,
              "marked as having met congestion, but no CNP went to its sender");
-      // Once for each time of silence.
+      // Report each period of silence once.
       peer.sent = now;
       peer.waiting = nullptr;
     }
@@ -100,7 +102,7 @@ class CongestionRule final : public Rule {
   const int64_t interval_;  // ns
   const bool is_recording_;
   std::map<Pair, Peer> peers_;
-  // What was Peer::waiting, in the order of the file.
+  // Packets that were Peer::waiting, in the order of the file.
   std::deque<const Packet*> waiting_;
   std::map<FlowKey, int64_t> last_;  // when a CNP was sent, by destination
 };

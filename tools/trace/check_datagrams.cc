@@ -1,4 +1,4 @@
-// UD, and the sessions of DC.
+// UD, and DC sessions.
 #include <map>
 #include <string>
 #include <utility>
@@ -17,7 +17,7 @@ class DatagramRule final : public Rule {
   DatagramRule(const Recording& recording, std::vector<Finding>* findings)
       : Rule(findings), recording_(recording) {}
 
-  // A packet without DETH is malformed, and is not shown.
+  // A packet without DETH is malformed, so it does not get here.
   void OnPacket(const Packet& p) override {
     if (wire::TransportOf(p.opcode) != wire::Transport::kUd) return;
     constexpr std::string_view kRule = "datagram";
@@ -80,8 +80,8 @@ class DcRule final : public Rule {
  private:
   struct Session {
     bool open = false;
-    wire::DcEth dceth;        // of the last request
-    uint32_t connection = 0;  // its destination
+    wire::DcEth dceth;        // that of the last request
+    uint32_t connection = 0;  // the destination of that request
   };
 
   const Recording& recording_;

@@ -1,4 +1,4 @@
-// READ: what is answered, and what is asked for again.
+// READ: responses, and repeated requests.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -29,16 +29,16 @@ struct Range {
 struct Asked : Range {
   bool is_read = false;
   bool has_read_response = false;  // READ, FLUSH and ATOMIC WRITE
-  bool is_part = false;  // perhaps: the first time may not be in the file
+  bool is_part = false;  // perhaps: the first request may not be in the file
   uint64_t va = 0;
   uint32_t rkey = 0;
-  std::vector<Range> parts;  // that were asked for again
+  std::vector<Range> parts;  // parts that were requested again
 };
 
 // A response that is being sent.
 struct Progress : Range {
   int64_t next = 0;
-  bool superseded = false;  // asked for again: it may end anywhere
+  bool superseded = false;  // requested again: it may end anywhere
 };
 
 class ReadRule final : public Rule {
@@ -98,15 +98,15 @@ class ReadRule final : public Rule {
   }
 
  private:
-  // What one queue pair may have outstanding, many times.
+  // A multiple of what one queue pair may have outstanding.
   static constexpr size_t kMost = 1 << 16;
   static constexpr size_t kMostParts = 64;
-  // Requests before one that may reach over it: they overlap only if some were
-  // lost.
+  // How many requests before one to check for overlap: requests overlap only if
+  // some packets were lost.
   static constexpr int kLookBack = 16;
 
   struct State {
-    std::map<int64_t, Asked> asked;  // by the first PSN; the first time
+    std::map<int64_t, Asked> asked;  // by first PSN; as requested first
     std::vector<Progress> sending;   // at the responder
   };
   using AskedMap = std::map<int64_t, Asked>;
@@ -150,7 +150,8 @@ class ReadRule final : public Rule {
       wrong = "R_Key is another one";
     } else if (again.length > rest ||
                (again.length < rest && !EndsPacket(again.length, in.flow))) {
-      // A part may end before the whole does, with a packet.
+      // A part may end before the whole READ does, but only at a packet
+      // boundary.
       wrong = "length is " + std::to_string(again.length) + " of " +
               std::to_string(rest) + " bytes that are left";
     }
@@ -160,12 +161,12 @@ class ReadRule final : public Rule {
     }
   }
 
-  // Whether `length` bytes fill their last response packet. If the path MTU is
-  // not known, the READ has one packet only.
+  // Whether `length` bytes fill their last response packet. An unknown path MTU
+  // means that the READ has only one packet.
   static bool EndsPacket(uint32_t length, const Flow& flow) {
     return length > 0 && flow.path_mtu != 0 && length % flow.path_mtu == 0;
   }
-  // What the response at `index` to the range must be.
+  // The opcode that the response at `index` of the range must have.
   static Operation Due(const Range& range, int64_t index) {
     if (range.psns == 1) return Operation::kReadResponseOnly;
     if (index == range.first) return Operation::kReadResponseFirst;
@@ -183,7 +184,7 @@ class ReadRule final : public Rule {
            in.packet.payload == BytesDue(range, in.index, in.flow.path_mtu);
   }
 
-  // One packet, against all that was asked for.
+  // Checks one packet against all requests.
   void CheckOne(const FlowPacket& in, State& state) {
     auto at = state.asked.upper_bound(in.index);
     const Asked* found = nullptr;
@@ -218,7 +219,7 @@ class ReadRule final : public Rule {
                " bytes");
   }
 
-  // Where responses were sent they are in order.
+  // At the sender, responses must be in order.
   void CheckProgress(const FlowPacket& in, State* state) {
     CheckLeftOut(in, state);
     std::vector<Progress>& sending = state->sending;
@@ -239,7 +240,7 @@ class ReadRule final : public Rule {
         if (part == parts.rend()) return;
         static_cast<Range&>(begun) = *part;
       }
-      // It may be that of a part with the same first PSN.
+      // The response may belong to a part with the same first PSN.
       begun.superseded = !of->second.parts.empty();
       sending.push_back(begun);
       return;
@@ -257,7 +258,8 @@ class ReadRule final : public Rule {
     }
   }
 
-  // Nothing is answered before the response to an earlier READ is complete.
+  // No later request may be answered before the response to an earlier READ is
+  // complete.
   void CheckLeftOut(const FlowPacket& in, State* state) {
     std::erase_if(state->sending, [&](const Progress& each) {
       if (in.index < each.end()) return false;

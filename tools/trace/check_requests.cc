@@ -1,5 +1,5 @@
-// What a requester sends: PSNs, the order of a message, the wait of an RNR NAK,
-// credits.
+// Packets that a requester sends: PSNs, the order within a message, the wait
+// after an RNR NAK, credits.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -64,7 +64,7 @@ class RequestRule final : public Rule {
     const wire::AethKind kind = AnswerOf(p);
     if (!in.flow.unsure) {
       const int64_t ahead = in.index - in.flow.next;
-      // A NAK names the PSN that is expected, which may not have been sent.
+      // A NAK contains the expected PSN, which may not have been sent yet.
       if (ahead >= (kind == wire::AethKind::kNak ? 1 : 0) &&
           ahead < kOtherConnection) {
         Report(p, "ack-unsent", "9.7.5.1",
@@ -84,19 +84,19 @@ class RequestRule final : public Rule {
 
  private:
   struct State {
-    // The packet before, in the order of the file.
+    // The previous packet, in the order of the file.
     bool has_previous = false;
     int64_t previous = 0;  // its last PSN, counted as in Flow
     MessageKind open = MessageKind::kNone;
-    // Of the last RNR NAK: requests with this PSN wait until then.
+    // The last RNR NAK: requests with this PSN must wait for this time.
     bool waits = false;
     uint32_t waiting_psn = 0;
     int64_t rnr_time = 0;
     int64_t rnr_wait = 0;  // ns
   };
 
-  // FIRST, MIDDLE, LAST of one kind, one after the other. A repeat may begin
-  // anywhere.
+  // FIRST, MIDDLE and LAST of one kind must follow each other. A repeat may
+  // begin anywhere.
   void CheckOrder(const FlowPacket& in, State* state) {
     const wire::OpcodeInfo& info = in.packet.info();
     const MessageKind kind = KindOf(wire::OperationOf(in.packet.opcode));
@@ -132,9 +132,9 @@ class RequestRule final : public Rule {
   std::map<const Flow*, State> states_;
 };
 
-// End-to-end flow control: messages that take a receive, against the credits of
-// the last acknowledgement. One message more may be sent, if it asks for an
-// acknowledgement.
+// End-to-end flow control: checks messages that take a receive against the
+// credits of the last acknowledgement. One more message may be sent if it asks
+// for an acknowledgement.
 class CreditRule final : public Rule {
  public:
   using Rule::Rule;
@@ -169,14 +169,14 @@ class CreditRule final : public Rule {
   }
 
   void OnResponse(const FlowPacket& in) override {
-    // DC counts no messages.
+    // DC does not count messages.
     if (!in.flow.at_requester || !in.packet.is_acknowledge() ||
         wire::TransportOf(in.packet.opcode) == wire::Transport::kDc ||
         AnswerOf(in.packet) != wire::AethKind::kAck || in.index < 0) {
       return;
     }
     State& state = states_[&in.flow];
-    // The credits of an older ACK are old.
+    // The credits of an older ACK are out of date.
     if (in.index < state.acked) return;
     state.acked = in.index;
     while (!state.sent.empty() && state.sent.front().last <= in.index) {
@@ -185,7 +185,7 @@ class CreditRule final : public Rule {
     const int64_t done =
         state.messages - static_cast<int64_t>(state.sent.size());
     const Packet& p = in.packet;
-    // Numbers of the peer's MSN, counted beyond 2^24.
+    // The peer's MSN, counted beyond 2^24.
     const int64_t msn = state.msn + wire::PsnDiff(p.msn, state.msn & 0xffffff);
     state.msn = msn;
     const int64_t offset = msn - done;
@@ -201,16 +201,16 @@ class CreditRule final : public Rule {
     bool is_limited = false;
   };
   struct State {
-    int64_t messages = 0;      // that were sent to their ends
-    std::deque<Message> sent;  // of these, not acknowledged
+    int64_t messages = 0;      // that were sent completely
+    std::deque<Message> sent;  // those of them without an acknowledgement
     bool asked = false;        // the message in progress has an AckReq
     int64_t acked = -1;
     int64_t msn = 0;
-    std::optional<int64_t> offset;  // MSN minus `messages`, at least
+    std::optional<int64_t> offset;  // MSN minus `messages`, lower bound
     std::optional<int64_t> limit;   // the last MSN that may be sent
   };
 
-  // Of an RDMA WRITE with immediate, the last packet.
+  // For an RDMA WRITE with immediate, only the last packet does.
   static bool TakesReceive(const Packet& p) {
     switch (wire::OperationOf(p.opcode)) {
       case Operation::kSendFirst:

@@ -1,5 +1,5 @@
-// When, and how often, a requester sends again; and whether it asks for the
-// acknowledgements that it waits for.
+// When and how often a requester retransmits, and whether it asks for the
+// acknowledgements for which it waits.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -40,7 +40,7 @@ class RetryRule final : public Rule {
   RetryRule(const CheckOptions& options, std::vector<Finding>* findings)
       : Rule(findings), options_(options) {}
 
-  // Why our device sends again is in its recordings.
+  // Recordings of our device contain the reason of each retransmission.
   void OnEvent(const Event& event) override {
     const uint64_t id = event.header().id;
     if (const auto again = event.As<RetransmissionEvent>()) {
@@ -97,25 +97,25 @@ class RetryRule final : public Rule {
 
  private:
   struct Sent {
-    int64_t time = 0;    // of the last time
-    uint64_t hints = 0;  // State::hints then
+    int64_t time = 0;    // the last time that it was sent
+    uint64_t hints = 0;  // State::hints at that time
     int repeats = 0;     // without a NAK
     int rnr_repeats = 0;
   };
   struct State {
-    std::map<int64_t, Sent> sent;  // that is not acknowledged
-    int64_t previous = -1;         // PSN that was sent last
-    int64_t answered = -1;         // highest PSN that was
-    int64_t data_end = 0;          // behind the last READ or atomic
-    int64_t rnr_psn = INT64_MIN;   // of an RNR NAK, until it was sent again
-    // NAKs, explicit or implied: a repeat after one need not wait for the
-    // timeout.
+    std::map<int64_t, Sent> sent;  // without an acknowledgement
+    int64_t previous = -1;         // the PSN that was sent last
+    int64_t answered = -1;         // the highest PSN that was answered
+    int64_t data_end = 0;          // end of the last READ or atomic
+    int64_t rnr_psn = INT64_MIN;   // that of an RNR NAK, until it is sent again
+    // NAKs, explicit or implied: a repeat after one of them need not wait for
+    // the timeout.
     uint64_t hints = 0;
   };
 
   void SetReason(uint64_t id, bool is_timeout) { is_timeout_[id] = is_timeout; }
 
-  // Also if that is not known.
+  // True also if the reason is not known.
   bool IsTimeout(const Packet& p) const {
     const auto known = is_timeout_.find(p.cause);
     return p.cause == 0 || known == is_timeout_.end() || known->second;
@@ -160,12 +160,12 @@ class RetryRule final : public Rule {
   }
 
   const CheckOptions options_;
-  std::map<uint64_t, bool> is_timeout_;  // by the event
+  std::map<uint64_t, bool> is_timeout_;  // by the event's id
   std::map<const Flow*, State> states_;
 };
 
-// A message that wants a completion must ask for an acknowledgement, itself or
-// by a later packet. Recordings tell what wants one.
+// A message that needs a completion must ask for an acknowledgement, itself or
+// by a later packet. Recordings show which messages need one.
 class AckRequestRule final : public Rule {
  public:
   using Rule::Rule;
@@ -225,18 +225,18 @@ class AckRequestRule final : public Rule {
   }
 
  private:
-  // A later packet may be behind the end of the file.
+  // A later packet may follow after the end of the file.
   static constexpr int64_t kPatience = 100'000'000;  // ns
 
   struct State {
-    int64_t asked = -1;              // highest PSN that asks for an answer
-    int64_t answered = -1;           // highest PSN that has one
+    int64_t asked = -1;              // the highest PSN that asks for an answer
+    int64_t answered = -1;           // the highest PSN that has an answer
     int64_t wanted = -1;             // highest last PSN that wants a completion
-    const Packet* packet = nullptr;  // the one with that PSN
+    const Packet* packet = nullptr;  // the packet with that PSN
   };
 
-  std::set<uint64_t> signaled_;  // posted events
-  // Local queue pairs, and last PSNs of signaled requests.
+  std::set<uint64_t> signaled_;  // ids of posted events
+  // Local queue pair and last PSN of each signaled request.
   std::set<std::pair<uint32_t, uint32_t>> wanted_;
   std::map<const Flow*, State> states_;
 };

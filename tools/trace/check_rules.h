@@ -17,11 +17,12 @@
 
 namespace trace {
 
-// Slack for time stamps: that of a received packet may be the time of its
-// processing.
+// Tolerance for time stamps: that of a received packet may be the time at which
+// it was processed.
 inline constexpr int64_t kClockTolerance = 100'000;  // ns
 
-// What a response says about requests. The answer to a DC CONNECT is an ACK.
+// What a response says about requests. The answer to a DC CONNECT counts as an
+// ACK.
 inline wire::AethKind AnswerOf(const Packet& p) {
   const bool is_connected =
       wire::TransportOf(p.opcode) == wire::Transport::kDc &&
@@ -40,17 +41,17 @@ class Rule {
   explicit Rule(std::vector<Finding>* findings) : findings_(findings) {}
   virtual ~Rule() = default;
 
-  // Each of the recording's events but packets.
+  // Called for each event of the recording except packets.
   virtual void OnEvent(const Event&) {}
-  // Each packet with a good ICRC, before the next two.
+  // Called for each packet with a good ICRC, before the next two.
   virtual void OnPacket(const Packet&) {}
-  // Requests and responses of connections. Flow::at_requester says where they
+  // Requests and responses of connections. Flow::at_requester tells where they
   // were captured.
   virtual void OnRequest(const FlowPacket&) {}
   virtual void OnResponse(const FlowPacket&) {}
-  // A response that was sent here, also if its requests are not known.
+  // A response that was sent here, even if its requests are not known.
   virtual void OnAnySentResponse(const Packet&) {}
-  // `time`: of the last packet.
+  // `time`: that of the last packet.
   virtual void OnEnd(int64_t /*time*/) {}
 
  protected:

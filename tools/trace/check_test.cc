@@ -1,4 +1,4 @@
-// For each rule a sequence of packets that breaks it, and one that does not.
+// For each rule, a sequence of packets that breaks it, and one that does not.
 #include "tools/trace/check.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ class Capture {
     p.opcode = wire::kOpcodeCnp;
     return p;
   }
-  // Of the last packet.
+  // Sets the head of the last packet.
   void SetHead(const wire::Headers& headers) {
     std::array<uint8_t, wire::kMaxHeaderSize> bytes;
     SetHead(std::span(bytes).first(wire::EmitHeaders(headers, bytes.data())));
@@ -91,7 +91,7 @@ class Capture {
     p.size = static_cast<uint32_t>(bytes.size() + p.payload + wire::kIcrcSize);
     recording.heads.insert(recording.heads.end(), bytes.begin(), bytes.end());
   }
-  // At the time of the next packet. Returns its id.
+  // Adds an event at the time of the next packet. Returns its id.
   template <typename Struct>
   uint64_t Add(Struct event, uint32_t qpn) {
     event.header.type = static_cast<uint16_t>(Struct::kType);
@@ -105,7 +105,7 @@ class Capture {
     recording.events.push_back(*Event::Parse(bytes));
     return event.header.id;
   }
-  // The requester is connected.
+  // Adds the event that the requester is connected.
   void AddConnected(uint8_t timeout, uint8_t retry_count, uint8_t rnr_retry) {
     rxe_user::trace::QpStateEvent state;
     state.to = static_cast<uint8_t>(transport::QpState::kRts);
@@ -120,7 +120,7 @@ class Capture {
     std::copy(peer.bytes.begin(), peer.bytes.end(), state.destination);
     Add(state, kRequester);
   }
-  // The rules that are broken, with the packets: "psn-hole 3".
+  // The broken rules with their packets: "psn-hole 3".
   std::vector<std::string> Check(const CheckOptions& options = {}) const {
     std::vector<std::string> broken;
     for (const Finding& f : CheckRecording(recording, options)) {
@@ -170,7 +170,7 @@ TEST(CheckTest, HolesOfReceivedPacketsAreLosses) {
   c.Request(Operation::kSendOnly, 10, 8);
   c.Request(Operation::kSendOnly, 12, 8);
   EXPECT_EQ(c.Check(), Broken());
-  // The same of a capture that does not tell.
+  // The same for a capture without directions.
   for (Packet& p : c.recording.packets) p.direction = Direction::kUnknown;
   EXPECT_EQ(c.Check(), Broken());
   EXPECT_EQ(c.Check({.senders = {*IpAddress::Parse("10.0.0.1")}}),
@@ -188,7 +188,7 @@ TEST(CheckTest, AReadTakesThePsnsOfItsResponses) {
   c.Request(Operation::kReadRequest, 9).length = 3000;
   c.Request(Operation::kSendOnly, 13, 8);
   EXPECT_EQ(c.Check(), Broken{"psn-hole 7"});
-  // Without a path MTU the PSNs of a READ are not known.
+  // Without a path MTU, the number of PSNs of a READ is unknown.
   Capture unknown;
   unknown.Request(Operation::kReadRequest, 5).length = 3000;
   unknown.Request(Operation::kSendOnly, 17, 8);
@@ -232,7 +232,7 @@ TEST(CheckTest, AnAnswerToWhatWasNotSent) {
   c.Answer(kAck, 500);  // to requests before the capture
   c.Request(Operation::kSendOnly, 10, 8);
   c.Answer(kAck, 10);
-  c.Answer(kSequenceNak, 11);  // names what is expected
+  c.Answer(kSequenceNak, 11);  // contains the expected PSN
   EXPECT_EQ(c.Check(), Broken());
   c.Answer(kAck, 11);
   EXPECT_EQ(c.Check(), Broken{"ack-unsent 5"});
@@ -243,7 +243,7 @@ TEST(CheckTest, OneNakForAGap) {
   c.Request(Operation::kSendOnly, 10, 8);
   c.Request(Operation::kSendOnly, 12, 8);
   c.Answer(kSequenceNak, 11);
-  c.Request(Operation::kSendOnly, 12, 8);  // a repeat: 11 is lost again
+  c.Request(Operation::kSendOnly, 12, 8);  // a repeat; 11 is lost again
   c.Answer(kSequenceNak, 11);
   EXPECT_EQ(c.Check(), Broken());
   c.Request(Operation::kSendOnly, 13, 8);
@@ -260,7 +260,7 @@ TEST(CheckTest, TheMsnNeverGoesBack) {
   EXPECT_EQ(c.Check(), Broken());
   c.Answer(kAck, 11, 0xffffff);
   EXPECT_EQ(c.Check(), Broken{"msn-back 5"});
-  // Received ones may have been reordered.
+  // Received ACKs may have been reordered.
   for (Packet& p : c.recording.packets) p.direction = Direction::kReceived;
   EXPECT_EQ(c.Check(), Broken());
 }
@@ -287,7 +287,7 @@ TEST(CheckTest, AWrongIcrcAndNothingElseOfThatPacket) {
   EXPECT_EQ(c.Check(), Broken{"icrc 3"});
 }
 
-// A capture of a device that overwrites the source port.
+// A capture by a device that overwrites the source port.
 TEST(CheckTest, AnIcrcOfAnotherSourcePort) {
   std::vector<uint8_t> file;
   wire::pcapng::AppendSection("test", &file);
@@ -313,7 +313,7 @@ TEST(CheckTest, AnIcrcOfAnotherSourcePort) {
   std::fclose(out);
   Capture c;
   ASSERT_TRUE(ReadRecording(path, &c.recording));
-  // A flow has one port.
+  // A flow has only one source port.
   EXPECT_EQ(c.Check(), Broken{"icrc 3"});
 }
 
@@ -342,7 +342,7 @@ TEST(CheckTest, ResponsesToAReadInOrder) {
   c.Response(Operation::kReadResponseLast, 7, 952);
   c.Response(Operation::kReadResponseOnly, 8, 10);
   c.Response(Operation::kReadResponseOnly, 9, 0);
-  // The requester has missed one, and then its rest.
+  // The requester has missed one response, and then the remaining ones.
   c.Read(6, 1024, 0x10000 + 1024);
   c.Response(Operation::kReadResponseOnly, 6, 1024);
   c.Read(6, 1976, 0x10000 + 1024);
@@ -353,7 +353,7 @@ TEST(CheckTest, ResponsesToAReadInOrder) {
   c.Response(Operation::kReadResponseLast, 6, 1024);
   c.Read(10, 5000);
   c.Response(Operation::kReadResponseFirst, 10, 1024);
-  c.Read(10, 5000);  // asked again meanwhile
+  c.Read(10, 5000);  // requested again meanwhile
   c.Response(Operation::kReadResponseFirst, 10, 1024);
   EXPECT_EQ(c.Check(), Broken());
 }
@@ -385,7 +385,7 @@ TEST(CheckTest, AResponseThatLeavesOutAPacket) {
     c.Response(Operation::kReadResponseFirst, 5, 1024);
     c.Response(Operation::kReadResponseMiddle, 7, 1024);
     c.Answer(kAck, 9, 2);
-    // Where they were received, some may have been lost.
+    // At the receiver, some may have been lost.
     EXPECT_EQ(c.Check(), at_requester
                              ? Broken()
                              : (Broken{"read-response 4", "read-response 5"}));
@@ -402,13 +402,13 @@ TEST(CheckTest, AReadThatIsAskedForAgain) {
   EXPECT_EQ(c.Check(), Broken());
   c.Read(6, 1976, 0x10000);            // 6: the address
   c.Read(6, 1976, 0x10000 + 1024, 6);  // 7: the R_Key
-  c.Read(6, 3000, 0x10000 + 1024);     // 8: beyond its end
+  c.Read(6, 3000, 0x10000 + 1024);     // 8: beyond the end
   c.Read(6, 1000, 0x10000 + 1024);     // 9: ends within a packet
   EXPECT_EQ(c.Check(), (Broken{"read-repeat 6", "read-repeat 7",
                                "read-repeat 8", "read-repeat 9"}));
 }
 
-// No packet tells the path MTU.
+// No packet shows the path MTU.
 TEST(CheckTest, AShortReadThatIsAskedForAgain) {
   Capture c;
   c.Read(5, 200);
@@ -419,7 +419,7 @@ TEST(CheckTest, AShortReadThatIsAskedForAgain) {
 
 // --- Repeats.
 
-// A requester that sends PSN 10 again and again, after `wait` each time.
+// A requester that sends PSN 10 again and again, each time after `wait`.
 Capture Repeating(int repeats, int64_t wait) {
   Capture c;
   c.Request(Operation::kSendOnly, 8, 8);
@@ -435,11 +435,11 @@ Capture Repeating(int repeats, int64_t wait) {
 }
 
 TEST(CheckTest, MoreRepeatsThanRetryCntAllows) {
-  EXPECT_EQ(Repeating(7, 0).Check(), Broken());  // it is not known
+  EXPECT_EQ(Repeating(7, 0).Check(), Broken());  // retry_cnt is unknown
   EXPECT_EQ(Repeating(2, 0).Check({.retry_count = 3}), Broken());
   EXPECT_EQ(Repeating(3, 0).Check({.retry_count = 3}),
             Broken{"retry-count 10"});
-  // A recording tells it.
+  // A recording contains it.
   Capture c;
   c.AddConnected(/*timeout=*/1, /*retry_count=*/1, /*rnr_retry=*/1);
   for (int i = 0; i < 2; ++i) c.Request(Operation::kSendOnly, 10, 8);
@@ -474,7 +474,7 @@ TEST(CheckTest, MoreRepeatsThanRnrRetryAllows) {
     EXPECT_EQ(c.Check(), Broken());
     c.Answer(wire::MakeRnrSyndrome(1), 10);
     c.Request(Operation::kSendOnly, 10, 8);
-    // 7 is for ever.
+    // 7 means no limit.
     EXPECT_EQ(c.Check(), rnr_retry == 7 ? Broken() : Broken{"retry-count 7"});
   }
 }
@@ -501,7 +501,7 @@ TEST(CheckTest, ARepeatThatNeedNotWait) {
   c.Answer(kAck, 13);  // the response to the READ is missing
   c.Read(12, 100);
   EXPECT_EQ(c.Check({.timeout = 14}), Broken());
-  // A probe, of which the recording tells.
+  // A probe, which the recording shows.
   Capture probe;
   probe.AddConnected(14, 0, 7);
   probe.Request(Operation::kSendOnly, 10, 8);
@@ -514,7 +514,7 @@ TEST(CheckTest, ARepeatThatNeedNotWait) {
   EXPECT_EQ(probe.Check(), (Broken{"retry-count 2", "early-repeat 2"}));
 }
 
-// --- Acknowledgements that are asked for.
+// --- Requested acknowledgements.
 
 TEST(CheckTest, AnAckReqThatIsNeverAnswered) {
   for (const int64_t later : {int64_t{1}, 200 * kMillisecond}) {
@@ -569,8 +569,7 @@ TEST(CheckTest, ACompletionThatNoAckReqAsksFor) {
   }
 }
 
-// The packets of a message are not in the file; a later connection uses its
-// PSN.
+// The file lacks the packets of a message, and a later connection uses its PSN.
 TEST(CheckTest, ACompletionOfAnEarlierConnection) {
   for (const bool is_reset : {true, false}) {
     Capture c;
@@ -598,10 +597,10 @@ TEST(CheckTest, ACompletionOfAnEarlierConnection) {
 TEST(CheckTest, MessagesBeyondTheCredits) {
   Capture c;
   c.Request(Operation::kSendOnly, 10, 8).ack_req = true;
-  c.Answer(wire::MakeAckSyndrome(2), 10, 501);  // two more
+  c.Answer(wire::MakeAckSyndrome(2), 10, 501);  // two more messages
   c.Request(Operation::kSendOnly, 11, 8);
   c.Request(Operation::kSendOnly, 12, 8);
-  c.Request(Operation::kWriteOnly, 13, 8);                // takes none
+  c.Request(Operation::kWriteOnly, 13, 8);                // takes no receive
   c.Request(Operation::kSendOnly, 14, 8).ack_req = true;  // one beyond
   EXPECT_EQ(c.Check(), Broken());
   c.Request(Operation::kSendOnly, 15, 8).ack_req = true;
@@ -609,7 +608,7 @@ TEST(CheckTest, MessagesBeyondTheCredits) {
   c.Answer(wire::MakeAckSyndrome(0), 15, 506);
   c.Request(Operation::kSendOnly, 16, 8);
   EXPECT_EQ(c.Check(), (Broken{"credits 7", "credits 9"}));
-  c.Answer(kAck, 16, 507);  // without limit
+  c.Answer(kAck, 16, 507);  // no limit
   c.Request(Operation::kSendOnly, 17, 8);
   EXPECT_EQ(c.Check(), (Broken{"credits 7", "credits 9"}));
 }
@@ -626,14 +625,14 @@ TEST(CheckTest, AMarkedPacketIsAnsweredByACnp) {
   c.Request(Operation::kSendOnly, 12, 8).ce = true;
   c.Request(Operation::kSendOnly, 13, 8);
   c.recording.packets.back().time += 50 * kMillisecond;
-  EXPECT_EQ(c.Check(), Broken());  // the last CNP was a moment ago
+  EXPECT_EQ(c.Check(), Broken());  // the last CNP is recent
   Packet& marked = c.Request(Operation::kSendOnly, 14, 8);
   marked.ce = true;
   marked.time += 60 * kMillisecond;
-  EXPECT_EQ(c.Check(), Broken());  // the file may end before it
+  EXPECT_EQ(c.Check(), Broken());  // the file may end before the CNP
   c.Request(Operation::kSendOnly, 15, 8).time += 90 * kMillisecond;
   EXPECT_EQ(c.Check(), Broken{"cnp 7"});
-  // Where it was sent nothing is known.
+  // At the sender nothing is known about CNPs.
   for (Packet& p : c.recording.packets) p.direction = Direction::kSent;
   EXPECT_FALSE(std::ranges::count(c.Check(), "cnp 7"));
 }
@@ -654,7 +653,7 @@ TEST(CheckTest, ACnpForNothing) {
   c.Request(Operation::kSendOnly, 10, 8);
   c.Cnp();
   EXPECT_EQ(c.Check(), Broken{"cnp 2"});
-  // Our device's receive buffer may have overflowed.
+  // A recording of our device: its receive buffer may have overflowed.
   c.recording.about.emplace();
   EXPECT_EQ(c.Check(), Broken());
 }
@@ -719,7 +718,7 @@ TEST(CheckTest, TheSessionOfADcInitiator) {
        .responder_session = wire::kNoDcSession,
        .dct = 0x21});
   EXPECT_EQ(c.Check(), Broken());
-  add(send, 0x800001, open);  // 5: of the session before
+  add(send, 0x800001, open);  // 5: of the previous session
   add(send, 0x800002, open);  // 6: of another connection
   open.responder_session = 8;
   add(send, 0x800002, open);  // 7
@@ -728,7 +727,7 @@ TEST(CheckTest, TheSessionOfADcInitiator) {
   psn += 1;
   add(send, 0x800002, open);
   EXPECT_EQ(c.Check().back(), "psn-hole 8");
-  // Reset, it begins with the same PSN.
+  // After a reset, the initiator starts with the same PSN.
   psn = 10;
   add(wire::kOpcodeDcConnect, wire::kNoDcQpn, first);
   add(send, 0x800003, open);
@@ -753,7 +752,7 @@ TEST(CheckTest, LatenciesAtTheRequester) {
   p = &c.Request(Operation::kSendOnly, 11, 8);
   p->ack_req = true;
   at(*p, 2700);
-  at(c.Answer(kAck, 11), 2800);  // of which of the two?
+  at(c.Answer(kAck, 11), 2800);  // for which of the two?
   at(c.Read(12, 100), 3000);
   at(c.Response(Operation::kReadResponseOnly, 12, 100), 3400);
   at(c.Request(Operation::kSendOnly, 13, 8), 4000);
@@ -828,7 +827,7 @@ TEST(CheckTest, OurTransportKeepsTheRules) {
       Recording recording;
       ASSERT_TRUE(ReadRecording(path, &recording));
       EXPECT_GT(recording.packets.size(), 300u);
-      // SimRecorder does not know the IP identification of what it receives.
+      // SimRecorder does not know the IP identification of received packets.
       for (Packet& p : recording.packets) {
         if (p.direction == Direction::kReceived) p.icrc = IcrcVerdict::kUnknown;
       }
@@ -840,8 +839,8 @@ TEST(CheckTest, OurTransportKeepsTheRules) {
   }
 }
 
-// Captures of a whole network: a lost packet is in them, so that a responder
-// seems to have received it, and a damaged one has a wrong ICRC.
+// Captures of a whole network contain lost packets, so a responder seems to
+// have received them; damaged packets have a wrong ICRC.
 template <typename Run>
 void CheckSeeds(int count) {
   size_t packets = 0;

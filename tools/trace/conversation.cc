@@ -54,7 +54,7 @@ const char* NakText(uint8_t syndrome) {
   return "reserved code";
 }
 
-// "RDMA_WRITE" of RC_RDMA_WRITE_FIRST.
+// "RDMA_WRITE" for RC_RDMA_WRITE_FIRST.
 std::string OperationName(const Packet& packet) {
   std::string name = packet.info().name;
   name.erase(0, name.find('_') + 1);
@@ -87,7 +87,7 @@ class Analyzer {
   }
 
  private:
-  // Packets from an end to a queue pair of another.
+  // Packets from one end to a queue pair of another.
   using FlowKey = Before::FlowKey;
   struct Flow : Before::Requests {
     FlowKey key;
@@ -96,7 +96,7 @@ class Analyzer {
     uint32_t highest_response = 0;
     size_t last_answered = kNone;
     uint32_t last_response = 0;
-    std::unordered_map<uint32_t, uint32_t> times;  // sent, by PSN
+    std::unordered_map<uint32_t, uint32_t> times;  // times sent, by PSN
     std::unordered_map<uint32_t, size_t> latest;   // arrow, by PSN
     std::vector<size_t> messages;
     std::vector<int64_t> firsts;  // PSN of each, as `highest`
@@ -172,7 +172,7 @@ class Analyzer {
       AddToMessage(arrow, first, last, flow);
     } else {
       arrow.repeat = flow->times[p.psn]++;
-      // A READ that is resumed in its middle has a PSN of its own.
+      // A READ that is resumed in the middle has its own PSN.
       if (arrow.repeat == 0) arrow.repeat = 1;
       arrow.message = MessageAt(*flow, first);
     }
@@ -186,7 +186,7 @@ class Analyzer {
     const Packet& p = arrow.packet();
     if (p.info().starts_message || flow->messages.empty()) {
       Message message;
-      // The rest of a message may be all that this part has of it.
+      // This part may contain only the rest of a message.
       if (p.info().starts_message || flow->numbered == 0) ++flow->numbered;
       message.number = flow->numbered;
       message.shown = p.shown;
@@ -201,12 +201,12 @@ class Analyzer {
     }
     Message& message = c_.messages[flow->messages.back()];
     message.last_psn = last;
-    // A RETH tells the length of the whole message.
+    // A RETH contains the length of the whole message.
     if (!message.name.starts_with("RDMA")) message.bytes += p.payload;
     arrow.message = message.number;
   }
 
-  // `psn`: as Flow::highest.
+  // `psn`: counted as Flow::highest.
   uint32_t MessageAt(const Flow& flow, int64_t psn) const {
     const auto after =
         std::upper_bound(flow.firsts.begin(), flow.firsts.end(), psn);
@@ -214,7 +214,7 @@ class Analyzer {
     return c_.messages[flow.messages[after - flow.firsts.begin() - 1]].number;
   }
 
-  // The flow that this one answers: the last one without another partner that
+  // The flow that this one answers: the last flow that has no other partner and
   // has a request with this PSN.
   Flow* FindPartner(const Arrow& arrow, Flow* flow) {
     if (flow->partner != nullptr) return flow->partner;
@@ -290,7 +290,7 @@ class Analyzer {
   }
 
   // A message is done when its requester gets an acknowledgement of its last
-  // packet or of a later one; a READ, when it gets its last response.
+  // packet or of a later one; a READ is done when it gets its last response.
   void FinishMessages() {
     std::vector<size_t> answers;
     for (size_t i = 0; i < t_.arrows.size(); ++i) {
@@ -304,7 +304,7 @@ class Analyzer {
     std::stable_sort(answers.begin(), answers.end(), [&](size_t a, size_t b) {
       return t_.arrows[a].end() < t_.arrows[b].end();
     });
-    std::map<Flow*, size_t> next;  // message that is not done
+    std::map<Flow*, size_t> next;  // the first message that is not done
     for (const size_t i : answers) {
       const Arrow& arrow = t_.arrows[i];
       Flow* const requests = FlowOf(arrow).partner;
@@ -319,7 +319,7 @@ class Analyzer {
         if (IsFatalNak(p)) message.error = NakText(p.syndrome);
         ++n;
         if (!message.error.empty()) {
-          n = requests->messages.size();  // later ones never get one
+          n = requests->messages.size();  // later messages never get one
         }
       }
     }
@@ -331,7 +331,7 @@ class Analyzer {
     if (IsFatalNak(p)) return wire::PsnDiff(p.psn, message.first_psn) >= 0;
     if (!is_ack) return false;
     const int32_t beyond = wire::PsnDiff(p.psn, message.last_psn);
-    // Acknowledgements say nothing of the data of a READ.
+    // Acknowledgements do not cover the data of a READ.
     if (message.name == "RDMA_READ" && p.is_acknowledge()) return beyond > 0;
     return beyond >= 0;
   }
@@ -350,8 +350,8 @@ class Analyzer {
     }
   }
 
-  // The end of a queue pair: that of its file, or its own if the process sends
-  // to itself.
+  // The end of a queue pair: the end of its file, or its own end if the process
+  // sends to itself.
   size_t EndOf(size_t file, uint32_t qpn) const {
     const auto own = ends_.find({file, qpn});
     if (own != ends_.end()) return own->second;
@@ -366,7 +366,7 @@ class Analyzer {
 
   void UseEvents() {
     IndexEnds();
-    // Message by file and id of the posted, and of the completed event.
+    // Message by file and event id: of the posted, and of the completed event.
     std::map<std::pair<size_t, uint64_t>, size_t> posted;
     std::map<std::pair<size_t, uint64_t>, size_t> completed;
     std::map<std::pair<size_t, uint32_t>, uint32_t> numbers = before_.posted;
@@ -412,7 +412,7 @@ class Analyzer {
       }
     }
     if (numbers.empty()) return;
-    // Events replace what packets tell of the same end.
+    // Events of an end replace what its packets show.
     std::set<std::pair<size_t, size_t>> replaced;  // end, connection or kNone
     for (const auto& [of, number] : numbers) {
       const size_t end = EndOf(of.first, of.second);

@@ -1,4 +1,4 @@
-// What packets and events of a time line belong to: connections, messages (work
+// Groups the packets and events of a time line: connections, messages (work
 // requests), repeats, and which packet answers which.
 #ifndef TOOLS_TRACE_CONVERSATION_H_
 #define TOOLS_TRACE_CONVERSATION_H_
@@ -15,8 +15,7 @@
 
 namespace trace {
 
-// Two queue pairs that talk to each other. The QPN of an end is 0 while nothing
-// tells it.
+// Two connected queue pairs. The QPN of an end is 0 while it is unknown.
 struct Connection {
   size_t a = 0;  // ends
   size_t b = 0;
@@ -27,8 +26,8 @@ struct Connection {
 std::string ConnectionName(const Timeline& timeline,
                            const Connection& connection);
 
-// A send work request, or, without events of its end, a message that packets
-// tell of.
+// A send work request or, without events of its end, a message that packets
+// show.
 struct Message {
   uint32_t number = 0;  // in its direction, from 1
   size_t end = 0;       // the requester
@@ -37,8 +36,8 @@ struct Message {
   uint32_t first_psn = 0;
   uint32_t last_psn = 0;
   uint64_t bytes = 0;
-  int64_t begin = kNoTime;   // posted, or its first packet
-  int64_t done = kNoTime;    // completed, or acknowledged; kNoTime: never
+  int64_t begin = kNoTime;   // when posted, or its first packet
+  int64_t done = kNoTime;    // when completed or acknowledged; kNoTime: never
   int64_t polled = kNoTime;  // by the program
   std::string error;         // empty: none
   // From events.
@@ -52,26 +51,26 @@ struct Conversation {
   std::vector<Message> messages;  // by begin
 };
 
-// What earlier parts of a time line told (parts.h).
+// State from earlier parts of a time line (parts.h).
 struct Before {
-  // The requests of a flow, without those that the next part has too.
+  // The requests of a flow, except those that the next part contains as well.
   struct Requests {
     bool has_request = false;
     uint32_t highest_request = 0;  // PSN
-    int64_t highest = 0;           // the same, from the first one on
+    int64_t highest = 0;           // the same, counted from the first one
     uint32_t numbered = 0;         // messages
   };
   // By the indices of the ends, from and to, and the destination's QPN.
   using FlowKey = std::tuple<size_t, size_t, uint32_t>;
   std::map<FlowKey, Requests> requests;
   std::map<std::pair<size_t, size_t>, uint32_t> mtus;  // by ends
-  // Posted send work requests, by file and queue pair, those not counted that
-  // the next part has too.
+  // Numbers of posted send work requests, by file and queue pair, except those
+  // that the next part contains as well.
   std::map<std::pair<size_t, uint32_t>, uint32_t> posted;
 };
 
-// Also sets the members of the arrows that Arrow names. `before`: of a part;
-// what this one tells is added.
+// Also sets the members of arrows that Arrow names. `before`: the state before
+// a part, to which this adds its own.
 Conversation Analyze(Timeline* timeline, Before* before);
 Conversation Analyze(Timeline* timeline);
 

@@ -6,8 +6,8 @@
 namespace trace {
 namespace {
 
-// The size of the UTF-8 character at the start of `text`; 0: none that is valid
-// and printable.
+// The size of the UTF-8 character at the start of `text`; 0: it is not valid or
+// not printable.
 size_t CharacterSize(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -22,7 +22,8 @@ size_t CharacterSize(std::string_view text) {
   constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   if (code < kLeast[size] || code > 0x10ffff) return 0;
   if (code >= 0xd800 && code <= 0xdfff) return 0;
-  // C1 controls, marks that change the direction, and what XML does not allow.
+  // C1 controls, marks that change the direction, and characters that XML
+  // forbids.
   if (code < 0xa0 || (code >= 0x200e && code <= 0x200f) ||
       (code >= 0x2028 && code <= 0x202e) ||
       (code >= 0x2066 && code <= 0x2069) || (code & 0xfffe) == 0xfffe) {

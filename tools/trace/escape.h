@@ -1,4 +1,4 @@
-// Text from a file, made safe to show: recordings come from other hosts and may
+// Makes text from a file safe to show: recordings come from other hosts and may
 // be forged.
 #ifndef TOOLS_TRACE_ESCAPE_H_
 #define TOOLS_TRACE_ESCAPE_H_
@@ -8,8 +8,8 @@
 
 namespace trace {
 
-// Replaces control characters and bytes that are not UTF-8 by '?': no line is
-// broken and no terminal is controlled.
+// Replaces control characters and bytes that are not UTF-8 by '?', so that text
+// cannot break lines or control a terminal.
 std::string Printable(std::string_view text);
 
 // Printable text for an element or a quoted attribute of XML and HTML.

@@ -16,14 +16,14 @@
 namespace trace {
 
 // The latest time of a recording, ns since 1970: the year 2043. Times of files
-// are kept within 0 and this, so that their differences fit an int64_t.
+// are clamped between 0 and this, so that their differences fit in an int64_t.
 inline constexpr int64_t kLatestTime = int64_t{1} << 61;
 
-// Holds its bytes: files of any version and content.
+// Holds the event's bytes, so files of any version and content work.
 class Event {
  public:
-  // `contents`: of a Custom Block or option with the right enterprise number.
-  // Nothing if they are not an event of ours.
+  // `contents`: those of a Custom Block or option with the right enterprise
+  // number. nullopt if they are not an event of ours.
   static std::optional<Event> Parse(std::span<const uint8_t> contents);
 
   const rxe_user::trace::EventHeader& header() const { return header_; }
@@ -34,7 +34,8 @@ class Event {
   // "posted"; "event 99" for one that this program does not know.
   std::string name() const;
 
-  // As a struct of its type. Members that the file does not have are zero.
+  // The event as a struct of its type. Members that the file does not have are
+  // zero.
   template <typename Struct>
   std::optional<Struct> As() const {
     if (header_.type != static_cast<uint16_t>(Struct::kType)) {
@@ -49,11 +50,11 @@ class Event {
     const rxe_user::trace::EventField* field;
     // Integers, sign-extended; kName, kHex, kTime included.
     uint64_t number = 0;
-    // How the value is shown: "RETRY_EXC_ERR", "0x000011", "10.0.0.1". May have
-    // any bytes that a file holds.
+    // The value as text: "RETRY_EXC_ERR", "0x000011", "10.0.0.1". May contain
+    // any bytes that a file contains.
     std::string text;
   };
-  // The fields behind the header, without reserved ones.
+  // The fields after the header, without reserved ones.
   std::vector<Value> Values() const;
 
  private:

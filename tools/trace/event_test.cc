@@ -86,7 +86,7 @@ TEST(EventTest, BytesThatAreNoEvent) {
   const std::vector<uint8_t> good = Bytes(CompletedEvent());
   EXPECT_FALSE(Event::Parse({}).has_value());
   EXPECT_FALSE(Event::Parse(std::span(good).first(39)).has_value());
-  // The header promises more.
+  // The header's size is larger.
   EXPECT_FALSE(Event::Parse(std::span(good).first(60)).has_value());
   std::vector<uint8_t> bad = good;
   bad[0] ^= 1;

@@ -69,7 +69,7 @@ void Flows::OnEvent(const Event& event) {
   const uint32_t qpn = event.header().qpn;
   if (const auto known = connected_.find(qpn); known != connected_.end()) {
     const auto to = connected_to_.find(known->second.to_peer);
-    // Another one may have the same peer by now.
+    // Another queue pair may be connected to the same peer by now.
     if (to != connected_to_.end() && to->second == qpn) connected_to_.erase(to);
     connected_.erase(known);
   }
@@ -88,8 +88,8 @@ void Flows::OnEvent(const Event& event) {
     }
     return;
   }
-  // A queue pair that is reset begins anew. Its own number is that of what it
-  // receives; its peer's that of what it sends.
+  // A queue pair that was reset starts anew. Packets that it receives have its
+  // own number, packets that it sends have its peer's.
   Forget(qpn);
   if (state->dest_qpn != 0) Forget(state->dest_qpn);
 }
@@ -169,9 +169,9 @@ int64_t Flows::PsnsOf(const Packet& p, const Flow& flow) const {
 }
 
 void Flows::OnDamaged(const Packet& p) {
-  // Its fields may be wrong, also the queue pair.
+  // Any of its fields may be wrong, including the queue pair.
   for (FlowMap& flows : current_) {
-    // Those of DC have no destination.
+    // Flows of DC have no destination.
     for (const IpAddress& dst : {IpAddress{}, p.dst}) {
       for (auto each = flows.lower_bound({p.src, dst, 0});
            each != flows.end() && std::get<0>(each->first) == p.src &&
@@ -197,12 +197,12 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   if (!is_first) {
     const int32_t ahead = wire::PsnDiff(p.psn, flow->PsnOf(flow->next));
     is_first = std::abs(ahead) > kOtherConnection ||
-               // An initiator that was reset. A CONNECT is repeated before
+               // An initiator that was reset. A CONNECT is only repeated before
                // anything else is sent.
                (p.opcode == wire::kOpcodeDcConnect && ahead < -1);
   }
   if (is_first) flow = Create(key, p, sent);
-  // The targets of a DC initiator may have several.
+  // The targets of a DC initiator may have different path MTUs.
   if (flow->path_mtu == 0 || std::get<1>(key) == IpAddress{}) {
     flow->path_mtu = MtuOf(p, *flow);
   }
@@ -215,14 +215,16 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   const int64_t end = in.index + std::max<int64_t>(in.psns, 1);
   if (in.ahead >= 0 || end > flow->next) {
     flow->next = end;
-    // A READ may be for a part of one that was damaged.
+    // The READ may be for a part of one that was damaged.
     const bool is_read = wire::OperationOf(p.opcode) == Operation::kReadRequest;
     flow->unsure = in.psns == 0 || (flow->unsure && is_read);
   }
   return in;
 }
 
-// Those to the address's partner that have its PSN, if no others have.
+// If it is not known yet which flow the response answers, takes the one from
+// the response's destination to its source that has the PSN, provided that
+// there is only one.
 std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
   const bool at_requester = !sent;
   const bool is_dc = wire::TransportOf(p.opcode) == Transport::kDc;
@@ -233,7 +235,7 @@ std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
   if (const auto known = answered.find(key); known != answered.end()) {
     const auto same = current.find(known->second->requests);
     if (same != current.end()) {
-      // Its queue pair may have begun another connection.
+      // The queue pair may have begun another connection.
       if (!same->second->responses) SetResponses(same->second, key);
       if (same->second->responses == key) flow = same->second;
     }

@@ -1,4 +1,4 @@
-// Makes docs/trace-format.md from the table of events.
+// Generates docs/trace-format.md from the table of events.
 #ifndef TOOLS_TRACE_FORMAT_PAGE_H_
 #define TOOLS_TRACE_FORMAT_PAGE_H_
 
@@ -6,7 +6,7 @@
 
 namespace trace {
 
-// The whole page, Markdown.
+// The whole page in Markdown.
 std::string FormatPage();
 
 }  // namespace trace

@@ -53,7 +53,7 @@ bool IsReadResponse(const Packet& p) {
          wire::OperationOf(p.opcode) != Operation::kAtomicAcknowledge;
 }
 
-// The class of a packet's kind: its colour and the shape of its end.
+// The class of a packet's kind: its colour and the shape of its arrow head.
 std::string Kind(const Arrow& arrow) {
   const Packet& p = arrow.packet();
   if (p.is_cnp()) return "c";
@@ -70,17 +70,17 @@ std::string Kind(const Arrow& arrow) {
   }
   if (IsReadResponse(p)) return "d";
   if (p.info().is_response) return "k";
-  // Neighboring messages differ.
+  // Neighboring messages have different classes.
   return "w" + std::to_string(arrow.message % 4);
 }
 
-// Something that is drawn: a packet, a band of packets, or an event.
+// A drawn item: a packet, a band of packets, or an event.
 struct Item {
-  size_t arrow = kNone;  // the first of a band
-  size_t last = kNone;   // of a band; else kNone
+  size_t arrow = kNone;  // the first one of a band
+  size_t last = kNone;   // the last one of a band; otherwise kNone
   size_t count = 1;
   const TimedEvent* event = nullptr;
-  size_t end = kNone;  // of an event
+  size_t end = kNone;  // that of an event
   // Filled in by Place.
   double start = 0, start_last = 0, stop = 0, stop_last = 0;
 };
@@ -137,7 +137,7 @@ class Drawer {
            gap_ * static_cast<double>(std::max<size_t>(t_.ends.size(), 1) - 1);
   }
   bool LabelIsLeft(const Arrow& arrow) const { return arrow.from <= arrow.to; }
-  // Labels that must not lie on each other have the same number.
+  // Labels that must not overlap have the same number.
   int Side(size_t end, bool left) const {
     return static_cast<int>(end * 2 + (left ? 0 : 1));
   }
@@ -145,7 +145,7 @@ class Drawer {
     return end == 0 || end + 1 < t_.ends.size();
   }
 
-  // --- What is drawn.
+  // --- Collecting items.
 
   static bool FitsBand(const Arrow& arrow) {
     return IsMiddle(arrow.packet()) && arrow.repeat == 0 && !arrow.ambiguous &&
@@ -206,14 +206,14 @@ class Drawer {
     }
   }
 
-  // Of what is drawn.
+  // The time of the last item drawn.
   int64_t LastTime() const {
     if (ladder_.missing == 0) return INT64_MAX;
     return ladder_.arrows == 0 ? INT64_MIN
                                : t_.arrows[ladder_.arrows - 1].start();
   }
 
-  // Rare events; work requests are bars.
+  // Rare events are drawn. Work requests are drawn as bars.
   static bool IsDrawn(const Event& event) {
     using rxe_user::trace::EventType;
     switch (static_cast<EventType>(event.header().type)) {
@@ -232,7 +232,7 @@ class Drawer {
       case EventType::kPacket:
       case EventType::kPath:
       case EventType::kNotification:
-      case EventType::kCmMessage:  // its packet is an arrow
+      case EventType::kCmMessage:  // drawn as its packet's arrow
         return false;
       default:
         return true;
@@ -246,7 +246,7 @@ class Drawer {
     return of_file == first_ends_.end() ? kNone : of_file->second;
   }
 
-  // --- Where it is drawn.
+  // --- Positions.
 
   void AddMoments(size_t n, std::vector<Moment>* moments) const {
     const Item& item = items_[n];
@@ -357,7 +357,7 @@ class Drawer {
     }
   }
 
-  // Its box is behind the packets, its text before them.
+  // Its box is drawn behind the packets, its text in front of them.
   void DrawSilence(const Silence& silence, bool text) {
     const double left = X(0);
     const double right = X(std::max<size_t>(t_.ends.size(), 1) - 1);
@@ -420,7 +420,7 @@ class Drawer {
 
   std::string Lines(const Item& item, const Arrow& arrow) const {
     const double x0 = X(arrow.from);
-    // From a queue pair to itself: a short way out.
+    // From a queue pair to itself, the arrow is a short detour.
     const double x1 = arrow.from == arrow.to ? x0 + gap_ / 3 : X(arrow.to);
     const auto path = [](double xa, double ya, double xb, double yb,
                          const char* more = "") {
@@ -514,7 +514,7 @@ class Drawer {
 
   // Bars beside the outer ends, from post to completion.
   void DrawMessages() {
-    // Where each lane is free again, by line.
+    // The position at which each lane is free again, by line.
     std::map<size_t, std::array<double, kBarLanes>> lanes;
     const int64_t last = LastTime();
     for (size_t n = 0; n < c_.messages.size(); ++n) {
@@ -527,7 +527,7 @@ class Drawer {
       auto& used = lanes[m.end];
       auto lane = std::find_if(used.begin(), used.end(),
                                [&](double free) { return free <= y0; });
-      // All are in use: bars lie on each other.
+      // If all are in use, bars overlap.
       if (lane == used.end()) lane = std::min_element(used.begin(), used.end());
       *lane = std::max({*lane, y1 + 14, y0 + 20});
       DrawMessage(n, m, BarX(m.end, lane - used.begin()), y0, y1);
@@ -610,7 +610,7 @@ const char* LadderStyle() {
 )";
 }
 
-// Shapes differ, not only colours: requests end in a filled triangle, ACKs in
+// Shapes differ, not only colours. Requests end in a filled triangle, ACKs in
 // an open one, READ responses in a double one, NAKs in a square, RNR NAKs in a
 // diamond, CNPs in a circle, connection management in an open square.
 const char* LadderMarkers() {

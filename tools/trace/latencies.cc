@@ -65,7 +65,7 @@ class Meter {
         Add(kNakMade, in, time - state.gap_time);
         state.gap_time = 0;
       }
-      // A second one for the same gap changes nothing.
+      // A second NAK for the same gap changes nothing.
       if (state.nak_psn == in.index) return;
       state.nak_psn = in.index;
       state.nak_kind = is_rnr ? kRnrRepeat : kRepeat;
@@ -81,7 +81,8 @@ class Meter {
         Add(kAck, in, time - sent.time);
       }
     }
-    // Of a READ that is being answered nothing is needed any more.
+    // Requests up to this one are no longer needed, since they have been
+    // answered.
     state.sent.erase(state.sent.begin(), state.sent.upper_bound(in.index));
     if (in.index + 1 >= in.flow.next) state.gap_time = 0;
   }
@@ -115,9 +116,9 @@ class Meter {
     bool repeated = false;
   };
   struct State {
-    std::map<int64_t, Sent> sent;  // that is not answered
+    std::map<int64_t, Sent> sent;  // requests without an answer
     int64_t gap_time = 0;          // when a request arrived beyond a gap
-    int64_t nak_psn = INT64_MIN;   // until it was sent again
+    int64_t nak_psn = INT64_MIN;   // until it is sent again
     Kind nak_kind = kRepeat;
     int64_t nak_time = 0;
   };
@@ -129,11 +130,12 @@ class Meter {
   void Add(Kind kind, const FlowPacket& in, int64_t time) {
     Where where = in.flow.at_requester ? kRequester : kResponder;
     if (in.packet.direction == Direction::kUnknown) {
-      // Each packet is at both ends.
+      // Without directions, each packet counts at both ends.
       if (!in.flow.at_requester) return;
       where = kCapture;
     }
-    // A file may have its packets in another order, or times of two clocks.
+    // The order of a file's packets may differ, or their times be of two
+    // clocks.
     if (time >= 0 && time < kLongest) times_[kind][where].push_back(time);
   }
 
@@ -144,7 +146,7 @@ class Meter {
 }  // namespace
 
 std::vector<Latency> MeasureLatencies(const Recording& recording) {
-  // Without directions each packet counts as sent and as received.
+  // Without directions, each packet counts as sent and as received.
   std::set<wire::IpAddress> addresses;
   for (const Packet& p : recording.packets) addresses.insert(p.src);
   Flows flows(recording, std::vector(addresses.begin(), addresses.end()));

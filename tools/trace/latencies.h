@@ -10,11 +10,11 @@
 
 namespace trace {
 
-// From one packet to another that follows from it, as the capture saw them.
+// The time from one packet to another that follows from it, as captured.
 struct Latency {
   std::string_view name;  // "request to ACK"
   // Where it was captured: "requester", "responder", or "capture" if the file
-  // does not tell.
+  // does not contain directions.
   std::string_view where;
   uint64_t count = 0;
   int64_t median = 0;  // ns
@@ -22,8 +22,8 @@ struct Latency {
   int64_t most = 0;    // ns
 };
 
-// Those that occur and take less than an hour. Requests that were sent more
-// than once are left out: it is not known which of them was answered.
+// Latencies that occur and are less than an hour. Requests that were sent more
+// than once are left out, since it is unknown which copy was answered.
 std::vector<Latency> MeasureLatencies(const Recording& recording);
 
 }  // namespace trace

@@ -22,7 +22,7 @@ Copies ByKey(std::span<const Sighting> packets) {
   return copies;
 }
 
-// How many of `places`, which are those of equal packets, were sent by `time`.
+// How many of `places`, the positions of equal packets, were sent by `time`.
 size_t SentBy(std::span<const Sighting> sent, const std::vector<size_t>& places,
               int64_t time) {
   const auto later = std::upper_bound(
@@ -41,11 +41,11 @@ struct Chain {
   }
 };
 
-// The best chain that ends at or before a place: a binary indexed tree.
+// The best chain that ends at or before a position: a binary indexed tree.
 class BestChains {
  public:
   explicit BestChains(size_t places) : tree_(places + 1) {}
-  // Of chains whose last pair has a place below `place`.
+  // The best chain whose last pair has a position below `place`.
   Chain Before(size_t place) const {
     Chain best;
     for (size_t i = place; i > 0; i -= i & -i) {
@@ -63,15 +63,15 @@ class BestChains {
   std::vector<Chain> tree_;
 };
 
-// A received packet and one that it may be.
+// A received packet, and a sent packet that it may be.
 struct Pair {
   size_t sent;
   size_t received;
-  size_t before;    // the pair before it in its chain
+  size_t before;    // the previous pair in its chain
   uint32_t length;  // of the longest chain that ends with it
 };
 
-// Returns all pairs, by the received packet.
+// Returns all pairs, ordered by received packet.
 std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
                                std::span<const Sighting> received,
                                const Copies& copies, Match* match) {
@@ -81,7 +81,7 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
   for (size_t j = 0; j < received.size(); ++j) {
     const auto same = copies.find(received[j].key);
     if (same == copies.end()) continue;
-    // All from the chains before this packet, then they are added.
+    // Extend the chains before this packet first, and then add the results.
     found.clear();
     const std::vector<size_t>& places = same->second;
     for (size_t n = SentBy(sent, places, received[j].time);
@@ -106,9 +106,10 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
   return pairs;
 }
 
-// Of equal packets, without the order of the path: each arrival, the earliest
-// first, gets the latest one that was sent before it and is free. No other way
-// has more pairs. Uses it if it has more than there are.
+// Matches equal packets without regard to the order of the path: each arrival,
+// the earliest first, gets the latest free packet that was sent before it. No
+// other way gives more pairs. Uses the result if it has more pairs than the
+// present one.
 void MatchEqual(std::span<const Sighting> sent,
                 std::span<const Sighting> received,
                 const std::vector<size_t>& from, const std::vector<size_t>& to,
@@ -136,14 +137,14 @@ void MatchEqual(std::span<const Sighting> sent,
   }
 }
 
-// What remains: packets that others overtook, and copies made on the way.
+// Matches the remaining packets: reordered ones, and copies made on the way.
 void MatchRest(std::span<const Sighting> sent,
                std::span<const Sighting> received, const Copies& copies,
                Match* match) {
   for (const auto& [key, to] : ByKey(received)) {
     const auto same = copies.find(key);
     if (same == copies.end()) continue;
-    // The latest that fits is free: it was overtaken, no more.
+    // Take the latest free one that fits: it was only reordered.
     for (const size_t j : to) {
       if (match->sent[j] != kNone) continue;
       const std::vector<size_t>& from = same->second;
@@ -167,13 +168,13 @@ void MatchRest(std::span<const Sighting> sent,
 }
 
 // A packet that did not arrive is ambiguous if it has a place in another chain
-// with as many pairs, with a delay of at most twice that of any match; then so
-// is the packet that arrived in its place.
+// with as many pairs, with a delay of at most twice that of any match. The
+// packet that arrived in its place is then ambiguous, too.
 void FindAmbiguous(std::span<const Sighting> sent,
                    std::span<const Sighting> received,
                    const std::vector<Pair>& pairs, Match* match) {
-  int64_t longest = 0;  // delay that is likely: twice that of any match
-  uint32_t most = 0;    // pairs of the best chain
+  int64_t longest = 0;  // the longest likely delay: twice that of any match
+  uint32_t most = 0;    // the number of pairs in the best chain
   for (const Pair& pair : pairs) {
     most = std::max(most, pair.length);
     if (match->received[pair.sent] == pair.received) {
@@ -181,7 +182,8 @@ void FindAmbiguous(std::span<const Sighting> sent,
       longest = std::max(longest, 2 * std::min(delay, kLatestTime));
     }
   }
-  // The longest chains that begin with a pair: as MatchInOrder, from the end.
+  // The longest chains that begin with each pair: as in MatchInOrder, from the
+  // end.
   BestChains best(sent.size());
   std::unordered_map<size_t, std::vector<size_t>> others;  // received, by sent
   for (size_t p = pairs.size(); p > 0;) {
@@ -236,7 +238,7 @@ void ForEachUnique(std::span<const Sighting> sent,
   }
 }
 
-// The least difference of times of packets that are unique on both sides.
+// The least time difference of packets that are unique on both sides.
 int64_t LeastDelay(std::span<const Sighting> sent,
                    std::span<const Sighting> received) {
   int64_t least = INT64_MAX;
@@ -246,7 +248,7 @@ int64_t LeastDelay(std::span<const Sighting> sent,
   return least;
 }
 
-// How many hops packets make, if they all make as many.
+// The number of hops of the packets, if it is the same for all.
 std::optional<uint8_t> HopsBetween(std::span<const Sighting> sent,
                                    std::span<const Sighting> received) {
   std::optional<uint8_t> hops;
@@ -259,7 +261,7 @@ std::optional<uint8_t> HopsBetween(std::span<const Sighting> sent,
   return is_one ? hops : std::nullopt;
 }
 
-// The packets with keys that tell the hop limit at the sender, too.
+// The packets with keys that include the hop limit at the sender.
 std::vector<Sighting> KeyedByHopLimit(std::span<const Sighting> packets,
                                       uint8_t hops) {
   std::vector<Sighting> keyed(packets.begin(), packets.end());

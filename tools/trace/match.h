@@ -1,13 +1,13 @@
-// Says which sent packet is which received one. Retransmissions are often
-// identical byte for byte, so contents alone do not tell.
+// Finds the sent packet of each received one. Retransmissions are often
+// identical byte for byte, so contents alone do not suffice.
 //
-// The rule: most matches in the order of the path and, of these, the least sum
-// of delays. Packets that were overtaken on the way do not fit into that order:
-// they are matched afterwards.
+// The rule: the most matches in the order of the path and, among these, the
+// least sum of delays. Packets that were reordered on the way do not fit in
+// that order, and are matched afterwards.
 //
 // While our device records, its bursts have different hop limits (Burst, in
 // transport/base/burst.h). So equal packets with different hop limits are
-// different packets, provided that all packets whose contents are unique on
+// different packets, provided that all packets with contents that are unique on
 // both sides made the same number of hops.
 #ifndef TOOLS_TRACE_MATCH_H_
 #define TOOLS_TRACE_MATCH_H_
@@ -31,33 +31,32 @@ struct Match {
 
   // For each sent packet the received one, or kNone.
   std::vector<size_t> received;
-  // For each sent packet: another copy of it could as well be the one that
-  // arrived, or did not.
+  // For each sent packet: an equal one may have had its fate instead.
   std::vector<bool> ambiguous;
   // For each sent packet that arrived: later ones arrived before it.
   std::vector<bool> overtaken;
   // For each received packet the sent one, or kNone.
   std::vector<size_t> sent;
-  // For each received packet without a sent one: the sent packet that it is a
-  // second copy of, or kNone.
+  // For each received packet without a sent one: the sent packet of which it is
+  // a second copy, or kNone.
   std::vector<size_t> duplicate_of;
 };
 
-// Pairs packets; a packet arrives at or after the time at which it was sent. Of
-// equal packets, at most 64 that were sent last before an arrival are
-// considered for it. `sent` is in the order of time. Time: n log n, with 64 n
-// pairs at most.
+// Pairs packets. A packet arrives at or after the time at which it was sent.
+// For an arrival, at most the last 64 equal packets that were sent before it
+// are considered. `sent` must be ordered by time. Takes n log n time, with at
+// most 64 n pairs.
 Match MatchPackets(std::span<const Sighting> sent,
                    std::span<const Sighting> received);
 
-// The clock of the receiver minus that of the sender lies in [least, most], ns.
+// The receiver's clock minus the sender's is in [least, most], ns.
 struct ClockBounds {
   int64_t least = INT64_MIN;
   int64_t most = INT64_MAX;
 };
 
-// From packets in both directions between two ends, a and b. Only packets whose
-// contents are unique on both sides count.
+// Computed from packets in both directions between two ends, a and b. Only
+// packets with contents that are unique on both sides count.
 ClockBounds CompareClocks(std::span<const Sighting> sent_a,
                           std::span<const Sighting> received_b,
                           std::span<const Sighting> sent_b,

@@ -20,7 +20,8 @@ TEST(MatchTest, PacketsThatDiffer) {
   EXPECT_EQ(m.sent, (Places{0, 2}));
 }
 
-// Packets 1 to 3, of which 2 is lost; the NAK makes 2 and 3 be sent again.
+// Packets 1 to 3: packet 2 is lost, and because of the NAK, 2 and 3 are sent
+// again.
 TEST(MatchTest, GoBackN) {
   const Match m =
       MatchPackets(Sightings{{1, 0}, {2, 1}, {3, 2}, {2, 100}, {3, 101}},
@@ -29,7 +30,7 @@ TEST(MatchTest, GoBackN) {
   EXPECT_EQ(std::count(m.ambiguous.begin(), m.ambiguous.end(), true), 0);
 }
 
-// The first copy is lost. The earliest equal one would be wrong.
+// The first copy is lost. Matching the earliest equal packet would be wrong.
 TEST(MatchTest, OfEqualPacketsTheLeastDelay) {
   const Match m = MatchPackets(Sightings{{1, 0}, {2, 5}, {1, 1000}},
                                Sightings{{2, 15}, {1, 1010}});
@@ -58,7 +59,8 @@ TEST(MatchTest, ACopyThatWasMadeOnTheWay) {
   EXPECT_EQ(m.received[1], 2u);
 }
 
-// Two equal packets in short succession, and one arrives: nothing tells which.
+// Two equal packets in short succession, one of which arrives: it is unknown
+// which.
 TEST(MatchTest, AmbiguousCopies) {
   const Match m = MatchPackets(Sightings{{9, 0}, {1, 10}, {1, 12}, {8, 20}},
                                Sightings{{9, 30}, {1, 40}, {8, 50}});
@@ -66,14 +68,14 @@ TEST(MatchTest, AmbiguousCopies) {
   EXPECT_EQ(m.ambiguous, (std::vector<bool>{false, true, true, false}));
 }
 
-// Blocks of equal packets, of which one is lost as a whole.
+// Blocks of equal packets, one of which is lost as a whole.
 TEST(MatchTest, AmbiguousBlocks) {
   const Match m = MatchPackets(
       Sightings{
           {9, -200}, {1, -190}, {2, -189}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},
       Sightings{{9, -150}, {1, 70}, {2, 71}, {1, 80}, {2, 81}});
   EXPECT_EQ(m.received, (Places{0, kNone, kNone, 1, 2, 3, 4}));
-  // A delay of 260 is too long: that of the matches is 50.
+  // A delay of 260 is too long: the matches have 50.
   EXPECT_EQ(m.ambiguous, std::vector<bool>(7, false));
   const Match likely = MatchPackets(
       Sightings{{9, 0}, {1, 10}, {2, 11}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},
@@ -82,7 +84,8 @@ TEST(MatchTest, AmbiguousBlocks) {
             (std::vector<bool>{false, true, true, true, true, true, true}));
 }
 
-// A copy made on the way, and the packets after it are late: nothing is lost.
+// A copy is made on the way, and the packets after it are late: nothing is
+// lost.
 TEST(MatchTest, AsManyReceivedAsSent) {
   const Match m = MatchPackets(Sightings{{1, 0}, {2, 1}, {1, 50}},
                                Sightings{{1, 40}, {2, 45}, {1, 60}});
@@ -104,7 +107,7 @@ TEST(MatchTest, ManyEqualPacketsAreQuick) {
   for (size_t j = 0; j < received.size(); ++j) EXPECT_EQ(m.sent[j], j * 2);
 }
 
-// The writer of a capture chooses how many equal packets there are.
+// The writer of a capture can choose the number of equal packets.
 TEST(MatchTest, ManyEqualPacketsWithoutAPartnerAreQuick) {
   constexpr int kMany = 300'000;
   Sightings early, late;
@@ -126,22 +129,22 @@ TEST(MatchTest, ASecondCopyIsOfTheLastOneThatWasSent) {
   EXPECT_EQ(m.duplicate_of[second - m.sent.begin()], 1u);
 }
 
-// Recorded by our device: the second of three equal packets is lost, at a time
-// at which each of them could be.
+// Recorded by our device: the second of three equal packets is lost, and by the
+// times it could be any of them.
 TEST(MatchTest, EqualPacketsAreToldApartByTheirHopLimits) {
   const Sightings sent = {{9, 0, 64}, {1, 10, 63}, {1, 11, 62}, {1, 12, 61}};
   const Match near =
       MatchPackets(sent, Sightings{{9, 30, 64}, {1, 40, 63}, {1, 41, 61}});
   EXPECT_EQ(near.received, (Places{0, 1, kNone, 2}));
   EXPECT_EQ(std::count(near.ambiguous.begin(), near.ambiguous.end(), true), 0);
-  // Behind two routers.
+  // The receiver is behind two routers.
   const Match far =
       MatchPackets(sent, Sightings{{9, 30, 62}, {1, 40, 61}, {1, 41, 59}});
   EXPECT_EQ(far.received, (Places{0, 1, kNone, 2}));
   EXPECT_EQ(std::count(far.ambiguous.begin(), far.ambiguous.end(), true), 0);
 }
 
-// One of them was overtaken, and one was copied on the way.
+// One of the packets was reordered, and one was copied on the way.
 TEST(MatchTest, HopLimitsTellWhichPacketWasOvertakenOrCopied) {
   const Match m = MatchPackets(
       Sightings{{9, 0, 64}, {1, 10, 63}, {1, 11, 62}, {1, 12, 61}},
@@ -154,8 +157,8 @@ TEST(MatchTest, HopLimitsTellWhichPacketWasOvertakenOrCopied) {
   EXPECT_EQ(m.duplicate_of[copy], 3u);
 }
 
-// Hop limits that do not fit: the route changed, or something on the way sets
-// them. Nothing is lost because of that.
+// Hop limits do not fit: the route changed, or something on the way sets them.
+// That does not make any packet count as lost.
 TEST(MatchTest, HopLimitsThatDoNotFitAreNotCompared) {
   const Sightings sent = {{8, 0, 64}, {9, 1, 63}, {1, 10, 62}, {1, 20, 61}};
   const Match changed = MatchPackets(
@@ -164,7 +167,7 @@ TEST(MatchTest, HopLimitsThatDoNotFitAreNotCompared) {
   const Match set = MatchPackets(
       sent, Sightings{{8, 30, 7}, {9, 31, 7}, {1, 40, 7}, {1, 41, 7}});
   EXPECT_EQ(set.received, (Places{0, 1, 2, 3}));
-  // No unique packet tells the number of hops.
+  // Without a unique packet, the number of hops is unknown.
   const Match none = MatchPackets(Sightings{{1, 10, 62}, {1, 20, 61}},
                                   Sightings{{1, 40, 58}, {1, 41, 57}});
   EXPECT_EQ(none.received, (Places{0, 1}));
@@ -205,7 +208,7 @@ TEST(MatchTest, AsManyMatchesAsTheLongestCommonSubsequence) {
 }
 
 TEST(CompareClocksTest, BoundsFromBothWays) {
-  // b is 1000 ahead; the way takes 10 there and 30 back.
+  // b is 1000 ahead; the delay is 10 there and 30 back.
   const ClockBounds bounds =
       CompareClocks(Sightings{{1, 0}, {2, 5}}, Sightings{{1, 1010}, {2, 1025}},
                     Sightings{{3, 1100}}, Sightings{{3, 130}});

@@ -30,7 +30,7 @@ std::string Base64(std::span<const uint8_t> bytes) {
   return text;
 }
 
-// ns since the first packet or event; null: not known.
+// ns since the first packet or event; null: unknown.
 Json Since(const Timeline& t, int64_t time) {
   return time == kNoTime ? Json() : Json(time - t.first);
 }
@@ -39,13 +39,13 @@ Json NumberOrNull(uint64_t number) {
   return number == 0 ? Json() : Json(number);
 }
 
-// A row without the nulls at its end.
+// A row without its trailing nulls.
 Json Row(Json row) {
   while (!row.empty() && row.back().is_null()) row.erase(row.size() - 1);
   return row;
 }
 
-// What the script needs; it names the members of the rows.
+// The data for the script, which names the members of the rows.
 Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
   Json packets = Json::array();
   Json opcodes = Json::object();
@@ -105,7 +105,7 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
           {"messages", messages}};
 }
 
-// JSON that can stand in an element of HTML: ASCII without "<".
+// JSON that is safe inside an HTML element: ASCII without "<".
 std::string ForScript(const Json& json) {
   std::string text;
   for (const char c :

@@ -11,8 +11,8 @@
 
 namespace trace {
 
-// `ladder`: of the same time line. Nothing from a file is run as a script, also
-// if the file is forged.
+// `ladder` must be of the same time line. Nothing from a file is run as a
+// script, even if the file is forged.
 std::string HtmlPage(const Timeline& timeline, const Conversation& conversation,
                      const Ladder& ladder);
 

@@ -22,7 +22,7 @@ void Parts::Add(std::unique_ptr<CaptureFile> capture) {
 
 bool Parts::Next() {
   if (is_done_) return false;
-  // What points into the recordings ends before they change.
+  // Destroy what points into the recordings before they change.
   timeline_ = Timeline();
   conversation_ = Conversation();
   is_done_ = true;
@@ -48,7 +48,7 @@ bool Parts::Next() {
 }
 
 void Parts::Divide() {
-  // Everything until three quarters of the file that ends first is shown.
+  // Show everything up to three quarters of the file that ends first.
   int64_t time = std::numeric_limits<int64_t>::max();
   size_t first = 0;
   for (size_t f = 0; f < files_.size(); ++f) {
@@ -73,7 +73,7 @@ void Parts::Divide() {
       file.until = {r.packets.size(), r.events.size()};
     } else {
       Forward(time + timeline_.offsets[f], &file.until, r);
-      // Whatever the times of a file are, half of it is shown.
+      // Whatever the times in a file are, show half of it.
       if (f == first) {
         if (r.packets.size() >= r.events.size()) {
           file.until.packets =

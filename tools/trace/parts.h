@@ -1,11 +1,12 @@
-// Recordings that are larger than memory, on one time line: part by part.
+// Shows recordings that are larger than memory on one time line, part by part.
 //
 // Each part has context: the packets and events around those that it shows, so
 // that packets are paired across its borders. What is shown does not depend on
-// the size of parts, unless a packet travels for longer, or is sent again
-// later, than a quarter of a part lasts: then it counts as lost, or its repeats
-// are counted from 1. A message that takes longer has no completion. Clocks are
-// compared by the first part in which two files have packets in common.
+// the size of the parts, with two exceptions: a packet that travels for longer
+// than a quarter of a part counts as lost, and if it is sent again later than
+// that, its repeats are counted from 1. A message that takes longer has no
+// completion. Clocks are compared in the first part in which two files have
+// packets in common.
 #ifndef TOOLS_TRACE_PARTS_H_
 #define TOOLS_TRACE_PARTS_H_
 
@@ -21,8 +22,8 @@
 
 namespace trace {
 
-// Packets and events of a file that a part has at most: some 2.5 GB. Large, so
-// that files that begin at different times have packets in common early.
+// The most packets and events of a file in a part: some 2.5 GB. Large, so that
+// files that begin at different times soon have packets in common.
 inline constexpr size_t kPartRecords = 4'000'000;
 
 // Thread: one.
@@ -37,17 +38,18 @@ class Parts {
   bool Open(const std::string& path, std::string* why);
   void Add(std::unique_ptr<CaptureFile> file);
 
-  // The next part: its arrows, events and messages with `shown`. Valid until
-  // the next call. False after the last one. There is at least one.
+  // Computes the next part, in which the arrows, events and messages to show
+  // have `shown`. Valid until the next call. False after the last part. There
+  // is at least one part.
   bool Next();
   const Timeline& timeline() const { return timeline_; }
   const Conversation& conversation() const { return conversation_; }
-  // The files, in the order in which they were opened. Each has its error once
-  // it was read.
+  // The files, in the order in which they were opened. Each contains its error
+  // once it has been read.
   const std::vector<const Recording*>& recordings() const { return readable_; }
 
  private:
-  // How many of the first records, in the order of the file.
+  // Numbers of records from the start of the file.
   struct Place {
     size_t packets = 0;
     size_t events = 0;
@@ -57,9 +59,9 @@ class Parts {
 
     Recording recording;
     RecordingReader reader;
-    Place shown;  // by earlier parts
-    Place until;  // shown by this one
-    Place drop;   // that the next part does not have
+    Place shown;  // shown by earlier parts
+    Place until;  // shown by this part
+    Place drop;   // not needed by the next part
   };
 
   // Sets `until` and `drop` of all files.

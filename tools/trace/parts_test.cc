@@ -23,7 +23,7 @@ namespace {
 
 using Make = std::unique_ptr<PartWriter>(std::FILE*);
 
-// What a view shows, and how it came to be.
+// What a view shows, and the parts that it was made of.
 struct Shown {
   std::string text;
   size_t parts = 0;
@@ -63,7 +63,7 @@ Shown Show(const std::vector<std::string>& paths, size_t most, Make* make) {
   return shown;
 }
 
-// Both ends of a connection that loses packets, with work requests' events.
+// Both ends of a connection that loses packets, with events of work requests.
 class PartsTest : public testing::TestWithParam<uint64_t> {
  protected:
   PartsTest() {
@@ -135,7 +135,8 @@ TEST_P(PartsTest, JsonIsThatOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, PartsTest, testing::Range<uint64_t>(1, 4));
 
-// Times that a clock jumps to end no part early: all is shown, once.
+// Times to which a clock jumps do not end a part early: everything is shown,
+// once.
 TEST(PartsOfOddFilesTest, TimesThatAreNotInOrder) {
   sim::Pair pair;
   SimRecorder a(&pair.net, pair.a.node, "client", 1, 0);
@@ -160,8 +161,8 @@ TEST(PartsOfOddFilesTest, TimesThatAreNotInOrder) {
   EXPECT_EQ(parts.Lines().size(), whole.Lines().size());
 }
 
-// The first parts of two captures share no packet: a later one compares their
-// clocks.
+// The first parts of two captures have no packet in common; a later part
+// compares their clocks.
 TEST(PartsOfOddFilesTest, ACaptureThatBeginsLater) {
   constexpr int64_t kAhead = 50'000'000;
   sim::Pair pair;

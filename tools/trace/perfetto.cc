@@ -24,7 +24,7 @@ using rxe_user::trace::EventType;
 using rxe_user::trace::PolledEvent;
 using rxe_user::trace::PostedEvent;
 
-// Of posts, completions and polls, whose durations are not recorded, ns.
+// Duration of posts, completions and polls, which is not recorded, ns.
 constexpr int64_t kShort = 100;
 
 std::string Hex(uint64_t number, int digits = 1) {
@@ -53,7 +53,7 @@ class Writer {
     for (const Message& message : c_.messages) AddMessage(message);
     for (const TimedEvent& event : t_.events) AddEvent(event);
     for (const Arrow& arrow : t_.arrows) AddPacket(arrow);
-    // Of slices that begin together, the one around the others is first.
+    // If slices begin at the same time, the outer one must come first.
     std::stable_sort(
         rows_.begin(), rows_.end(), [](const Row& a, const Row& b) {
           return a.time != b.time ? a.time < b.time : a.duration > b.duration;
@@ -63,7 +63,7 @@ class Writer {
   }
 
  private:
-  // An event of the format; a slice has a duration.
+  // An event of the format; slices have a duration.
   struct Row {
     int64_t time = 0;  // ns since the first
     int64_t duration = 0;
@@ -90,7 +90,7 @@ class Writer {
                       {"tid", track},
                       {"args", {{"name", Printable(name)}}}});
   }
-  // Numbers of tracks are unique, and no process has one.
+  // Numbers of tracks are unique, and differ from those of processes.
   uint64_t Track(size_t end, bool is_thread, uint32_t number) {
     const auto [at, is_new] = tracks_.insert(
         {{end, is_thread, number}, t_.ends.size() + tracks_.size() + 1});
@@ -101,7 +101,7 @@ class Writer {
     }
     return at->second;
   }
-  // Valid until the next Add.
+  // The result is valid until the next Add.
   Json* Add(const char* phase, size_t end, uint64_t track, int64_t time,
             const std::string& name) {
     rows_.push_back({.time = std::max<int64_t>(time - t_.first, 0),
@@ -126,7 +126,7 @@ class Writer {
     return instant;
   }
 
-  // Ends slices where the ones around them end; a short one at the next slice.
+  // Ends a slice when the outer one ends; a short slice ends at the next slice.
   void Nest() {
     std::map<uint64_t, std::vector<size_t>> open;  // by track, outermost first
     for (size_t i = 0; i < rows_.size(); ++i) {
@@ -178,9 +178,9 @@ class Writer {
     return std::fputs("\n]}\n", out) >= 0;
   }
 
-  // --- What they are made of.
+  // --- Sources of the rows.
 
-  // The end of a queue pair of a file; kNone: the file has none.
+  // The end of a file's queue pair; kNone: the file has no end.
   size_t EndOf(size_t file, uint32_t qpn) const {
     const auto own = ends_.find({file, qpn});
     if (own != ends_.end()) return own->second;
@@ -188,7 +188,7 @@ class Writer {
     return first == first_ends_.end() ? kNone : first->second;
   }
 
-  // Only posts that have an end of their arrow begin one.
+  // An arrow begins only at a post that has a completion.
   void FindFlows() {
     std::set<Post> posted;
     for (const TimedEvent& e : t_.events) {
@@ -220,7 +220,7 @@ class Writer {
     }
     const uint64_t track = Track(m.end, false, qpn);
     const std::string id = std::to_string(++last_message_);
-    // Viewers have a track for each name.
+    // Viewers have one track for each name.
     const std::string name = m.name + ", " + NameOfQueuePair(qpn);
     const auto add = [&](const char* phase, int64_t time,
                          const std::string& what) {
@@ -238,7 +238,7 @@ class Writer {
     if (!m.error.empty()) args["error"] = Printable(m.error);
     if (m.done == kNoTime) args["done"] = "never";
     (*add("b", m.begin, name))["args"] = std::move(args);
-    // One that was not done lasts until the end of the recordings.
+    // A message that was not done lasts until the end of the recordings.
     const int64_t done = m.done == kNoTime ? Last() : m.done;
     add("e", done, name);
   }
@@ -256,10 +256,10 @@ class Writer {
     Json* const arrow = Add(phase, end, track, time, "work request");
     (*arrow)["cat"] = "flow";
     (*arrow)["id"] = std::to_string(flow.id);
-    if (*phase == 'f') (*arrow)["bp"] = "e";  // the slice around it
+    if (*phase == 'f') (*arrow)["bp"] = "e";  // the enclosing slice
   }
 
-  // A short slice with, if it has one, its place in an arrow.
+  // A short slice and, if it belongs to an arrow, its place in it.
   void AddStep(const TimedEvent& timed, size_t end, uint64_t track,
                uint64_t wr_id, const char* phase, const Flow* flow) {
     const Event& event = *timed.event;
@@ -311,7 +311,7 @@ class Writer {
     switch (static_cast<EventType>(header.type)) {
       case EventType::kRecording:
       case EventType::kBegun:      // the work request has its PSNs
-      case EventType::kCmMessage:  // its packet is here
+      case EventType::kCmMessage:  // shown as its packet
         return;
       default:
         break;

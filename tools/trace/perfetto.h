@@ -1,4 +1,4 @@
-// The time line as Chrome trace JSON, for https://ui.perfetto.dev and
+// Writes the time line as Chrome trace JSON, for https://ui.perfetto.dev and
 // chrome://tracing. Each end is a process with a track for each queue pair and
 // thread:
 //
@@ -20,9 +20,9 @@
 
 namespace trace {
 
-// Writes by time, which counts from the first packet or event. Slices of one
-// track nest: one that would end behind the slice around it ends with that.
-// False, with errno, if `out` cannot be written.
+// Writes in order of time, which counts from the first packet or event. Slices
+// of one track are nested: a slice that would end after the enclosing one ends
+// with it. False, with errno set, if `out` cannot be written.
 bool WritePerfetto(const Timeline& timeline, const Conversation& conversation,
                    std::FILE* out);
 

@@ -20,12 +20,12 @@ using rxe_user::trace::PacketEvent;
 using rxe_user::trace::PacketWhat;
 using wire::pcapng::Direction;
 
-// Bytes of a packet that are compared, besides its size and ICRC: what a
-// recording without payloads has of it (96 bytes from the link layer on, of
+// Bytes of a packet that are compared, besides its size and ICRC: those that a
+// recording without payloads contains (96 bytes from the link layer on, of
 // which cooked header, IPv6 and UDP take 64).
 constexpr size_t kComparedBytes = 32;
-// Bytes that are kept: all headers, for the views; and messages of connection
-// management as a whole.
+// Bytes that are kept: all headers, for the views; messages of connection
+// management are kept as a whole.
 constexpr size_t kKeptBytes = 64;
 constexpr size_t kKeptOfMads = 320;
 
@@ -78,7 +78,7 @@ class RecordingReader::Decoder {
     }
     const wire::FrameHeaders& h = frame.headers;
     if (frame.is_truncated() ||
-        // What link layers show of a frame that was cut off.
+        // Some link layers do not show that a frame was truncated.
         record.frame.size() < record.original_size) {
       OnPacket(record, h, frame.udp_payload, frame.udp_payload_size,
                IcrcVerdict::kUnknown);
@@ -107,7 +107,7 @@ class RecordingReader::Decoder {
     }
   }
 
-  // `size`: of the packet on the wire; `captured` may be shorter.
+  // `size`: that of the packet on the wire; `captured` may be shorter.
   void OnPacket(const CaptureRecord& record, const wire::FrameHeaders& h,
                 std::span<const uint8_t> captured, size_t size,
                 IcrcVerdict icrc) {
@@ -115,7 +115,7 @@ class RecordingReader::Decoder {
       ++recording_->malformed;
       return;
     }
-    // What was cut off counts as zeros; the headers are not.
+    // Bytes that were cut off count as zeros; headers must be present.
     whole_.assign(captured.begin(), captured.end());
     whole_.resize(std::max(size, captured.size()));
     wire::PacketView view;
@@ -164,8 +164,8 @@ class RecordingReader::Decoder {
         Hash(captured.first(std::min({captured.size(), kComparedBytes,
                                       size - std::min(size, wire::kIcrcSize)})),
              size);
-    // Addresses may differ between the ends (NAT), ports too; the queue pair
-    // and PSN do not.
+    // Addresses and ports may differ between the ends (NAT); the queue pair and
+    // PSN do not.
     p.key_short = key;
     p.key = Mix(key, checksum.value_or(0));
     recording_->has_icrcs &= checksum.has_value();
@@ -179,7 +179,7 @@ class RecordingReader::Decoder {
     recording_->packets.push_back(p);
   }
 
-  // Of a packet to queue pair 1, of which `captured` bytes are known.
+  // For a packet to queue pair 1, of which `captured` bytes are known.
   static void AddMessage(const wire::PacketView& view, size_t captured,
                          Packet* p) {
     using wire::CmAttribute;
@@ -309,7 +309,7 @@ void RecordingReader::Drop(size_t packets, size_t events) {
 }
 
 size_t MostRecords(size_t files) {
-  // What a packet or event takes in the views that need most.
+  // Memory for a packet or event in the most demanding views.
   constexpr size_t kBytes = 640;
   size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                   static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -317,7 +317,7 @@ size_t MostRecords(size_t files) {
   if (getrlimit(RLIMIT_AS, &limit) == 0) {
     memory = std::min<size_t>(memory, limit.rlim_cur);
   }
-  // Of a container, by cgroup 2 or 1. "max": no limit.
+  // The limit of a container, in cgroup 2 or 1. "max": no limit.
   for (const char* const name :
        {"/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

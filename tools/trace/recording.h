@@ -1,5 +1,5 @@
-// A file that was read: its packets, decoded as far as the views need them, and
-// its events.
+// A file that was read: its packets, decoded as far as views need them, and its
+// events.
 #ifndef TOOLS_TRACE_RECORDING_H_
 #define TOOLS_TRACE_RECORDING_H_
 
@@ -23,8 +23,8 @@
 
 namespace trace {
 
-// kGood also if it is good for another source port: one that the capturing
-// device has overwritten (source_port.h).
+// kGood includes packets whose ICRC is good for another source port, which the
+// capturing device has overwritten (source_port.h).
 enum class IcrcVerdict : uint8_t { kUnknown, kGood, kBad };
 
 // One RoCEv2 packet. Several of them may come from one frame (segmentation).
@@ -35,24 +35,24 @@ struct Packet {
   uint64_t cause = 0;  // id of the event that caused it; 0: none
   wire::IpAddress src;
   wire::IpAddress dst;
-  uint64_t key = 0;        // equal for equal contents, ICRC included if known
+  uint64_t key = 0;  // equal for equal contents, including the ICRC if known
   uint64_t key_short = 0;  // the same without the ICRC
-  uint64_t head = 0;       // where its first bytes are in Recording::heads
+  uint64_t head = 0;       // offset of its first bytes in Recording::heads
   uint32_t size = 0;       // UDP payload on the wire, bytes
-  uint32_t payload = 0;    // bytes behind the headers
+  uint32_t payload = 0;    // bytes after the headers
   uint32_t qpn = 0;        // destination
   uint32_t own_qpn = 0;    // of who recorded it, by its event; 0: not known
-  // Who gets the packet, of those with the destination's address: the queue
-  // pair. All processes of an address share queue pair 1, so it is the
-  // communication ID of the receiver there, or the request itself.
+  // The receiver among those with the destination's address: the queue pair.
+  // All processes of an address share queue pair 1, so there it is the
+  // receiver's communication ID, or the request itself.
   uint64_t receiver = 0;
   uint32_t psn = 0;
-  uint32_t msn = 0;     // of an AETH
-  uint32_t length = 0;  // of a RETH
+  uint32_t msn = 0;     // that of an AETH
+  uint32_t length = 0;  // that of a RETH
   uint16_t src_port = 0;
   uint16_t head_size = 0;
-  uint16_t reason = 0;  // of the packet event
-  // Of connection management; 0: it is none.
+  uint16_t reason = 0;  // that of the packet event
+  // For connection management; 0: it is another packet.
   uint16_t cm_attribute = 0;  // wire::CmAttribute
   uint16_t cm_reason = 0;  // of a REJ; of a SIDR_REP, its status; 0: not known
   uint8_t opcode = 0;
@@ -64,20 +64,20 @@ struct Packet {
   uint8_t disposition = 0;  // transport::Disposition, if it was dropped
   IcrcVerdict icrc = IcrcVerdict::kUnknown;
   wire::pcapng::Direction direction = wire::pcapng::Direction::kUnknown;
-  int64_t kernel_time = 0;  // when the kernel received it; 0: not known
-  // --- Of a file that is read in parts (parts.h).
+  int64_t kernel_time = 0;  // when the kernel received it; 0: unknown
+  // --- For a file that is read in parts (parts.h).
   bool shown = true;     // false: context, which another part shows
-  bool is_kept = false;  // the next part has it too
+  bool is_kept = false;  // the next part contains it as well
 
   const wire::OpcodeInfo& info() const { return wire::GetOpcodeInfo(opcode); }
   bool is_cnp() const { return opcode == wire::kOpcodeCnp; }
   bool is_cm() const { return cm_attribute != 0; }
-  // Of a received packet: how long it waited in the socket until the process
-  // read it, ns; 0: not known.
+  // For a received packet: how long it waited in the socket until the process
+  // read it, ns; 0: unknown.
   int64_t waited() const {
     return kernel_time != 0 && kernel_time < time ? time - kernel_time : 0;
   }
-  // When it reached the host, as far as that is known.
+  // When it reached the host, as far as known.
   int64_t arrival() const { return time - waited(); }
   // ACK, NAK or RNR NAK, without data.
   bool is_acknowledge() const {
@@ -87,7 +87,7 @@ struct Packet {
 
 struct Recording {
   std::string path;
-  // Empty, or why the file could not be read to its end: one line.
+  // Empty, or the reason why the file could not be read to its end: one line.
   std::string error;
   std::optional<rxe_user::trace::RecordingEvent> about;  // its first event
   std::vector<Packet> packets;  // in the order of the file
@@ -97,8 +97,8 @@ struct Recording {
   uint64_t packets_before = 0;
   uint64_t events_before = 0;
   bool is_whole = true;  // false: more follows in the file
-  // Frames that are not shown.
-  uint64_t malformed = 0;  // sent to port 4791, no RoCEv2 packet
+  // Frames that are not shown:
+  uint64_t malformed = 0;  // sent to port 4791, but no RoCEv2 packet
   uint64_t other = 0;
   bool has_icrcs = true;  // of every packet
   bool has_directions = true;
@@ -106,30 +106,30 @@ struct Recording {
   std::span<const uint8_t> HeadOf(const Packet& packet) const {
     return std::span(heads).subspan(packet.head, packet.head_size);
   }
-  // A view of the packet, whose bytes behind its head are zeros. Points into
-  // `*bytes`. False: the head is too short.
+  // A view of the packet, in which the bytes after its head are zeros. Points
+  // into `*bytes`. False: the head is too short.
   bool View(const Packet& packet, std::vector<uint8_t>* bytes,
             wire::PacketView* view) const;
-  // The fields as `rxe-user decode` shows them. Of a packet that was cut off,
-  // those up to the payload's length.
+  // Visits the fields as `rxe-user decode` shows them. For a packet that was
+  // truncated, those up to the payload's length.
   void VisitFields(const Packet& packet, const wire::FieldVisitor& visit) const;
 };
 
 // Reads a file in steps.
 class RecordingReader {
  public:
-  // `recording` has to outlive this. Its error, path and `is_whole` are set.
+  // `recording` must outlive this object. Sets its error, path and `is_whole`.
   explicit RecordingReader(Recording* recording);
   ~RecordingReader();
   RecordingReader(const RecordingReader&) = delete;
   RecordingReader& operator=(const RecordingReader&) = delete;
 
-  // False: it could not be opened or is of another format.
+  // False: the file could not be opened or is of another format.
   bool Open(const std::string& path);
   void Use(std::unique_ptr<CaptureFile> file);
-  // Reads until `recording` has `most` packets and events, or all.
+  // Reads until `recording` has `most` packets and events, or the whole file.
   void ReadUntil(size_t most);
-  // Takes the first ones out of `recording`.
+  // Removes the first packets and events from `recording`.
   void Drop(size_t packets, size_t events);
 
  private:
@@ -140,16 +140,16 @@ class RecordingReader {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// How many packets and events of each of `files` files fit into half of the
-// memory that the process may use: that of the machine, its cgroup, or
+// The number of packets and events of each of `files` files that fit in half of
+// the memory that the process may use: that of the machine, its cgroup, or
 // RLIMIT_AS.
 size_t MostRecords(size_t files);
 
-// What is said of a file of which no more was read: one line.
+// The line for a file of which no more was read.
 std::string LimitText(size_t most);
 
-// Reads the file. A file that is damaged or cut off, or that has more than
-// `most` packets and events, gives what is before that. False: it could not be
+// Reads the file. If the file is damaged or truncated, or has more than `most`
+// packets and events, the result is what precedes that. False: it could not be
 // opened or is of another format.
 bool ReadRecording(const std::string& path, Recording* recording,
                    size_t most = MostRecords(1));

@@ -1,4 +1,4 @@
-// Records the packets of a simulated node, as the device does: for tests.
+// Records the packets of a simulated node as the device does; for tests.
 #ifndef TOOLS_TRACE_SIM_RECORDER_H_
 #define TOOLS_TRACE_SIM_RECORDER_H_
 
@@ -13,14 +13,14 @@
 
 namespace trace {
 
-// Virtual time 0 is this time of day, ns since 1970.
+// The time of day at virtual time 0, ns since 1970.
 inline constexpr int64_t kSimStart = 1'795'821'068'000'000'000;
 
 class SimRecorder final : public transport::PacketObserver {
  public:
-  // Adds the node's packets from now on. `clock`: how far the clock of this
-  // host is ahead, ns. `boot`: a number that is different for each host.
-  // `frame_bytes`: how much of each frame is recorded.
+  // Records the node's packets from now on. `clock`: how far this host's clock
+  // is ahead, ns. `boot`: a number that differs between hosts. `frame_bytes`:
+  // how much of each frame is recorded.
   SimRecorder(sim::Network* network, sim::Node* node, std::string_view program,
               uint8_t boot, int64_t clock = 0,
               size_t frame_bytes = rxe_user::trace::kFrameBytes);
@@ -28,7 +28,7 @@ class SimRecorder final : public transport::PacketObserver {
 
   void OnPacket(const transport::ObservedPacket& packet) override;
 
-  // Adds an event at the time of the network; sets its id, and returns it.
+  // Adds an event at the network's time; sets its id, and returns it.
   template <typename Event>
   uint64_t Add(Event event) {
     event.header.id = ++last_id_;
@@ -38,7 +38,7 @@ class SimRecorder final : public transport::PacketObserver {
   }
 
   const std::vector<uint8_t>& bytes() const { return bytes_; }
-  // Writes a file of that name in the test's folder, and returns its path.
+  // Writes a file with this name in the test's folder, and returns its path.
   std::string Write(const std::string& name) const;
 
  private:

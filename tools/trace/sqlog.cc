@@ -31,8 +31,8 @@ constexpr char kSeparator = '\x1e';
 constexpr const char* kPacketEvents[] = {"packet_sent", "packet_received",
                                          "packet_dropped", "packet_lost"};
 
-// As in the main schema: core for what a tool needs, base for what explains it,
-// extra for the rest.
+// The importance as in the main schema: core for events that tools need, base
+// for events that explain those, extra for the rest.
 const char* ImportanceOf(EventType type) {
   switch (type) {
     case EventType::kBegun:
@@ -80,7 +80,7 @@ Json Value(const wire::Field& field) {
     case wire::Field::Format::kDecimal:
       break;
   }
-  // Parsers of JSON hold 53 bits.
+  // JSON parsers may keep only 53 bits.
   if (field.number >> 53 == 0) return field.number;
   char text[24];
   std::snprintf(text, sizeof(text), "0x%" PRIx64, field.number);
@@ -91,7 +91,7 @@ class Writer {
  public:
   Writer(const Timeline& timeline, std::FILE* out) : t_(timeline), out_(out) {}
 
-  // `with_header`: before the first part.
+  // `with_header`: the part is the first.
   bool Write(bool with_header) {
     for (size_t e = t_.ends.size(); e-- > 0;) {
       ends_[{t_.ends[e].file, t_.ends[e].qpn}] = e;
@@ -125,7 +125,7 @@ class Writer {
   }
 
  private:
-  // The first ones as in kPacketEvents.
+  // The first ones are in the order of kPacketEvents.
   enum class Kind : uint8_t { kSent, kReceived, kDropped, kLost, kEvent };
   struct Row {
     int64_t time;
@@ -278,7 +278,7 @@ class Writer {
   std::FILE* const out_;
   std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
   std::map<size_t, size_t> first_ends_;                 // by file
-  // Of events and packets, by file and id.
+  // Names of events and packets, by file and id.
   std::map<std::pair<size_t, uint64_t>, std::string_view> names_;
   std::vector<Row> rows_;
 };
@@ -309,7 +309,7 @@ Json ObjectOf(Json properties, const std::vector<std::string>& required) {
           {"additionalProperties", false}};
 }
 
-// The schema of an event whose data has these properties.
+// The schema of an event whose data have these properties.
 Json EventSchema(std::string_view name, std::string_view help,
                  const char* importance, Json properties,
                  std::vector<std::string> required) {

@@ -36,7 +36,7 @@ TEST(SqlogTest, TheSchemaIsThatOfTheTable) {
       << "bazel run //tools/trace:sqlog_schema > " << kSchema;
 }
 
-// Runs the validator on a qlog file. Returns what it says, and sets `*status`.
+// Runs the validator on a qlog file. Returns its output, and sets `*status`.
 std::string Validate(const std::string& file, int* status) {
   const std::string command = "python3 tools/trace/validate_sqlog.py " +
                               std::string(kSchema) + " " + file + " 2>&1";
@@ -50,8 +50,7 @@ std::string Validate(const std::string& file, int* status) {
   return text;
 }
 
-// A recorded connection, whose first packet is lost, with an event of each
-// kind.
+// A recorded connection whose first packet is lost, with an event of each kind.
 class SqlogFileTest : public testing::Test {
  protected:
   SqlogFileTest()
@@ -157,7 +156,7 @@ TEST_F(SqlogFileTest, EachRecordFitsTheSchema) {
   }
   EXPECT_EQ(names["rdma:packet_sent"], sent);
   EXPECT_EQ(names["rdma:packet_received"], received);
-  // What caused an event is its trigger.
+  // The trigger of an event is its cause.
   for (const json& record : records) {
     if (record.value("name", "") == "rdma:begun") {
       EXPECT_EQ(record["data"]["trigger"], "posted") << record;
@@ -165,7 +164,7 @@ TEST_F(SqlogFileTest, EachRecordFitsTheSchema) {
   }
 }
 
-// The schema refuses what does not belong there.
+// The schema refuses unknown records and members.
 TEST_F(SqlogFileTest, TheSchemaRefusesOtherRecords) {
   AddAll<events::PostedEvent>();
   const std::string path = Write();

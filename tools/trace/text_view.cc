@@ -24,7 +24,7 @@ bool WriteObject(std::FILE* out, const Json& object) {
                    object.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Calls `on_arrow` and `on_event` with what is shown, in order of time, until
+// Calls `on_arrow` and `on_event` for what is shown, in order of time, until
 // one returns false.
 template <typename OnArrow, typename OnEvent>
 bool VisitInOrder(const Timeline& t, const OnArrow& on_arrow,
@@ -66,7 +66,7 @@ Json Value(const wire::Field& field) {
     case wire::Field::Format::kText:
       return std::string(field.text);
     case wire::Field::Format::kHex:
-      // Many parsers hold 53 bits only.
+      // Many parsers keep only 53 bits.
       if (field.hex_digits == 16) {
         const std::string text = wire::FieldText(field);
         return text.substr(text.find('=') + 1);
@@ -134,10 +134,10 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   return object;
 }
 
-// What a reader must know, each said once.
+// Notes that a reader needs, each of which is shown once.
 class Notes {
  public:
-  // Those of a part that were not said yet.
+  // Those notes of a part that were not shown yet.
   std::vector<std::string> New(const Timeline& t) {
     std::vector<std::string> notes;
     for (const std::string& note : t.notes) {
@@ -195,7 +195,7 @@ class TextWriter final : public PartWriter {
  private:
   std::FILE* const out_;
   Notes notes_;
-  size_t ends_ = 0;  // that were written
+  size_t ends_ = 0;  // the number of ends written
   Counts counts_;
 };
 
@@ -269,7 +269,7 @@ class JsonWriter final : public PartWriter {
     }
   }
 
-  // Once.
+  // Does so only once.
   bool WriteFiles() {
     for (const Json& file : std::exchange(files_, {})) {
       if (!WriteObject(out_, file)) return false;

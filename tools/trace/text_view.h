@@ -1,4 +1,4 @@
-// The time line as text, and as JSON: a line for each packet and event.
+// The time line as text and as JSON: one line for each packet and event.
 #ifndef TOOLS_TRACE_TEXT_VIEW_H_
 #define TOOLS_TRACE_TEXT_VIEW_H_
 
@@ -12,7 +12,7 @@
 
 namespace trace {
 
-// What became of the packets, for summaries.
+// The fates of packets, for summaries.
 struct Counts {
   size_t packets = 0;
   size_t lost = 0;
@@ -25,31 +25,32 @@ struct Counts {
   size_t strangers = 0;
   size_t damaged = 0;
 };
-// Adds those that are shown.
+// Adds the packets that are shown.
 void CountPackets(const Timeline& timeline, Counts* counts);
 Counts CountPackets(const Timeline& timeline);
 // "30 packets, 1 lost, 11 repeated"
 std::string CountsText(const Counts& counts);
-// What is said of an arrow's fate in words; empty if there is nothing to say.
+// An arrow's fate in words; empty if there is nothing to say.
 std::string FateText(const Arrow& arrow);
 
 // A view that is written in parts. Thread: one.
 class PartWriter {
  public:
   virtual ~PartWriter() = default;
-  // In the order of time. False, with errno, if it cannot be written.
+  // Call this for the parts in order of time. False, with errno set, if the
+  // part cannot be written.
   virtual bool Write(const Timeline& part,
                      const Conversation& conversation) = 0;
-  // After the last part.
+  // Call this after the last part.
   virtual bool End() = 0;
 };
-// Write to `out`, which stays the caller's.
+// These write to `out`, which the caller keeps.
 std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out);
 std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out);
 
-// One line for each: time of day (UTC), us since the first, the ends, the
-// packet with the fields of `rxe-user decode`, its fate. False if `out` cannot
-// be written.
+// Writes one line for each packet and event: time of day (UTC), us since the
+// first, the ends, the packet with the fields of `rxe-user decode`, its fate.
+// False if `out` cannot be written.
 bool WriteText(const Timeline& timeline, const Conversation& conversation,
                std::FILE* out);
 

@@ -7,7 +7,7 @@
 
 namespace trace {
 
-// "12:08:02.123456" (UTC) of ns since 1970, with `digits` digits of the
+// "12:08:02.123456" (UTC) for ns since 1970, with `digits` digits of the
 // fraction, 0 to 9.
 std::string TimeOfDay(int64_t ns, int digits);
 

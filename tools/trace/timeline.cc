@@ -90,7 +90,7 @@ class Joiner::Impl {
   struct FlowPackets {
     std::vector<Seen> sent;
     std::map<size_t, std::vector<Seen>> received;  // by file
-    std::vector<Seen> passing;  // of a file that is at neither end
+    std::vector<Seen> passing;  // of files that are at neither end
   };
 
   int64_t Time(const Seen& seen) const {
@@ -121,8 +121,9 @@ class Joiner::Impl {
     }
   }
 
-  // A capture without directions: the host's own address is that whose packets
-  // other files have latest. Differences of clocks do not matter.
+  // For a capture without directions: the host's own address is the one whose
+  // packets appear in another file with the largest mean delay. Clock
+  // differences do not matter.
   void FindDirections() {
     const size_t files = t_.recordings.size();
     own_.resize(files);
@@ -171,7 +172,7 @@ class Joiner::Impl {
         ->first;
   }
 
-  // --- Who has a queue pair.
+  // --- Owners of queue pairs.
 
   void FindOwners() {
     constexpr auto kUnknownQp =
@@ -182,7 +183,8 @@ class Joiner::Impl {
       for (const Packet& p : t_.recordings[f]->packets) {
         const Direction direction = DirectionOf(f, p);
         if (direction == Direction::kReceived) {
-          // Another process of the host gets what has no queue pair here.
+          // If the queue pair does not exist here, the packet is for another
+          // process of the host.
           const bool foreign = p.dropped && p.disposition == kUnknownQp;
           if (!foreign) ++counts_[{p.dst, p.receiver}][f];
           if (!p.dst.is_multicast()) addresses_[p.dst].insert(f);
@@ -204,14 +206,15 @@ class Joiner::Impl {
     }
   }
 
-  // Whether the process of a recording has the receiver; true if nothing tells.
+  // Whether the receiver belongs to the process of the recording; true if that
+  // is unknown.
   bool IsOwn(size_t file, uint64_t receiver) const {
     return !t_.recordings[file]->about || receiver <= wire::kGsiQpn ||
            receiver > wire::kQpnMask ||
            own_qpns_.contains({file, static_cast<uint32_t>(receiver)});
   }
 
-  // The files in which a packet from `file` to `target` should be.
+  // The files in which a packet from `file` to `target` should appear.
   std::vector<size_t> OwnersOf(const Target& target, size_t file) const {
     const auto known = owners_.find(target);
     if (known != owners_.end()) return known->second;
@@ -247,8 +250,8 @@ class Joiner::Impl {
                       b.about->boot_id);
   }
 
-  // What was found stays. Files that share no packet with others yet are
-  // compared again in each part.
+  // Results are kept. Files that have had no packet in common with others yet
+  // are compared again in each part.
   void CompareAllClocks() {
     const size_t files = t_.recordings.size();
     is_compared_.resize(files);
@@ -261,8 +264,8 @@ class Joiner::Impl {
           if (done[f]) reached.push_back(f);
         }
       } else {
-        // Later parts compare with the first file only: offsets of others
-        // among themselves stay.
+        // Later parts compare only with the first file: the offsets of others
+        // relative to each other are kept.
         if (is_later_) return;
         if (done[root]) continue;
         done[root] = true;
@@ -286,8 +289,8 @@ class Joiner::Impl {
     }
   }
 
-  // Sets the offset of `file` by that of `known`. False: they have nothing in
-  // common.
+  // Sets the offset of `file` relative to that of `known`. False: they have
+  // nothing in common.
   bool CompareClock(size_t known, size_t file) {
     const Recording& a = *t_.recordings[known];
     const Recording& b = *t_.recordings[file];
@@ -309,7 +312,8 @@ class Joiner::Impl {
     int64_t error = 0;
     std::string how;
     if (has_least && has_most) {
-      // Without word of the hosts, clocks that can be equal are taken as equal.
+      // If it is unknown whether the hosts are the same, and the clocks can be
+      // equal, they are taken as equal.
       error = std::max<int64_t>(0, bounds.most - bounds.least) / 2;
       if (known_boots || bounds.least > 0 || bounds.most < 0) {
         offset = bounds.least + (bounds.most - bounds.least) / 2;
@@ -330,7 +334,8 @@ class Joiner::Impl {
             ": packets one way only tell no more; its times are corrected by "
             "that";
     }
-    // Corrected times of a chain of files keep differences that fit.
+    // Clamped, so that differences of corrected times fit even after a chain of
+    // files.
     t_.offsets[file] =
         std::clamp(t_.offsets[known] + offset, -kLatestTime, kLatestTime);
     t_.uncertainties[file] =
@@ -399,14 +404,14 @@ class Joiner::Impl {
       arrow.t1 = Time(*received);
     }
     if (from_file == kNone) {
-      // A sender whose file lacks the packet, or has none.
+      // The sender may have a file that lacks the packet, or no file.
       const auto there = addresses_.find(p.src);
       if (there != addresses_.end() && there->second.size() == 1 &&
           SenderHasFile(p, to_file)) {
         from_file = *there->second.begin();
       }
     }
-    // A process that sends to itself: its queue pairs are the ends.
+    // If a process sends to itself, its queue pairs are the ends.
     const bool to_itself = from_file != kNone && from_file == to_file;
     const uint32_t sender =
         arrow.local_qpn > wire::kGsiQpn ? arrow.local_qpn : kPartner;
@@ -423,7 +428,7 @@ class Joiner::Impl {
     }
     arrow.ambiguous = ambiguous;
     // Our device processes an ACK before the requests of its GRO batch, so
-    // their order in the file says nothing.
+    // their order in the file is not the order of arrival.
     arrow.overtaken = overtaken && !p.is_acknowledge();
     t_.arrows.push_back(arrow);
   }
@@ -473,9 +478,9 @@ class Joiner::Impl {
     }
   }
 
-  // Puts received packets in the order of the path. That of the file is
-  // another one: our device processes an ACK before the requests of its GRO
-  // batch, which have the same time of the kernel.
+  // Sorts received packets in the order of the path. Their order in the file
+  // may differ: our device processes an ACK before the requests of its GRO
+  // batch, which have the same kernel time.
   static void SortByArrival(std::vector<Seen>* received) {
     const auto is_known = [](const Seen& seen) {
       return seen.packet->kernel_time != 0;
@@ -501,7 +506,7 @@ class Joiner::Impl {
       return all;
     };
     const Match match = MatchPackets(sightings(sent), sightings(received));
-    int64_t longest = 0;  // delay
+    int64_t longest = 0;  // the longest delay
     for (size_t i = 0; i < sent.size(); ++i) {
       const size_t j = match.received[i];
       if (j == kNone) continue;
@@ -534,7 +539,8 @@ class Joiner::Impl {
     }
   }
 
-  // When the destination of a packet was destroyed for good; or INT64_MAX.
+  // The time at which the destination of a packet was destroyed for good, or
+  // INT64_MAX.
   int64_t EndOfQueuePair(size_t file, const Seen& sent) const {
     const auto end = destroyed_.find({file, sent.packet->qpn});
     return end == destroyed_.end() ? std::numeric_limits<int64_t>::max()
@@ -558,7 +564,7 @@ class Joiner::Impl {
   }
 
   // `file`: that of the receiver. A recording has all packets that its process
-  // sent; those of its address that it lacks are another process's.
+  // sent; packets from its address that it lacks are another process's.
   bool SenderHasFile(const Packet& packet, size_t file) const {
     const auto there = addresses_.find(packet.src);
     if (there == addresses_.end()) return false;
@@ -580,8 +586,8 @@ class Joiner::Impl {
                      });
   }
 
-  // Ends of the senders of packets to itself: the queue pair that its packets
-  // are answered by, if there are two.
+  // Finds the senders of packets that a process sends to itself: if there are
+  // two queue pairs, the one by which the packets are answered.
   void FindPartners() {
     partners_.clear();
     std::map<size_t, std::vector<size_t>> queue_pairs;  // ends, by file
@@ -593,7 +599,7 @@ class Joiner::Impl {
     }
     for (Arrow& arrow : t_.arrows) {
       const End& end = t_.ends[arrow.from];
-      // Messages between queue pair 1 and itself come from the process.
+      // Messages between queue pair 1 and itself are from the process.
       if (end.qpn != kPartner || t_.ends[arrow.to].qpn == wire::kGsiQpn) {
         continue;
       }
@@ -606,7 +612,7 @@ class Joiner::Impl {
     }
   }
 
-  // Of many queue pairs: the one to which a packet with the same PSN goes.
+  // With many queue pairs: the one to which a packet with the same PSN goes.
   size_t PartnerOf(const Arrow& arrow, const std::vector<size_t>& others) {
     if (partners_.empty()) {
       std::map<uint32_t, std::set<size_t>> by_psn;
@@ -643,8 +649,8 @@ class Joiner::Impl {
     first_ = t_.first;
   }
 
-  // When each end appears: the first event of its queue pair, or its first
-  // packet. 0: it is not of one queue pair.
+  // The time at which each end appears: the first event of its queue pair, or
+  // its first packet. 0: the end is not a single queue pair.
   std::vector<int64_t> FirstTimes() const {
     std::map<std::pair<size_t, uint32_t>, int64_t> events;
     for (const TimedEvent& e : t_.events) {
@@ -664,15 +670,15 @@ class Joiner::Impl {
     return first;
   }
 
-  // Ends that are used, in the order of the files, those without a file last.
-  // Queue pairs of one file are in the order of their creation.
+  // Sorts the ends that are used in the order of the files, those without a
+  // file last. Queue pairs of one file are in the order of their creation.
   void SortEnds() {
     const size_t known = known_ends_.size();
     std::vector<bool> used(t_.ends.size());
     std::fill_n(used.begin(), known, true);
     for (const Arrow& arrow : t_.arrows)
       used[arrow.from] = used[arrow.to] = true;
-    std::set<size_t> has_end;  // files
+    std::set<size_t> has_end;  // files with an end
     for (size_t e = 0; e < t_.ends.size(); ++e) {
       if (used[e]) has_end.insert(t_.ends[e].file);
     }
@@ -730,11 +736,11 @@ class Joiner::Impl {
     t_.ends = std::move(ends);
   }
 
-  // Stands for the queue pair of a sender to itself, until it is found.
+  // Stands for the queue pair that sends to its own process, until it is found.
   static constexpr uint32_t kPartner = UINT32_MAX;
 
   const std::vector<IpAddress> locals_;
-  // --- What is known of earlier parts.
+  // --- From earlier parts.
   std::vector<End> known_ends_;
   std::vector<int64_t> offsets_;
   std::vector<int64_t> uncertainties_;
@@ -742,13 +748,14 @@ class Joiner::Impl {
   bool is_later_ = false;
   int64_t first_ = 0;
   std::vector<std::optional<IpAddress>> own_;
-  // Packets that arrived, by file.
+  // Numbers of packets that arrived, by file.
   std::map<Target, std::map<size_t, size_t>> counts_;
   std::map<IpAddress, std::set<size_t>> addresses_;  // files by own address
-  // By file and number, on the clock of the first file.
+  // When queue pairs were destroyed, by file and number; on the clock of the
+  // first file.
   std::map<std::pair<size_t, uint32_t>, int64_t> destroyed_;
   std::set<std::pair<size_t, uint32_t>> own_qpns_;  // by file
-  // --- Of this part.
+  // --- For this part.
   Timeline t_;
   bool use_icrcs_ = false;
   std::map<size_t, IpAddress> own_addresses_;  // the first, by file

@@ -1,5 +1,5 @@
-// Several recordings on one time line: whose ends they are, how their clocks
-// differ, and which sent packet is which received one.
+// Puts several recordings on one time line: whose ends they are, how their
+// clocks differ, and which sent packet is which received one.
 #ifndef TOOLS_TRACE_TIMELINE_H_
 #define TOOLS_TRACE_TIMELINE_H_
 
@@ -23,25 +23,26 @@ inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 struct End {
   size_t file = kNone;
   wire::IpAddress address;
-  // Of a process that sends to itself, each queue pair is an end; else 0.
+  // If a process sends to itself, each of its queue pairs is an end; otherwise
+  // 0.
   uint32_t qpn = 0;
   std::string name;   // "A", "B", ...
   std::string label;  // "A 10.0.0.1", with program and process if known
 };
 
-// What became of a packet.
+// The fate of a packet.
 enum class Fate : uint8_t {
   kArrived,
-  kLost,       // sent, and the peer's file does not have it
-  kDropped,    // arrived, and the peer's device dropped it
+  kLost,       // sent, and not in the peer's file
+  kDropped,    // arrived, and dropped by the peer's device
   kDuplicate,  // a second copy, made on the way
   kAfterEnd,   // sent when the peer's file ended, or its queue pair was
                // destroyed
-  kUnseen,     // sent; there is no file of the peer
-  kReceived,   // received; there is no file of the sender
-  kStranger,   // received; the sender's file does not have it
+  kUnseen,     // sent; the peer has no file
+  kReceived,   // received; the sender has no file
+  kStranger,   // received; not in the sender's file
 };
-// "lost" and so on; the name in JSON and in `data-` attributes.
+// "lost" and so on; used in JSON and in `data-` attributes.
 const char* FateName(Fate fate);
 
 // A packet on its way.
@@ -55,13 +56,14 @@ struct Arrow {
   int64_t t0 = kNoTime;  // ns since 1970, on the clock of the first file
   int64_t t1 = kNoTime;
   Fate fate = Fate::kArrived;
-  // An equal packet could have had this fate in its place.
+  // An equal packet may have had this fate instead.
   bool ambiguous = false;
   bool overtaken = false;
-  // Of the sender; 0: not known. Without its recording, from Conversation.
+  // That of the sender; 0: unknown. Without the sender's recording, it is set
+  // by Conversation.
   uint32_t local_qpn = 0;
 
-  // --- From Conversation.
+  // --- Set by Conversation.
   uint32_t repeat = 0;        // 1: sent for the second time
   uint32_t message = 0;       // number in its direction; 0: none
   size_t answers = kNone;     // the arrow that it acknowledges or answers
@@ -88,13 +90,13 @@ struct TimedEvent {
 struct Timeline {
   // The recordings must outlive this and not change.
   std::vector<const Recording*> recordings;
-  // Clock of each file minus that of the first, ns, and its uncertainty.
+  // Each file's clock minus that of the first file, ns, and the uncertainty.
   std::vector<int64_t> offsets;
   std::vector<int64_t> uncertainties;
   std::vector<End> ends;
   std::vector<Arrow> arrows;       // by start()
   std::vector<TimedEvent> events;  // by time
-  // What a reader must know: clocks, missing ends. One line each.
+  // What a reader needs to know: clocks, missing ends. One line each.
   std::vector<std::string> notes;
   int64_t first = 0;  // time of the first packet or event
 
@@ -107,15 +109,15 @@ struct Timeline {
 // Joins files. Thread: one.
 class Joiner {
  public:
-  // `locals`: of a file without directions, the address of the host that wrote
-  // it, if the caller knows it; in the order of the files.
+  // `locals`, in the order of the files: for a file without directions, the
+  // address of the host that wrote it, if the caller knows it.
   explicit Joiner(const std::vector<wire::IpAddress>& locals);
   ~Joiner();
   Joiner(const Joiner&) = delete;
   Joiner& operator=(const Joiner&) = delete;
 
-  // If it is called again, with later parts of the same files: clocks are those
-  // of the first part; ends keep their names and indices.
+  // May be called again with later parts of the same files: clock offsets stay
+  // those of the first part, and ends keep their names and indices.
   Timeline Join(const std::vector<const Recording*>& recordings);
 
  private:

@@ -1,4 +1,5 @@
-// Time lines of simulated connections: what the network did is known.
+// Time lines of simulated connections, for which it is known what the network
+// did.
 #include "tools/trace/timeline.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ std::unique_ptr<Recording> Load(const std::string& path) {
   return recording;
 }
 
-// A connection whose ends are recorded.
+// A connection whose ends are both recorded.
 struct Recorded {
   explicit Recorded(const sim::PairOptions& options, int64_t clock_b = 0,
                     uint8_t boot_b = 1)
@@ -52,14 +53,14 @@ struct Recorded {
     pair.Connect();
   }
 
-  // Reads what was recorded.
+  // Reads the recordings.
   void Finish() {
     files.push_back(Load(a.Write("a.pcapng")));
     files.push_back(Load(b.Write("b.pcapng")));
     timeline = MakeTimeline({files[0].get(), files[1].get()}, {});
     conversation = Analyze(&timeline);
   }
-  // Packets: node, and number among those it sent.
+  // Packets with this fate: node, and number among those that it sent.
   std::set<std::pair<int, size_t>> With(Fate fate) const {
     return Select([&](const Arrow& arrow) { return arrow.fate == fate; });
   }
@@ -122,8 +123,8 @@ TEST(TimelineTest, ALossAndItsRepair) {
   EXPECT_GT(counts.repeated, 0u);
 }
 
-// Where the picture and the network differ, the picture says "ambiguous": a
-// tenth of the packets is lost here, and there are many equal ones.
+// Where picture and network differ, the picture must say "ambiguous". A tenth
+// of the packets is lost here, and many are equal.
 TEST(TimelineTest, RandomLossesAreNamed) {
   size_t dropped = 0;
   size_t named = 0;
@@ -233,7 +234,7 @@ TEST(TimelineTest, ConnectionManagementOfOneAddress) {
   send(&r.a, &r.b, req);
   send(&r.b, &r.a,
        wire::CmRep{.local_comm_id = kPassive, .remote_comm_id = kActive});
-  // This one is lost.
+  // This RTU is lost.
   send(&r.a, nullptr,
        wire::CmRtu{.local_comm_id = kActive, .remote_comm_id = kPassive});
   send(&r.b, &r.a,
@@ -242,7 +243,7 @@ TEST(TimelineTest, ConnectionManagementOfOneAddress) {
                    .reason = wire::CmRejectReason::kTimeout});
   r.Finish();
   ASSERT_EQ(r.timeline.arrows.size(), 4u);
-  // All have one time.
+  // All have the same time.
   std::map<std::string, const Arrow*> arrows;
   for (const Arrow& arrow : r.timeline.arrows) {
     arrows[PacketText(arrow.packet())] = &arrow;
@@ -261,13 +262,13 @@ TEST(TimelineTest, ConnectionManagementOfOneAddress) {
   }
 }
 
-// What is on its way to a queue pair that is destroyed is not lost.
+// A packet in flight to a queue pair that is destroyed is not lost.
 TEST(TimelineTest, TheQueuePairWasDestroyed) {
   for (const bool is_destroyed : {false, true}) {
     Recorded r({});
     r.pair.a.Write(1, 0, 0, 100);
     r.pair.Run();
-    uint32_t qpn = 0;  // of the receiver
+    uint32_t qpn = 0;  // that of the receiver
     for (const Packet& packet : Load(r.a.Write("a.pcapng"))->packets) {
       if (packet.direction == wire::pcapng::Direction::kSent) qpn = packet.qpn;
     }
@@ -283,7 +284,7 @@ TEST(TimelineTest, TheQueuePairWasDestroyed) {
     }
     r.pair.a.Write(2, 0, 0, 100);
     r.pair.Run();
-    // The file goes on.
+    // The file continues.
     rxe_user::trace::CallEvent call;
     r.b.Add(call);
     r.Finish();
@@ -318,9 +319,9 @@ TEST(TimelineTest, OneEndAlone) {
   EXPECT_NE(conversation.messages[0].done, kNoTime);
 }
 
-// A second recorder would take the place of the first: one process records two
-// queue pairs that talk to each other in one file. The same file twice under
-// one address: packets of both directions in one.
+// One process that records two connected queue pairs in one file. A second
+// recorder would take the place of the first, so this combines the two
+// recordings under one address, with packets of both directions.
 Recording OfOneProcess(const Recorded& r) {
   Recording both = *r.files[0];
   both.packets.clear();
@@ -353,8 +354,8 @@ TEST(TimelineTest, AProcessThatSendsToItself) {
   }
 }
 
-// Its peer, another process with the same address, is not recorded: nothing is
-// lost.
+// The peer is another process with the same address that is not recorded:
+// nothing is lost.
 TEST(TimelineTest, OneOfTwoProcessesOfAnAddress) {
   Recorded r({});
   rxe_user::trace::QpStateEvent state;
@@ -401,10 +402,10 @@ TEST(TimelineTest, QueuePairsOfAProcessAreInTheOrderOfTheirCreation) {
   }
 }
 
-// Of many queue pairs, too: an event of each packet names its queue pair.
+// With many queue pairs, too, an event of each packet names the sender's.
 TEST(TimelineTest, TheSenderIsKnownByItsEvent) {
   Recorded r({});
-  // Nothing arrives, so no answer tells.
+  // Nothing arrives, so no answer shows the sender.
   r.drop = [](int, size_t, const wire::PacketView&) { return true; };
   r.pair.a.Write(1, 0, 0, 100);
   r.pair.Run();
@@ -453,10 +454,10 @@ TEST(TimelineTest, WorkRequestsOfEvents) {
   EXPECT_NE(message.polled, kNoTime);
 }
 
-// The CPU time of the process, s.
+// The CPU time used by the process, s.
 double CpuTime() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-// A packet of one that sends to `qpn`.
+// A packet of a requester that sends to `qpn`.
 Packet RequestTo(uint32_t qpn, uint32_t psn) {
   Packet p;
   p.src = *wire::IpAddress::Parse("10.0.0.1");
@@ -496,7 +497,7 @@ TEST(TimelineTest, EventsOfManyQueuePairsAreQuick) {
   EXPECT_LT(CpuTime() - begin, 20);
 }
 
-// Whoever writes a capture chooses what is in it.
+// The writer of a capture chooses what it contains.
 TEST(TimelineTest, ManyRepeatsOfAnOldRequestAreQuick) {
   constexpr uint32_t kMany = 200'000;
   Recording recording;
@@ -532,7 +533,7 @@ TEST(TimelineTest, ManyAddressesThatSendToThemselvesAreQuick) {
   EXPECT_LT(CpuTime() - begin, 20);
 }
 
-// Each file is as far ahead of the one before as times can be.
+// Each file is as far ahead of the previous one as times can be.
 TEST(TimelineTest, TimesOfAChainOfFilesHaveALimit) {
   std::vector<Recording> files(6);
   std::vector<const Recording*> all;
@@ -548,7 +549,7 @@ TEST(TimelineTest, TimesOfAChainOfFilesHaveALimit) {
     };
     add(f, 0, wire::pcapng::Direction::kSent);
     if (f > 0) add(f - 1, kLatestTime, wire::pcapng::Direction::kReceived);
-    // Back, in no time.
+    // The way back takes no time.
     if (f > 0) add(f + 99, kLatestTime, wire::pcapng::Direction::kSent);
     add(f + 100, 0, wire::pcapng::Direction::kReceived);
     all.push_back(&files[f]);
@@ -560,10 +561,10 @@ TEST(TimelineTest, TimesOfAChainOfFilesHaveALimit) {
   }
 }
 
-// Captures of two hosts beside the checkout, with what the link between them
-// dropped: NAME.a.pcap, NAME.b.pcap and NAME.link.
+// Captures of two hosts that are beside the checkout, with a log of what the
+// link between them dropped: NAME.a.pcap, NAME.b.pcap and NAME.link.
 TEST(TimelineTest, CapturesOfALinkThatLogs) {
-  // Tests see links into the checkout.
+  // Tests see symbolic links into the checkout.
   std::error_code error;
   const auto page = std::filesystem::canonical("docs/trace-format.md", error);
   const auto folder =

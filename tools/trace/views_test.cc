@@ -45,7 +45,7 @@ struct Views {
     };
     pair.Connect();
   }
-  // The link drops the second packet of `pair.a`, once.
+  // Makes the link drop the second packet of `pair.a`, once.
   void LoseSecondPacket() {
     keep = [this, dropped = false](int from,
                                    const wire::PacketView& p) mutable {
@@ -139,7 +139,7 @@ TEST(LadderTest, EventsAreOnTheLines) {
   timer.action = 1;
   timer.psn = 8;
   v.a.Add(timer);
-  timer.action = 0;  // only set: not drawn
+  timer.action = 0;  // set only, so it is not drawn
   v.a.Add(timer);
   v.pair.a.Write(1, 0, 0, 3000);
   v.pair.Run();
@@ -168,7 +168,7 @@ TEST(LadderTest, ALimitOfNothing) {
   EXPECT_TRUE(v.ladder.messages.empty());
 }
 
-// Requests that were not signaled never complete.
+// Unsignaled requests never complete.
 TEST(LadderTest, ManyOpenMessagesAreQuick) {
   constexpr int kMany = 300'000;
   Timeline timeline;
@@ -199,7 +199,7 @@ TEST(PageTest, ManyBracketsAreQuick) {
   EXPECT_LT((std::clock() - begin) / CLOCKS_PER_SEC, 30);
 }
 
-// 10,000 packets that cannot be folded, each drawn: at most 3 MB.
+// 10,000 packets that cannot be folded, so each is drawn: at most 3 MB.
 TEST(PageTest, SizeOfTenThousandPackets) {
   Views v;
   for (int i = 0; i < 5'000; ++i) {
@@ -217,7 +217,7 @@ TEST(PageTest, SizeOfTenThousandPackets) {
   RecordProperty("milliseconds", static_cast<int>(took.count() * 1000));
 }
 
-// Whatever a file holds: no element, no attribute, no script of its own.
+// Whatever a file contains, it adds no element, attribute or script.
 TEST(PageTest, NothingFromAFileIsRun) {
   const std::string evil =
       "\"><script>alert(1)</script><img src=x onerror=a>'\x1b[2J\x9b";
@@ -230,7 +230,7 @@ TEST(PageTest, NothingFromAFileIsRun) {
   v.pair.a.Write(1, 0, 0, 64);
   v.pair.Run();
   v.Make();
-  // The data and the script of the page itself.
+  // Only the data and the script of the page itself.
   EXPECT_EQ(Count(v.html, "<script"), 2u);
   EXPECT_EQ(Count(v.html, "</script"), 2u);
   EXPECT_EQ(Count(v.html, "<img"), 0u);
@@ -251,7 +251,7 @@ TEST(PageTest, NoRequestToAnywhere) {
   EXPECT_EQ(Count(v.html, "default-src 'none'"), 1u);
 }
 
-// Every "url(#x)" of the styles has its marker, and elements are closed.
+// Every "url(#x)" in the styles has its marker, and all elements are closed.
 TEST(PageTest, TheSvgIsWhole) {
   Views v;
   v.pair.a.Read(1, 0, 0, 3000);
@@ -295,7 +295,7 @@ TEST(JsonTest, OneObjectPerLine) {
   EXPECT_EQ(last["lost"], 0);
 }
 
-// What the format demands of any file; counts the events by phase.
+// Checks what the format demands of any file; counts the events by phase.
 std::map<std::string, int> CheckPerfetto(const nlohmann::json& trace) {
   std::map<std::string, int> phases;
   std::map<std::string, std::string> slices;  // phases of work requests, by id
@@ -332,7 +332,7 @@ std::map<std::string, int> CheckPerfetto(const nlohmann::json& trace) {
       while (!around.empty() && around.back() <= time) around.pop_back();
       const double end = time + event["dur"].get<double>();
       EXPECT_GE(event["dur"], 0);
-      // Half a nanosecond for the sum.
+      // Allow half a nanosecond for the sum.
       EXPECT_TRUE(around.empty() || end <= around.back() + 5e-4) << event;
       around.push_back(end);
     }
@@ -368,11 +368,11 @@ TEST(PerfettoTest, WorkRequestsOverlapAndPostsLeadToPolls) {
   done.posted = posted[0];
   poll.header.cause = v.a.Add(done);
   v.a.Add(poll);
-  v.a.Add(poll);  // the same again: a damaged file
+  v.a.Add(poll);  // a duplicate: a damaged file
   done.posted = posted[1];
-  v.a.Add(done);  // nobody polls it
+  v.a.Add(done);  // never polled
   done.posted = 999;
-  v.a.Add(done);  // of no post
+  v.a.Add(done);  // without a post
   v.Make();
   const std::string text = v.Written(WritePerfetto);
   EXPECT_EQ(Count(text, "\x1b"), 0u);
@@ -410,7 +410,7 @@ TEST(PerfettoTest, WorkRequestsOverlapAndPostsLeadToPolls) {
   EXPECT_EQ(packets, 2 * v.timeline.arrows.size());
 }
 
-// A lost packet is an instant of its sender alone, and says so.
+// A lost packet is an instant at its sender only, and says so.
 TEST(PerfettoTest, ALossIsSaid) {
   Views v;
   v.LoseSecondPacket();
@@ -435,7 +435,7 @@ TEST(EscapeTest, TextFromAFile) {
   EXPECT_EQ(Printable("x\n\t\x7f y"), "x??? y");
   EXPECT_EQ(Printable("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"),
             "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
-  // Cut off, too long, surrogates, C1 controls, right-to-left override.
+  // Truncated, overlong, surrogates, C1 controls, right-to-left override.
   EXPECT_EQ(Printable("\xc3"), "?");
   EXPECT_EQ(Printable("\xc0\xaf"), "??");
   EXPECT_EQ(Printable("\xed\xa0\x80"), "???");

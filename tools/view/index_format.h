@@ -1,7 +1,7 @@
-// The index of a view: every path that exists in it, and what is there.
-// `rxe-user view` writes it (index.h). The preload library creates files from
-// it when a program accesses them (preload/fill.h). The format is plain,
-// because that library only uses libc.
+// The index of a view: every path in it, and its contents. `rxe-user view`
+// writes it (index.h). The preload library creates files from it when a program
+// accesses them (preload/fill.h). The format is simple, because that library
+// only uses libc.
 #ifndef TOOLS_VIEW_INDEX_FORMAT_H_
 #define TOOLS_VIEW_INDEX_FORMAT_H_
 
@@ -9,8 +9,8 @@
 
 namespace view {
 
-// In the tree's root. The counters file holds only non-zero counters and takes
-// precedence over the index.
+// In the root of the tree. The counters file holds only non-zero counters and
+// takes precedence over the index.
 inline constexpr char kIndexFile[] = ".index";
 inline constexpr char kCountersFile[] = ".counters";
 
@@ -20,8 +20,8 @@ enum class IndexKind : uint32_t {
   kSame,  // a folder with the contents of the folder `text`
 };
 
-// Numbers are in host order. Offsets are in bytes from the start of the file.
-// Strings end with a zero byte.
+// Numbers are in host byte order. Offsets are in bytes from the start of the
+// file. Strings end with a zero byte.
 struct IndexEntry {
   uint32_t path;  // from the root of the tree, without a leading slash
   uint32_t text;  // the content of the file, or the target of the link
@@ -29,8 +29,8 @@ struct IndexEntry {
   IndexKind kind;
 };
 
-// Followed by `count` entries, ordered by path as by strcmp(3). Folders exist
-// implicitly.
+// Followed by `count` entries, ordered by path as strcmp(3) orders them.
+// Folders exist implicitly.
 struct IndexHeader {
   char magic[8];
   uint32_t count;

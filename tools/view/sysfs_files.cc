@@ -15,8 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 using rxe_user::Device;
 
-// IBA vol. 1, 14.2.5.6: communication management, and GIDs that are addresses.
-// ibv_query_port returns the same.
+// IBA vol. 1, 14.2.5.6: communication management, and GIDs that are IP
+// addresses. ibv_query_port returns the same.
 constexpr uint32_t kPortCapabilities = 1u << 16 | 1u << 26;
 constexpr int kUverbsMajor = 231;  // of the kernel's uverbs devices
 constexpr int kUverbsFirstMinor = 192;
@@ -106,8 +106,8 @@ class Folder {
   std::string path_;
 };
 
-// Adds the target of the link `device`: the interface's own device, if any,
-// with the attributes that programs look for.
+// Adds the target of the link `device`: the interface's own device, if there is
+// one, with the attributes that programs look for.
 void AddParent(const Device& device, const std::string& uverbs,
                const fs::path& sysfs, const Folder& folder) {
   const fs::path interface = sysfs / "class/net" / device.netdev;
@@ -119,7 +119,8 @@ void AddParent(const Device& device, const std::string& uverbs,
           "current_link_width", "max_link_speed", "max_link_width"}) {
       if (Exists(parent / name)) folder.Link(name, parent / name);
     }
-    // UCX takes over the queues of a device with the IDs of a ConnectX.
+    // Not for a device that looks like mlx5: UCX takes over the queues of a
+    // device with the IDs of a ConnectX.
     for (const char* name : {"vendor", "device", "subsystem_vendor",
                              "subsystem_device", "modalias"}) {
       if (!device.mlx5 && Exists(parent / name)) {
@@ -129,7 +130,7 @@ void AddParent(const Device& device, const std::string& uverbs,
   }
   folder.File("uevent", "");
 
-  // A virtio interface is a child of the PCI function, which has the NUMA node.
+  // A virtio interface is a child of the PCI function that has the NUMA node.
   std::string node, cpus;
   for (const fs::path& p : {parent, parent.parent_path()}) {
     if (error || !node.empty()) break;
@@ -163,7 +164,7 @@ void AddPort(const Device& device, const Folder& port) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const std::string index = std::to_string(i);
     port.In("gids").File(index, GidText(device.gids[i].address));
-    // The kernel returns an error for an empty GID.
+    // For an empty GID the kernel returns an error.
     if (device.gids[i].address.is_unspecified()) continue;
     port.In("gid_attrs/types").File(index, "RoCE v2");
     port.In("gid_attrs/ndevs").File(index, device.netdev);
@@ -177,7 +178,7 @@ void AddCounters(const Counters& counters, const Folder& port) {
     port.In(kCounterFolders[name.starts_with("port_") ? 0 : 1])
         .File(name, std::to_string(value));
   }
-  // The milliseconds for which the kernel caches values.
+  // The time in milliseconds for which the kernel caches values.
   port.In(kCounterFolders[1]).File("lifespan", "0");
 }
 
@@ -192,20 +193,20 @@ void AddToInterface(const Device& device, const std::string& uverbs,
       .Link(uverbs, virtuals + "infiniband_verbs/" + uverbs);
 }
 
-// "." and ".." would lead elsewhere.
+// "." and ".." would lead to other folders.
 bool IsName(const std::string& name) { return name != "." && name != ".."; }
 
 constexpr char kDevices[] = "sys/devices/virtual/infiniband";
 
-// Everything except the counters.
+// All files except the counters.
 Files WithoutCounters(const rxe_user::Devices& devices,
                       const std::string& sysfs) {
   Files files;
   const Folder classes(&files, "sys/class");
   const Folder virtuals(&files, "sys/devices/virtual");
   const Folder nodes(&files, "dev/infiniband");
-  // Programs check that the character device opens, and use libibverbs for the
-  // rest. Commands and ioctls on this one fail.
+  // Programs check that the character device can be opened, and use libibverbs
+  // for the rest. Commands and ioctls on this one fail.
   nodes.Link("rdma_cm", "/dev/full");
   classes.In("infiniband_verbs").File("abi_version", "6");
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -225,7 +226,7 @@ Files WithoutCounters(const rxe_user::Devices& devices,
     folder.File("hw_rev", "0");
     folder.File("hca_type", "rxe_user");
     folder.File("board_id", "rxe_user");
-    // As in rxe: the interface.
+    // The interface, as in rxe.
     folder.File("parent", device.netdev);
     folder.File("uevent", "NAME=" + device.name);
     folder.Link("subsystem", "../../../../class/infiniband");

@@ -1,4 +1,4 @@
-// The files that show our devices below /sys and /dev, with the names and
+// The files under which our devices appear in /sys and /dev, with the names and
 // formats of the kernel (its Documentation/ABI/stable/sysfs-class-infiniband).
 #ifndef TOOLS_VIEW_SYSFS_FILES_H_
 #define TOOLS_VIEW_SYSFS_FILES_H_
@@ -22,7 +22,7 @@ struct Entry {
   bool operator==(const Entry&) const = default;
 };
 
-// By path from the root, without a leading slash. Folders are implied.
+// By path from the root, without a leading slash. Folders exist implicitly.
 using Files = std::map<std::string, Entry>;
 
 using Counters = std::vector<std::pair<std::string, uint64_t>>;
@@ -31,13 +31,13 @@ using Counters = std::vector<std::pair<std::string, uint64_t>>;
 Counters NoCounters();
 
 // `counters`: by device name. `sysfs`: where interfaces and processors are
-// described, "/sys". The uverbs number of a device is its position in
+// described, usually "/sys". The uverbs number of a device is its position in
 // `devices`, as in libibverbs.
 Files SysfsFiles(const rxe_user::Devices& devices,
                  const std::map<std::string, Counters>& counters,
                  const std::string& sysfs);
 
-// The same for an index. The counters, all 0, exist once for all devices.
+// The same for an index. All devices share one set of counters with value 0.
 Files IndexFiles(const rxe_user::Devices& devices, const std::string& sysfs);
 
 // Only the files of `counters`.

@@ -107,7 +107,7 @@ TEST_F(SysfsFilesTest, Counters) {
            {{"rxeu0", {{"port_xmit_data", 7}, {"sent_pkts", 8}}}});
   EXPECT_EQ(At(files, kPort + "counters/port_xmit_data"), "7\n");
   EXPECT_EQ(At(files, kPort + "hw_counters/sent_pkts"), "8\n");
-  // All counters exist before a process counts.
+  // All counters exist before a process has counted anything.
   const std::string other = "sys/devices/virtual/infiniband/rxeu1/ports/1/";
   for (const char* name : {"port_xmit_data", "port_rcv_data",
                            "port_xmit_packets", "port_rcv_packets"}) {
@@ -140,7 +140,7 @@ TEST_F(SysfsFilesTest, InterfaceOfADevice) {
   EXPECT_EQ(At(files, kDevice + "device/vendor"), "(nothing)");
   EXPECT_EQ(At(files, kDevice + "device/numa_node"), "1\n");
 
-  // A child of it, as with virtio.
+  // The same for a child of the PCI function, as with virtio.
   fs::create_directories(parent / "virtio2");
   fs::remove(sysfs_ / "class/net/eth0/device");
   fs::create_symlink(parent / "virtio2", sysfs_ / "class/net/eth0/device");
@@ -181,7 +181,7 @@ TEST_F(SysfsFilesTest, TheIndexSaysTheSame) {
       found[path] = entry;
       continue;
     }
-    // Has its own counters.
+    // This device has its own counters.
     if (path.find("rxeu0/") != std::string::npos) continue;
     for (const auto& [other, same] : files) {
       if (other.starts_with(entry.text + "/")) {

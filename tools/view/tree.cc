@@ -32,8 +32,8 @@ namespace fs = std::filesystem;
 using rxe_user::ErrnoStatus;
 using rxe_user::UniqueFd;
 
-// The number of names to try if others have taken the first ones, before the
-// names are random.
+// The number of names to try, in case others have taken the first ones, before
+// random names are used.
 constexpr int kMostNames = 8;
 constexpr int kMostRandomNames = 8;
 // In bytes. The index of a thousand devices takes 4 MiB.
@@ -65,12 +65,12 @@ unsigned long long NamespaceNumber(const char* path) {
 // The start time of a process, in ticks (proc(5)); empty if there is none.
 std::string StartTime(const std::string& pid) {
   const std::string text = Read("/proc/" + pid + "/stat");
-  // Of the name, which may contain anything.
+  // The end of the name, which may contain anything.
   const size_t end = text.rfind(')');
   if (end == std::string::npos) return "";
   std::istringstream fields(text.substr(end + 1));
   std::string field;
-  // Field 22. The field after the name is the third.
+  // Field 22. The field after the name is field 3.
   for (int i = 3; i <= 22; ++i) fields >> field;
   return field;
 }
@@ -95,15 +95,15 @@ bool Lives(const std::string& user_file) {
   return StartTime(pid) == start;
 }
 
-// Whether the folder is in memory, with enough space left.
+// Whether the folder is in memory and has enough space left.
 bool IsMemory(const char* folder) {
   struct statfs s {};
   return statfs(folder, &s) == 0 && s.f_type == TMPFS_MAGIC &&
          s.f_bavail * static_cast<uint64_t>(s.f_bsize) >= kMemoryLeft;
 }
 
-// Opens and locks the folder `path`. Invalid if it is not ours, or was removed
-// before it was locked (then errno is ENOENT).
+// Opens and locks the folder `path`. Invalid if the folder is not ours, or if
+// it was removed before it was locked (errno is then ENOENT).
 UniqueFd Lock(const std::string& path, int operation) {
   UniqueFd fd(
       open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -146,8 +146,8 @@ bool Make(const Entry& entry, const std::string& path) {
          write(fd.get(), entry.text.data(), entry.text.size()) == size;
 }
 
-// Written in one call: a concurrent reader sees the old or the new line. The
-// newline ends the value even while old bytes remain behind it.
+// Written in one call, so a concurrent reader sees the old or the new line. The
+// newline ends the value even while old bytes remain after it.
 bool Overwrite(const std::string& path, const std::string& text) {
   if (chmod(path.c_str(), 0644) != 0) return false;
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
@@ -220,7 +220,7 @@ absl::StatusOr<Tree> Tree::Open(const std::string& base,
       tree.made_ = made;
       return tree;
     }
-    // Its last user has just removed it: try again.
+    // The last user has just removed it: try again.
     if (errno != ENOENT) ++i;
   }
   return OpenRandom(base, name + "-");

@@ -1,6 +1,6 @@
 // The folder of a view. Processes of a user that see the same devices share it.
-// It is in memory if possible (BaseFolder), and is removed when its last
-// process ends, or by the next one that looks.
+// It is in memory if possible (BaseFolder). It is removed when the last process
+// that uses it ends, or by the next process that looks for unused ones.
 //
 //   ROOT/sys, ROOT/dev       files that programs have accessed (sysfs_files.h)
 //   ROOT/.index, .counters   all files of the view (index_format.h)
@@ -23,15 +23,14 @@
 
 namespace view {
 
-// Longest root in bytes. The preload library has space for one.
+// The longest root, in bytes. The preload library has space for one such path.
 inline constexpr size_t kLongestRoot = 200;
 
 // The folder for trees: $XDG_RUNTIME_DIR if only this user can access it and
 // its name has no special characters (it becomes part of glob(3) patterns);
 // else /dev/shm if it is in memory with space left, because a folder on a disk
-// costs ten times as much; else /tmp; else /dev/shm in any case. The first that
+// costs ten times as much; else /tmp, or else /dev/shm in any case, whichever
 // is writable. kNotFound if there is none.
-// is none.
 absl::StatusOr<std::string> BaseFolder(const char* xdg_runtime_dir);
 
 // Identifies a tree: the network namespace and RXE_USER_DEVICES.
@@ -40,29 +39,31 @@ std::string TreeKey(const char* rxe_user_devices, const char* rxe_user_mlx5);
 // Holds the lock until it is destroyed. Errors: errno_status.h.
 class Tree {
  public:
-  // Creates the folder if needed, and waits for its lock. The folder gets a
-  // random name if others have taken the names that are tried first.
+  // Creates the folder if needed, and waits for its lock. If others have taken
+  // the first names, the folder gets a random name.
   static absl::StatusOr<Tree> Open(const std::string& base,
                                    const std::string& key);
 
   const std::string& root() const { return root_; }
-  bool made() const { return made_; }  // by Open; else it existed before
+  bool made() const { return made_; }  // Open created it
 
-  // Records that process `pid` uses the tree. NotFound if it does not exist.
+  // Records that process `pid` uses the tree. NotFound if the process does not
+  // exist.
   absl::Status Join(pid_t pid);
   // Makes everything below sys and dev match `files`. A changed file keeps its
   // inode, so open descriptors read the new value.
   absl::Status Write(const Files& files);
   // Writes the index of `files`, and removes files below sys and dev that are
-  // not in it. Processes create files on access (preload/fill.h).
+  // not in it. Processes create the files when they access them
+  // (preload/fill.h).
   absl::Status WriteIndex(const Files& files);
   // Writes the counters that are not 0.
   absl::Status WriteCounters(const Files& files);
-  // Stores text for the next process; Get returns an empty string if there is
+  // Stores a text for the next process; Get returns an empty string if there is
   // none. `name` starts with a dot.
   absl::Status Put(const std::string& name, const std::string& text);
   std::string Get(const std::string& name) const;
-  // `pid` does not use the tree any more. The last process removes it.
+  // `pid` no longer uses the tree. The last process removes the tree.
   void Leave(pid_t pid);
 
   // Removes the trees below `base` that belong to this user and that no living
@@ -72,7 +73,7 @@ class Tree {
 
  private:
   // The first folder of this user whose name begins with `prefix`, a path in
-  // `base`; else a new one.
+  // `base`; otherwise a new one.
   static absl::StatusOr<Tree> OpenRandom(const std::string& base,
                                          const std::string& prefix);
   Tree(std::string root, rxe_user::UniqueFd lock)

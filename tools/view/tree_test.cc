@@ -106,7 +106,7 @@ TEST_F(TreeTest, WhoHasAFileOpenReadsWhatIsNew) {
 TEST_F(TreeTest, TakesNothingThatOthersPrepared) {
   const std::string root = Open().root();
   fs::remove_all(root);
-  // A folder that others may write, and a link.
+  // A folder that others can write to, and a link.
   ASSERT_EQ(mkdir(root.c_str(), 0700), 0);
   ASSERT_EQ(chmod(root.c_str(), 0770), 0);
   const std::string second = Open().root();
@@ -120,11 +120,11 @@ TEST_F(TreeTest, TakesNothingThatOthersPrepared) {
   ASSERT_EQ(lstat(third.c_str(), &s), 0);
   EXPECT_EQ(s.st_mode, S_IFDIR | 0700u);
   EXPECT_EQ(s.st_uid, geteuid());
-  // The next Open finds it again.
+  // The next Open finds the folder again.
   EXPECT_EQ(Open().root(), third);
 }
 
-// With 64 folders of another user there was no view.
+// With 64 folders of another user there used to be no view.
 TEST_F(TreeTest, UsesARandomNameIfOthersHaveTakenTheFirstOnes) {
   const std::string first = Open().root();
   for (int i = 0; i < 100; ++i) {
@@ -136,7 +136,7 @@ TEST_F(TreeTest, UsesARandomNameIfOthersHaveTakenTheFirstOnes) {
   ASSERT_FALSE(fs::is_symlink(root));
   EXPECT_TRUE(root.starts_with(first + "-")) << root;
   EXPECT_TRUE(fs::is_directory(root));
-  // The next call finds it.
+  // The next call finds the folder.
   EXPECT_EQ(Open().root(), root);
 }
 
@@ -179,7 +179,7 @@ TEST_F(TreeTest, RemovesOnlyWhatNobodyUses) {
   ASSERT_TRUE(unused.Join(dead.pid()).ok());
   const std::string unused_root = unused.root();
   dead.End();
-  // A process holds its lock, so it is in use.
+  // A process holds the tree's lock, so the tree is in use.
   Tree::RemoveUnused(base_);
   EXPECT_TRUE(fs::exists(unused_root));
   { const Tree release = std::move(unused); }

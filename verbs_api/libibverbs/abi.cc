@@ -5,9 +5,9 @@
 
 namespace verbs_api {
 
-// --- Offsets that are compiled into applications by the inline functions of
-// the header. Measured from rdma-core 44; unchanged up to 65. The application
-// may be compiled with another version of the header than we are, and newer
+// The offsets are compiled into applications by the header's inline functions.
+// Measured with rdma-core 44; unchanged up to 65. The application may be
+// compiled with another version of the header than this library, and newer
 // versions append members, so the size of a structure that can grow is a lower
 // bound.
 //
@@ -22,8 +22,8 @@ constexpr size_t kLonger = sizeof(pthread_mutex_t) - 40;
 static_assert(sizeof(ibv_device) == 664);
 static_assert(sizeof(ibv_context) == 328 + kLonger);
 static_assert(sizeof(ibv_context_ops) == 256);
-// A verbs_context grows at its front. Applications measure from `context`, and
-// `sz` tells them how far it reaches.
+// A verbs_context grows at its front. Applications compute offsets relative to
+// `context`, and `sz` tells them how much precedes it.
 constexpr size_t BeforeContext(size_t offset) {
   return offsetof(verbs_context, context) - offset;
 }
@@ -133,7 +133,8 @@ static_assert(offsetof(ibv_sge, lkey) == offsetof(transport::Sge, lkey));
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken) {
   pthread_mutex_lock(mutex);
-  // Counters wrap around. More acknowledged than taken also ends the wait.
+  // Counters wrap around. The wait also ends if more events were acknowledged
+  // than taken.
   while (static_cast<int32_t>(taken - *completed) > 0) {
     pthread_cond_wait(cond, mutex);
   }

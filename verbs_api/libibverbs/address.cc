@@ -19,7 +19,7 @@ std::optional<size_t> GidIndexOf(const rxe_user::Device& device,
   return std::nullopt;
 }
 
-// A datagram to a group is answered from any address of the same kind.
+// A datagram to a group is answered from the first address of the same family.
 std::optional<size_t> FirstLike(const rxe_user::Device& device,
                                 const wire::IpAddress& group) {
   for (size_t i = 0; i < device.gids.size(); ++i) {
@@ -36,7 +36,7 @@ std::optional<size_t> FirstLike(const rxe_user::Device& device,
 int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
                     transport::AddressVector* av, bool names_peer) {
   const auto device = context.snapshot();
-  // RoCE has no LIDs: without a GRH there is no destination.
+  // RoCE has no LIDs, so without a GRH there is no destination.
   if (attr.is_global == 0 || attr.port_num != 1 ||
       attr.grh.sgid_index >= device->gids.size()) {
     return EINVAL;
@@ -139,8 +139,8 @@ VERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
   return ibv_create_ah(pd, &attr);
 }
 
-// Our engine does not need the MAC address: the kernel routes. Answers with
-// what is known without a lookup.
+// The engine does not need the MAC address, since the kernel routes. Answers
+// with what is known without a lookup.
 VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* ibv,
                                              ibv_ah_attr* attr, uint8_t mac[6],
                                              uint16_t* vid) {

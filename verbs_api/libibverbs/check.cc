@@ -45,7 +45,7 @@ size_t Accepted(const Wr* wr, const Wr* bad, int error) {
 }
 
 // Runs `call`, which posts `posts`, returns 0 or errno, and stores the number
-// of accepted ones.
+// of accepted requests.
 template <typename Call>
 int CheckSends(const Qp& qp, const std::vector<PostedSend>& posts,
                Call&& call) {
@@ -54,7 +54,7 @@ int CheckSends(const Qp& qp, const std::vector<PostedSend>& posts,
   try {
     if (checker != nullptr) posting.emplace(*checker, CheckedKey(qp), posts);
   } catch (const std::bad_alloc&) {
-    // Not checked.
+    // Without memory, the posts are not checked.
   }
   size_t accepted = 0;
   const int error = call(&accepted);
@@ -72,7 +72,8 @@ rxe_user::RegionTable& RegionsOf(const Qp& qp) {
   return qp.owner->device->regions();
 }
 
-// Whether requests of the queue pair are flushed: their memory does not matter.
+// Whether requests of the queue pair are flushed, so that their memory does not
+// matter.
 bool HasFailed(const Qp& qp) {
   const transport::QpState state = qp.pair->Query().state;
   return state == transport::QpState::kErr || state == transport::QpState::kSqe;
@@ -85,7 +86,7 @@ std::string Hex(uint64_t number) {
 }
 
 // Checks the memory of a request as the device does when it uses it. `request`
-// names it.
+// is its name in the report.
 void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
                 std::span<const lint::Piece> pieces, bool writes) {
   // An XRC target has no protection domain, and refuses every request.
@@ -96,7 +97,7 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
   if (qp.pair->pd() == nullptr) return;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const lint::Piece& piece = pieces[i];
-    // A memory key may be configured by a request before this one.
+    // An earlier request may still have to configure a memory key.
     if (piece.length == 0 || RegionsOf(qp).IsMkey(piece.lkey)) continue;
     transport::SpanList spans;
     const transport::MemoryStatus status =
@@ -129,19 +130,20 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
 constexpr char kAtPost[] = "at its post";
 constexpr char kAtCompletion[] = "at its completion";
 
-// Returns the first byte that is freed or outside of an allocation, or null.
+// Returns the first byte that was freed or is outside of an allocation, or
+// null.
 using AddressSanitizer = const void* (*)(const void* address, size_t length);
 
-// Of a program with AddressSanitizer; else null. The program exports it, or
-// libasan.so.
+// That of a program with AddressSanitizer, exported by the program or by
+// libasan.so; otherwise null.
 AddressSanitizer SanitizerOfProgram() {
   static const auto found = reinterpret_cast<AddressSanitizer>(
       dlsym(RTLD_DEFAULT, "__asan_region_is_poisoned"));
   return found;
 }
 
-// Whether the program may use the memory of a request. `when` says at what
-// time.
+// Checks whether the program may use the memory of a request. `when`: the time
+// of the check, for the report.
 void CheckFreed(Checker* checker, lint::QpKey key,
                 rxe_user::RegionTable& regions, const std::string& request,
                 std::span<const lint::Piece> pieces, bool is_inline,
@@ -154,7 +156,7 @@ void CheckFreed(Checker* checker, lint::QpKey key,
     auto* memory = reinterpret_cast<const uint8_t*>(piece.address);
     rxe_user::Region region;
     if (!is_inline) {
-      // Local key checks speak of what is not in the region.
+      // The local key checks report memory outside of the region.
       if (!regions.Find(piece.lkey, &region) || piece.address < region.iova ||
           piece.address - region.iova > region.length ||
           piece.length > region.length - (piece.address - region.iova) ||
@@ -170,12 +172,13 @@ void CheckFreed(Checker* checker, lint::QpKey key,
   }
 }
 
-// `rkey` is the key of a region of this process, without the right `access`.
+// Checks whether `rkey` belongs to a region of this process that lacks the
+// right `access`.
 void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
                  uint64_t address, uint64_t length, uint32_t access,
                  const char* right) {
   rxe_user::Region region;
-  // Without data the device does not look at the key.
+  // Without data, the device does not check the key.
   if (!checker->IsOn(lint::Lint::kRemoteKey) || length == 0 ||
       !RegionsOf(qp).Find(LkeyOf(rkey), &region) || region.binding != 0 ||
       (region.access & access) != 0 || address < region.iova ||
@@ -191,7 +194,7 @@ void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
                            right + " right");
 }
 
-// A hash of what a request is going to send; absent if it cannot be read.
+// A hash of the data that a request will send; absent if they cannot be read.
 std::optional<uint64_t> Checksum(rxe_user::RegionTable& regions,
                                  transport::PdId pd, uint32_t qpn,
                                  std::span<const lint::Piece> pieces) {
@@ -228,7 +231,7 @@ std::optional<uint64_t> Checksum(rxe_user::RegionTable& regions,
   return hash;
 }
 
-// What is common to the two ways to post.
+// The part of the description that is common to both ways of posting.
 void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
               unsigned flags, uint32_t rkey, uint64_t remote_address,
               PostedSend* post) {
@@ -264,7 +267,7 @@ void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
     case SendOpcode::kTso:
       break;
     default:
-      post->pieces.clear();  // it has none, or they mean something else
+      post->pieces.clear();  // it has none, or they have another meaning
       return;
   }
   CheckFreed(checker, CheckedKey(qp), RegionsOf(qp), request, post->pieces,
@@ -316,7 +319,7 @@ int CheckedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   });
 }
 
-// All of its requests are posted, or none.
+// Either all requests are posted or none.
 int CheckedWrComplete(ibv_qp_ex* ibv) {
   ExtendedQp* const qp = Self(ibv);
   Checker* const checker = Checker::Current();
@@ -331,7 +334,7 @@ int CheckedWrComplete(ibv_qp_ex* ibv) {
       const WorkBuilder::Data& data = builder.data[i];
       PostedSend& post = posts.emplace_back();
       post.wr_id = request.wr_id;
-      // Inline data was copied already.
+      // Inline data have been copied already.
       if ((request.flags & transport::kSendInline) == 0) {
         for (size_t sge = 0; sge < data.num_sge; ++sge) {
           const transport::Sge& one = builder.sges[data.first_sge + sge];
@@ -370,7 +373,7 @@ int CheckedPostRecv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad) {
                  kAtPost);
     }
   } catch (const std::bad_alloc&) {
-    // Not checked.
+    // Without memory, the receives are not checked.
   }
   ibv_recv_wr* refused = nullptr;
   const int error = TracedPostRecv(ibv, wr, &refused);
@@ -409,9 +412,9 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
     }
   }
   if (!pd) return;
-  // This one, and the unsignaled ones that it completes. Another thread may
-  // have polled the completion of an earlier one, and the program may use its
-  // buffer.
+  // Check this request and the unsignaled ones that it completes. Another
+  // thread may have polled the completion of an earlier one, so the program may
+  // be using that one's buffer.
   size_t first = retired.size() - 1;
   while (first > 0 && !retired[first - 1].signaled) --first;
   for (size_t i = first; i < retired.size(); ++i) {
@@ -430,8 +433,8 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
   }
 }
 
-// What a failed completion leaves undefined: all but wr_id, status, qp_num and
-// vendor_err (ibv_poll_cq(3)).
+// The members that a failed completion leaves undefined: all but wr_id, status,
+// qp_num and vendor_err (ibv_poll_cq(3)).
 constexpr uint8_t kJunk = 0xa5;
 
 void FillUndefined(ibv_wc* wc) {
@@ -473,7 +476,7 @@ int CheckedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
   Checker* const checker = Checker::Current();
   Cq* const cq = Find(ibv);
   if (checker != nullptr && cq != nullptr) {
-    // A program that waits for solicited ones may leave others.
+    // A program that waits for solicited completions may leave others unpolled.
     checker->OnArmed(cq->queue->id(), solicited_only != 0 ? 0 : Unpolled(ibv));
   }
   return TracedReqNotifyCq(ibv, solicited_only);
@@ -562,13 +565,13 @@ void NoteMade(const void* object) noexcept {
   try {
     checker->OnMade(object);
   } catch (const std::bad_alloc&) {
-    // Its line will not say who made it.
+    // Without memory, the finding will not say who made the object.
   }
 }
 
 namespace {
 
-// After the handlers of atexit(), which may destroy objects.
+// Runs after the handlers of atexit(), which may destroy objects.
 __attribute__((destructor)) void CheckEnd() {
   Checker* const checker = Checker::Current();
   if (checker == nullptr || !checker->IsOn(lint::Lint::kLeak)) return;

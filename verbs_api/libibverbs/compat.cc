@@ -1,5 +1,5 @@
 // Symbols that only very old programs use, but that the dynamic linker looks
-// for: the interface of libibverbs 1.0 (2006), which had other structures, and
+// up: the interface of libibverbs 1.0 (2006), which had other structures, and
 // ibv_register_driver. They find no device and do nothing.
 //
 // Only for the shared library: an executable has no version nodes.
@@ -70,8 +70,8 @@ COMPAT_VOID("IBVERBS_1.0", ibv_ack_cq_events)
 COMPAT_VOID("IBVERBS_1.0", ibv_free_device_list)
 COMPAT_VOID("IBVERBS_1.1", ibv_register_driver)
 
-// Private symbols move to another version node with releases of rdma-core and
-// are otherwise unchanged. Programs use two of them: ibv_devinfo and pyverbs
+// Releases of rdma-core move private symbols to another version node and leave
+// them otherwise unchanged. Programs use two of them: ibv_devinfo and pyverbs
 // call the first; verbs.h declares the second since version 55.
 extern "C" int ibv_query_gid_type(ibv_context*, uint8_t, unsigned int, int*);
 extern "C" const char* ibv_wr_opcode_str(ibv_wr_opcode);

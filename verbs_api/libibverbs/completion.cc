@@ -199,7 +199,7 @@ VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
     Cq* cq = FindToDestroy(ibv, &error);
     if (cq == nullptr) return error;
     if (cq->queue->used()) return EBUSY;
-    // From here on no event is posted for the queue, and no lookup finds it.
+    // From here on, no event is posted for the queue, and no lookup finds it.
     const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();
     const uint32_t async_events = cq->queue->WithdrawAsyncEvents();
     if (lint::Checker* const checker = lint::Checker::Current()) {

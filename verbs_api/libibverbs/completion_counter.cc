@@ -47,8 +47,8 @@ int WithCounts(CompletionCounterPart* part, F&& f) {
 
 }  // namespace
 
-// Copies as much as fits into the caller's `size` bytes: its header may be
-// older or newer than ours. Bytes beyond our structure are zeroed.
+// Copies what fits in the caller's `size` bytes: its header may be older or
+// newer than ours. Bytes beyond our structure are zeroed.
 NEWER_EXPORT(int, _ibv_query_comp_cntr_caps, ibv_context* ibv, Caps* caps,
              size_t size) {
   return ErrnoCall([&]() -> int {
@@ -89,7 +89,7 @@ NEWER_EXPORT(int, ibv_destroy_comp_cntr, CompletionCounterPart* part) {
     if (IsInherited(part)) return 0;
     CompletionCounter* counter = Find(part);
     if (counter == nullptr) return EINVAL;
-    // Queue pairs still use it.
+    // Queue pairs still use the counter.
     if (counter->counter.use_count() > 1) return EBUSY;
     SetLive(counter, false);
     Context* context = counter->owner;

@@ -1,5 +1,5 @@
-// The iterator over completions: ibv_start_poll and the functions around it,
-// ibv_create_cq_ex(3).
+// Iterates over completions: ibv_start_poll and related functions
+// (ibv_create_cq_ex(3)).
 #ifndef VERBS_API_LIBIBVERBS_CQ_EX_H_
 #define VERBS_API_LIBIBVERBS_CQ_EX_H_
 
@@ -7,7 +7,7 @@
 
 namespace verbs_api {
 
-// Fills the function table: every entry, whatever the queue was created with.
+// Fills in every entry of the function table, however the queue was created.
 void InitCqEx(Cq* cq);
 int StartPoll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr);
 int NextPoll(ibv_cq_ex* cq);

@@ -21,7 +21,7 @@
 namespace verbs_api {
 namespace {
 
-// One for each name that was ever listed.
+// One device for each name that was ever listed.
 struct Devices {
   std::mutex mutex;  // guards all
   std::map<std::string, Device*> by_name;
@@ -42,7 +42,8 @@ Devices& AllDevices() {
 
 // Adds `name`, which is listed for the first time. `index` is its position
 // among the devices. Programs see the device under this number in /sys and /dev
-// (tools/view), unless an earlier device has it. The lock of `devices` is held.
+// (tools/view), unless an earlier device has that number. The lock of `devices`
+// is held.
 Device* Add(Devices& devices, const std::string& name, size_t index) {
   while (!devices.numbers.insert(index).second) ++index;
   std::unique_ptr<Device> device(new Device{});
@@ -126,8 +127,8 @@ VERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
   return FindDevice(device) == nullptr ? nullptr : device->name;
 }
 
-// The index is that of RDMA netlink, which does not know our devices. Programs
-// that ask it for one (UCX) treat its refusal as an error.
+// The index would be that of RDMA netlink, which does not know our devices.
+// Programs that pass it an index (UCX) would treat its refusal as an error.
 VERBS_EXPORT int ibv_get_device_index(ibv_device* /*device*/) { return -1; }
 
 VERBS_EXPORT unsigned rxe_user_interface_of(ibv_device* device) {

@@ -23,7 +23,7 @@ int MemcpyFromDm(void* host, ibv_dm* ibv, uint64_t offset, size_t length) {
   return error == 0 ? 0 : Refuse(error);
 }
 
-// `owner`: null in a child of fork that uses a context of its parent.
+// `owner`: null in a child of fork() that uses its parent's context.
 ibv_dm* ShowDm(Context* context, Context* owner,
                std::shared_ptr<rxe_user::DeviceMemory> memory) {
   auto dm = std::make_unique<Dm>();
@@ -52,9 +52,9 @@ void HideDm(Dm* dm) {
 
 ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
   return PointerCall([&]() -> ibv_dm* {
-    // A child of fork may allocate too: device memory is plain memory, and
-    // counting it takes no lock that the parent may have held. Only the memory
-    // of the context itself is usable in the child.
+    // A child of fork() may allocate, too: device memory is plain memory, and
+    // counting it takes no lock that the parent may have held. The context
+    // itself is usable in the child only as memory.
     const bool inherited = MayBePointer(ibv) && IsInherited(ibv);
     Context* context =
         inherited ? static_cast<Context*>(verbs_get_ctx(ibv)) : Find(ibv);
@@ -76,7 +76,7 @@ int FreeDm(ibv_dm* ibv) {
     int error = 0;
     Dm* dm = FindToDestroy(ibv, &error);
     if (dm == nullptr) return error;
-    // Regions still use it.
+    // Regions still use the memory.
     if (dm->memory.use_count() > dm->memory->handles) return EBUSY;
     dm->memory->gone = true;
     HideDm(dm);

@@ -16,8 +16,8 @@ using transport::FlowSpec;
 constexpr uint8_t kPort = 1;
 constexpr uint32_t kMaxCounterIndex = 1023;
 
-// Builds a rule from its specs, one after the other. Functions return 0 or an
-// errno value.
+// Builds a rule from its specs, one by one. Functions return 0 or an errno
+// value.
 class RuleBuilder {
  public:
   RuleBuilder(FlowRule* rule, Flow* flow) : rule_(*rule), flow_(*flow) {}
@@ -44,7 +44,7 @@ class RuleBuilder {
       case IBV_FLOW_SPEC_IPV4_EXT:
         return AddMatch(FlowLayer::kIpv4, spec.ipv4_ext, size,
                         sizeof(ibv_flow_ipv4_ext_filter));
-      case IBV_FLOW_SPEC_IPV6:  // without the padding at its end
+      case IBV_FLOW_SPEC_IPV6:  // excludes the padding at its end
         return AddMatch(FlowLayer::kIpv6, spec.ipv6, size,
                         offsetof(ibv_flow_ipv6_filter, hop_limit) + 1);
       case IBV_FLOW_SPEC_TCP:
@@ -70,8 +70,8 @@ class RuleBuilder {
     }
   }
 
-  // The members of the filter and of FlowSpec are the same bytes in the same
-  // order.
+  // The members of the filter are the same bytes, in the same order, as those
+  // of FlowSpec.
   template <typename Spec>
   int AddMatch(FlowLayer layer, const Spec& spec, size_t size, size_t bytes) {
     if (size != sizeof(spec) || Contradicts(layer)) return EINVAL;
@@ -85,7 +85,7 @@ class RuleBuilder {
     return 0;
   }
 
-  // Whether the rule would match two headers of one layer.
+  // Whether the rule would match two headers of the same layer.
   bool Contradicts(FlowLayer layer) const {
     constexpr int kDepth[transport::kFlowLayers] = {2, 3, 3, 4, 4};
     for (const FlowSpec& spec : rule_.specs) {
@@ -136,7 +136,7 @@ int Fill(const ibv_flow_attr& attr, Flow* flow) {
     if (const int error = builder.Add(at, &size)) return error;
     at += size;
   }
-  // A packet that several receivers get cannot be dropped for all of them.
+  // If several receivers get a packet, it cannot be dropped for all of them.
   return rule.drop && rule.kind != transport::FlowKind::kNormal ? EINVAL : 0;
 }
 
@@ -236,9 +236,9 @@ int DestroyCounters(ibv_counters* ibv) {
   });
 }
 
-// Without a flow: attaches to the flows that are created later with an action
-// that names `ibv`, so it must come before the first of them. Everything
-// attached to one index is summed there.
+// Without a flow, attaches to the flows that are created later with an action
+// that names `ibv`, so it must come before the first of them. All counts that
+// are attached to one index are summed.
 int AttachCounters(ibv_counters* ibv, ibv_counter_attach_attr* attr,
                    ibv_flow* ibv_flow) {
   return ErrnoCall([&]() -> int {

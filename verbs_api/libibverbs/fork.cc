@@ -1,6 +1,6 @@
 // fork(): the child inherits none of the objects. Threads that exist only in
-// the parent may hold their locks, so the child does not touch them. The child
-// may open devices of its own.
+// the parent may hold their locks, so the child does not touch them. It may
+// open devices of its own.
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/warn_once.h"

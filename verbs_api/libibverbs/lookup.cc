@@ -7,7 +7,7 @@
 namespace verbs_api {
 namespace {
 
-// The objects of one kind that have no handle, by address.
+// The objects of one kind that have no handle, by their addresses.
 class Registry {
  public:
   bool IsLive(const void* object) {

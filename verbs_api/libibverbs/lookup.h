@@ -1,8 +1,8 @@
 // Maps the application's pointers to our objects.
 //
-// A pointer to anything but a live object of ours gives null. The handle in the
-// object is read through the pointer, unless the pointer is null or too small
-// to be valid.
+// A pointer to anything but a live object of ours yields null. The handle in
+// the object is read through the pointer, unless the pointer is null or too
+// small to be valid.
 #ifndef VERBS_API_LIBIBVERBS_LOOKUP_H_
 #define VERBS_API_LIBIBVERBS_LOOKUP_H_
 
@@ -17,8 +17,8 @@
 
 namespace verbs_api {
 
-// --- Objects with a handle, by their C structure: our type that contains it,
-// and the offset of the C structure in that type.
+// --- Objects with a handle, by C structure: our type that contains the
+// structure, and where.
 
 template <typename Ibv, typename T>
 struct DerivedObject {
@@ -27,8 +27,8 @@ struct DerivedObject {
   static bool IsOpen(const T* /*object*/) { return true; }
   static bool IsDestroyed(const T* /*object*/) { return false; }
 };
-// An object that several handles may share (ibv_import_pd(3) and others). After
-// it was destroyed through one handle, the others are only valid for
+// An object that several handles may share (ibv_import_pd(3) and others). Once
+// it was destroyed through one handle, the others are valid only for
 // ibv_unimport_*.
 template <typename Ibv, typename T>
 struct SharedObject : DerivedObject<Ibv, T> {
@@ -143,10 +143,10 @@ template <typename Ibv>
   });
   return known ? EINVAL : ENOENT;
 }
-// Finds an object that is to be destroyed. Returns null and stores an errno
-// value in `*error` if there is none. Handles are per context, so an object
-// whose member `context` was changed is not found either. Device memory in a
-// child of fork has no owner.
+// Finds an object to destroy. If there is none, returns null and stores an
+// errno value in `*error`. Handles are per context, so an object whose member
+// `context` was changed is not found either. Device memory in a child of fork()
+// has no owner.
 template <typename Ibv>
 ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = FindIncludingClosed(ibv);
@@ -160,8 +160,8 @@ ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   }
   return found;
 }
-// Find calls this for an object that was not found. Returns null; kept out of
-// the path of successful lookups.
+// Find calls this for an object that was not found. Returns null; separate, to
+// keep it out of the path of successful lookups.
 template <typename Ibv>
 [[gnu::noinline, gnu::cold]] ObjectOf<Ibv>* NotFound(Ibv* ibv) {
   if (IsInherited(ibv)) WarnInherited();
@@ -174,8 +174,8 @@ inline ObjectOf<Ibv>* Find(Ibv* ibv) {
                                                              : NotFound(ibv);
 }
 
-// The address handle that a UD request of `qp` names. Null if it is not one, or
-// is of another protection domain (IBA vol. 1, 10.2.2.2).
+// The address handle of a UD request of `qp`. Null if it is none, or belongs to
+// another protection domain (IBA vol. 1, 10.2.2.2).
 inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
   Ah* const ah = Find(ibv);
   return ah != nullptr && ah->domain->id == qp.pair->pd()->id ? ah : nullptr;
@@ -184,7 +184,7 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
 // --- Looked up by address: contexts, channels, XRC domains, thread domains,
 // flows, counters of both kinds, indirection tables, memory keys of mlx5dv.
 
-Context* Find(ibv_context* context);  // open ones only
+Context* Find(ibv_context* context);  // open contexts only
 Channel* Find(ibv_comp_channel* channel);
 Xrcd* Find(ibv_xrcd* xrcd);
 Td* Find(ibv_td* td);
@@ -213,7 +213,7 @@ std::shared_ptr<const rxe_user::Device> FindDevice(ibv_device* device);
 
 // --- fork (fork.cc).
 
-// Prepares for fork() from now on. Called with the first context.
+// Prepares for later calls of fork(). Called with the first context.
 void WatchForks();
 void LockDevicesForFork();
 void UnlockDevicesAfterFork();
@@ -228,8 +228,8 @@ void Retain(Context* context);
 void Release(Context* context);
 // A channel stays in memory while threads wait on it.
 void Release(Channel* channel);
-// Holds a context or a channel while a thread waits. A cancelled thread
-// releases it by unwinding.
+// Holds a context or a channel while a thread waits. If the thread is
+// cancelled, unwinding releases it.
 class Hold {
  public:
   explicit Hold(Context* context) : context_(context) { Retain(context); }

@@ -57,7 +57,7 @@ ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
         CallArgument("addr", reinterpret_cast<uint64_t>(address));
         CallArgument("length", length);
         CallArgument("access", access);
-        // Optional access flags: a device may ignore them.
+        // A device may ignore optional access flags.
         access &= ~static_cast<unsigned int>(IBV_ACCESS_OPTIONAL_RANGE);
         std::unique_ptr<rxe_user::MemoryRegion> region;
         if (const int error = rxe_user::MemoryRegion::Register(
@@ -111,8 +111,8 @@ ibv_mr* AllocNullMr(ibv_pd* ibv) {
   });
 }
 
-// Prefetching means faulting the pages in. It is done at once, whether or not
-// the caller asks to wait (IBV_ADVISE_MR_FLAG_FLUSH).
+// Prefetching faults the pages in. It is done at once, whether or not the
+// caller asks to wait for it (IBV_ADVISE_MR_FLAG_FLUSH).
 int AdviseMr(ibv_pd* ibv, ibv_advise_mr_advice advice, uint32_t flags,
              ibv_sge* list, uint32_t count) {
   return ErrnoCall([&]() -> int {
@@ -158,7 +158,7 @@ VERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* ibv) {
 
 namespace {
 
-// The allocator that a parent domain was created with.
+// The allocator with which a parent domain was created.
 class PdAllocator final : public rxe_user::QueueAllocator {
  public:
   explicit PdAllocator(const ibv_parent_domain_init_attr& attr)
@@ -323,7 +323,7 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
                           ~static_cast<uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
         }
         if (const int error = mr->region->Reregister(change)) {
-          // The region is unchanged, whatever the error is.
+          // Whatever the error, the region is unchanged.
           return input_error(error);
         }
         if (pd != nullptr) mr->pd = pd;
@@ -358,8 +358,8 @@ VERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* ibv, uint32_t handle) {
       return Fail(ENOENT);
     }
     ibv_mr* const imported = ShowMr(pd, mr->region);
-    // The region may be of another process, where its address means nothing
-    // here.
+    // The region may belong to another process, where its address has another
+    // meaning.
     if (imported != nullptr) imported->addr = nullptr;
     return imported;
   });
@@ -390,7 +390,7 @@ struct Buffer {
   size_t size;
 };
 
-// Only the members that comp_mask names are valid.
+// Only the members that comp_mask selects are valid.
 struct MrInitAttr {
   size_t length;
   int access;
@@ -403,7 +403,7 @@ struct MrInitAttr {
   Buffer* buf;
 };
 
-// Whether [address, address + length) lies in `buffer` and may be registered
+// Whether [address, address + length) is inside `buffer` and may be registered
 // with `pd`.
 bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
             size_t length) {
@@ -419,7 +419,7 @@ bool IsPart(const Buffer* buffer, ibv_pd* pd, const void* address,
 NEWER_EXPORT(ibv_mr*, ibv_reg_mr_ex, ibv_pd* pd, const MrInitAttr* attr) {
   if (attr == nullptr) return Fail(EINVAL);
   const uint64_t mask = attr->comp_mask;
-  // A buffer brings its own descriptor, if it has one.
+  // A buffer has its own descriptor, if any.
   if ((mask & kRegMrMaskBuf) != 0 &&
       (mask & (kRegMrMaskFd | kRegMrMaskFdOffset)) != 0) {
     return Fail(EINVAL);
@@ -439,7 +439,7 @@ NEWER_EXPORT(ibv_mr*, ibv_reg_mr_ex, ibv_pd* pd, const MrInitAttr* attr) {
                   static_cast<unsigned int>(attr->access));
 }
 
-// Hints for PCI Express. Our device is not behind one.
+// Hints for PCI Express, on which our device is not.
 NEWER_EXPORT(void*, ibv_alloc_dmah, ibv_context* /*context*/, void* /*attr*/) {
   return Fail(EOPNOTSUPP);
 }

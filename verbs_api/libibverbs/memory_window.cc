@@ -9,7 +9,7 @@ namespace {
 
 using WindowType = rxe_user::MemoryWindow::Type;
 
-// Fills a bind request for a window of either type. `mr` may be null. Other
+// Fills in a bind request for a window of either type. `mr` may be null. Other
 // errors are reported by the completion (IBV_WC_MW_BIND_ERR).
 int FillBinding(const Qp& qp, const Mw& mw, uint32_t rkey,
                 const ibv_mw_bind_info& info, transport::SendRequest* request) {
@@ -106,7 +106,7 @@ int ToBindRequest(const Qp& qp, ibv_mw* ibv, uint32_t rkey,
   return FillBinding(qp, *mw, mw->window->KeyLike(rkey), info, request);
 }
 
-// As rdma-core's test suite expects since version 65.
+// rdma-core's test suite expects this since version 65.
 void ShowBoundKey(ibv_mw* ibv, uint32_t rkey) {
   if (Mw* mw = Find(ibv); mw != nullptr) mw->rkey = rkey;
 }

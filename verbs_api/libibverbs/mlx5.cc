@@ -16,13 +16,14 @@
 namespace verbs_api {
 namespace {
 
-// Null, or an open context of a device that looks like mlx5.
+// An open context of a device that looks like mlx5, or null.
 Context* FindMlx5(ibv_context* ibv) {
   Context* const context = Find(ibv);
   return context != nullptr && context->mlx5 ? context : nullptr;
 }
 
-// As on a card, a multiple of 4. A layout has at most kMaxMkeyEntries.
+// Rounds up to a multiple of 4, as on a card. A layout has at most
+// kMaxMkeyEntries.
 uint16_t RoundUp(uint16_t entries) {
   constexpr unsigned kUnit = 4;
   return static_cast<uint16_t>(

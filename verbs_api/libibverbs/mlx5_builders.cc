@@ -19,16 +19,16 @@ using Transform = transport::MkeyConfiguration::Transform;
 using transport::SendOpcode;
 using transport::SendRequest;
 
-// A card holds the bytes of a piece, and the distance to the next one, in 16
-// bits each.
+// A card stores the size of a piece and the distance to the next one in 16 bits
+// each.
 constexpr uint32_t kMaxPiece = 65535;
-// Entries of a list that fit `max_inline_data` bytes, as on a card, whose work
+// A list's entries fit in `max_inline_data` bytes as on a card, whose work
 // request has 4 bytes more.
 constexpr size_t kHeader = 4;
 
-// Gives a setter the last request, which must configure a memory key that lacks
-// setters. `has`: whether this kind was set before. Null, and fails the batch,
-// otherwise.
+// Returns the last request to a setter. The request must configure a memory key
+// that still lacks setters. `has`: whether a setter of this kind was called
+// before. Otherwise fails the batch and returns null.
 SendRequest* ForSetter(WorkBuilder& builder, bool MkeySetters::*has) {
   if (builder.active && !builder.requests.empty() &&
       builder.requests.back().opcode == SendOpcode::kConfigureMkey) {
@@ -42,12 +42,12 @@ SendRequest* ForSetter(WorkBuilder& builder, bool MkeySetters::*has) {
   return nullptr;
 }
 
-// Bytes of inline data for layout and signatures.
+// Bytes of inline data that are available for layout and signatures.
 size_t Space(ibv_qp_ex* qp) {
   return Self(qp)->pair->capacity().max_inline_data + kHeader;
 }
 
-// Puts the signatures behind the layout. False: they do not fit.
+// Appends the signatures to the layout. False: they do not fit.
 bool AppendSignature(ibv_qp_ex* qp, WorkBuilder& builder) {
   uint32_t& length = builder.sges.back().length;
   static_assert(rxe_user::kPackedSignatureConfig ==
@@ -63,7 +63,7 @@ bool AppendSignature(ibv_qp_ex* qp, WorkBuilder& builder) {
   return true;
 }
 
-// A setter has succeeded.
+// Called when a setter has succeeded.
 void Finish(ibv_qp_ex* qp, WorkBuilder& builder) {
   MkeySetters& setters = builder.data.back().mkey;
   if (--setters.left != 0) return;
@@ -80,8 +80,8 @@ void SetOperand(SendRequest* request, Layout layout,
   request->swap = transport::MkeyOperand(layout, access, change);
 }
 
-// Sets the layout, `count` entries of which `make(i)` makes one. Its first
-// `taken` entries of space are not available.
+// Sets the layout of `count` entries, where `make(i)` returns entry i. `taken`
+// entries of space are not available.
 template <typename Make>
 void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
                Layout layout, size_t count, size_t taken, Make&& make) {
@@ -195,7 +195,7 @@ void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
     if (error != 0) return Wrong(builder, error);
     SendRequest* const request =
         Add(qp, builder, transport::AsRawWqe(raw.opcode));
-    // The flags of the queue pair do not apply.
+    // The flags of the queue pair do not apply to raw requests.
     request->flags = raw.flags & ~uint32_t{transport::kSendInline};
     request->imm_be = raw.imm_be;
     request->invalidate_rkey = raw.invalidate_rkey;
@@ -232,11 +232,12 @@ void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
 void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters,
                    bool resets) {
   Build(qp, [&](WorkBuilder& builder) {
-    // Or the configuration before lacks setters, which cannot follow any more.
+    // The second case: the previous configuration lacks setters, which can no
+    // longer follow.
     if (!builder.active || (builder.error != 0 && builder.is_unfinished)) {
       return Wrong(builder, EINVAL);
     }
-    // The layout is in the work request.
+    // The layout must be in the work request.
     if ((qp->wr_flags & IBV_SEND_INLINE) == 0) {
       return Wrong(builder, EOPNOTSUPP);
     }
@@ -257,7 +258,7 @@ void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters,
     BeginInlineData(builder, &data);
     EndInlineData(builder, 0);
     if (setters == 0 || builder.error != 0) return;
-    builder.error = EINVAL;  // until all setters were called
+    builder.error = EINVAL;  // until all setters have been called
     builder.is_unfinished = true;
   });
 }
@@ -313,7 +314,7 @@ void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
       }
     }
     request->compare_add = repeat_count;
-    // On a card one entry says how often the others are repeated.
+    // On a card, one entry holds the repeat count of the others.
     SetLayout(qp, builder, request, Layout::kInterleaved, count, 1,
               [&](size_t i) {
                 return transport::InterleavedPiece{

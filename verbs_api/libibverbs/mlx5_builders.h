@@ -1,5 +1,5 @@
-// Builders and setters of mlx5dv_wr_post(3). `qp` has an extension. Errors are
-// reported by ibv_wr_complete. Arguments: mlx5_interface.h.
+// Builders and setters of mlx5dv_wr_post(3). `qp` must have an extension.
+// ibv_wr_complete reports their errors. Arguments: mlx5_interface.h.
 #ifndef VERBS_API_LIBIBVERBS_MLX5_BUILDERS_H_
 #define VERBS_API_LIBIBVERBS_MLX5_BUILDERS_H_
 

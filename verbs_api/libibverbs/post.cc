@@ -7,8 +7,8 @@
 namespace verbs_api {
 namespace {
 
-// Converts a request. Returns 0, or EINVAL for one that the transport cannot
-// express. The result points into `*sges`.
+// Converts a request. Returns 0, or EINVAL for a request that the transport
+// cannot express. The result points into `*sges`.
 int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
                   transport::SendRequest* request) {
   if (const int error = sges->Read(wr.sg_list, ReadOnce(wr.num_sge))) {
@@ -63,7 +63,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
   if (traits.target == transport::SendTarget::kSrq) {
     request->remote_srqn = wr.qp_type.xrc.remote_srqn;
   } else if (traits.target == transport::SendTarget::kAddress) {
-    // Without an offered opcode the union does not hold an address handle.
+    // If the opcode is not offered, the union does not hold an address handle.
     if (!traits.Offers(request->opcode)) return EINVAL;
     const Ah* const ah = FindAddress(qp, wr.wr.ud.ah);
     if (ah == nullptr) return EINVAL;
@@ -76,7 +76,7 @@ int ToSendRequest(const Qp& qp, const ibv_send_wr& wr, SgeCopy* sges,
 
 }  // namespace
 
-// Programs also read `*bad` after a success, which must leave it unchanged.
+// Programs also read `*bad` after success, so success must leave it unchanged.
 int PostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   const int failed = PostCall([&]() -> int {
     Qp* qp = Find(ibv);

@@ -1,6 +1,6 @@
 // The private interface between libibverbs and its providers (Debian's 44.0-2
-// to 56.1-1). We do not use it. It lets Debian's provider libraries, which some
-// programs are linked with, be loaded; they find no device.
+// to 56.1-1). We do not use it. With it, Debian's provider libraries, with
+// which some programs are linked, can be loaded; they find no device.
 #include <cerrno>
 #include <cstddef>
 

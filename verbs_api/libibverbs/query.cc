@@ -30,10 +30,10 @@ void FillDevice(const Context& context, ibv_device_attr* attr) {
   attr->sys_image_guid = htobe64(guid);
   attr->max_mr_size = rxe_user::kMaxRegion;
   attr->page_size_cap = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  // Not the IDs of a real card: some programs use vendor-specific fast paths
-  // for parts that they know. The vendor ID is all ones, as in rdma_rxe: no
-  // valid OUI, but not 0, which some programs take for a device whose
-  // attributes were not filled in. Programs of mlx5dv know a ConnectX by its
+  // Not the IDs of a real card, since some programs use vendor-specific fast
+  // paths for parts that they know. The vendor ID is all ones, as in rdma_rxe:
+  // no valid OUI, but not 0 either, which some programs take for attributes
+  // that were not filled in. Programs of mlx5dv recognize a ConnectX by its
   // IDs.
   attr->vendor_id = context.mlx5 ? kMellanox : 0xffffff;
   attr->vendor_part_id = context.mlx5 ? kConnectX6Dx : 0;
@@ -56,8 +56,8 @@ void FillDevice(const Context& context, ibv_device_attr* attr) {
   attr->max_res_rd_atom = rxe_user::kMaxRdAtomic * rxe_user::kMaxQp;
   attr->max_qp_init_rd_atom = rxe_user::kMaxRdAtomic;
   // The processor executes atomics, so they are atomic with all its other
-  // accesses (GLOB). Hardware reports HCA, and programs such as UCX compare
-  // with that value.
+  // accesses (GLOB). Hardware reports HCA, and programs such as UCX test for
+  // that value.
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = rxe_user::kMaxObjects - 1;
   attr->max_srq = rxe_user::kMaxObjects - 1;
@@ -72,7 +72,7 @@ void FillDevice(const Context& context, ibv_device_attr* attr) {
   attr->phys_port_cnt = 1;
 }
 
-// Page faults are resolved by the processor, for every use of memory.
+// The processor resolves page faults, for every use of memory.
 void FillOdp(ibv_odp_caps* caps) {
   constexpr uint32_t kUd =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
@@ -112,8 +112,8 @@ void FillGid(const rxe_user::Device& device, uint32_t index,
   entry->ndev_ifindex = device.ifindex;
 }
 
-// Finds a context for a query. A child of fork may also use its parent's
-// context: the attributes are the same there, and reading them takes no lock.
+// Finds a context for a query. A child of fork() may also query its parent's
+// context: the attributes are the same, and reading them takes no lock.
 const Context* FindForQuery(ibv_context* ibv) {
   if (MayBePointer(ibv) && IsInherited(ibv)) {
     return static_cast<Context*>(verbs_get_ctx(ibv));
@@ -174,8 +174,8 @@ int QueryRtValues(ibv_context* ibv, ibv_values_ex* values) {
   const uint32_t wanted = values->comp_mask;
   values->comp_mask = 0;
   if ((wanted & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
-    // The clock of completions, all of it in tv_nsec, as hardware reports
-    // cycles.
+    // The clock of completions, with all of it in tv_nsec, since hardware
+    // reports cycles.
     values->raw_clock.tv_sec = 0;
     values->raw_clock.tv_nsec = rxe_user::Lane::Now();
     values->comp_mask |= IBV_VALUES_MASK_RAW_CLOCK;
@@ -197,7 +197,7 @@ int QueryPort(ibv_context* ibv, uint8_t port, ibv_port_attr* attr,
   return 0;
 }
 
-// For programs from before port_cap_flags2 and flags.
+// For programs from before port_cap_flags2 and flags existed.
 VERBS_EXPORT int ibv_query_port(ibv_context* ibv, uint8_t port,
                                 _compat_ibv_port_attr* attr) {
   return QueryPort(ibv, port, reinterpret_cast<ibv_port_attr*>(attr),

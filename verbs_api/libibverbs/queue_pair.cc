@@ -13,7 +13,7 @@ namespace verbs_api {
 namespace {
 
 // The ibv_wr_* operations of a queue pair. The bits of the flags are the
-// numbers of the opcodes, except for the last two.
+// numbers of the opcodes, except for the last two operations.
 constexpr uint64_t kPlacementOps = kQpExWithFlush | IBV_QP_EX_WITH_ATOMIC_WRITE;
 constexpr int kPlacementShift = 3;
 static_assert(IBV_QP_EX_WITH_RDMA_WRITE == 1 << IBV_WR_RDMA_WRITE);
@@ -29,7 +29,7 @@ uint64_t SendOps(const transport::QpTypeTraits& traits) {
          (traits.offered >> kPlacementShift & kPlacementOps);
 }
 
-// A UD queue pair does not receive its own multicast datagrams.
+// A UD queue pair never receives its own multicast datagrams.
 uint32_t CreateFlags(const transport::QpTypeTraits& traits) {
   return traits.joins_groups ? uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB} : 0u;
 }
@@ -74,8 +74,8 @@ Qp* Show(std::unique_ptr<Qp>& qp, Context* context, void* qp_context,
   return qp.release();
 }
 
-// The type of a queue pair that is created with these attributes. Returns 0 or
-// an errno value.
+// Finds the type of a queue pair with these attributes. Returns 0 or an errno
+// value.
 int FindType(const ibv_qp_type& type, DcRole dc, transport::QpType* found) {
   if (dc != DcRole::kNone) {
     if (Raw(type) != IBV_QPT_DRIVER) return EINVAL;
@@ -88,7 +88,7 @@ int FindType(const ibv_qp_type& type, DcRole dc, transport::QpType* found) {
   return 0;
 }
 
-// What a queue pair can have beyond ibv_create_qp.
+// Properties that a queue pair cannot get from ibv_create_qp.
 struct Extras {
   bool extended = false;  // it has ibv_wr_*
   uint64_t send_ops = 0;
@@ -104,7 +104,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   if (const int error = FindType(attr.qp_type, extras.mlx5.dc, &type)) {
     return Fail(error);
   }
-  // An XRC target has an XRC domain instead of a PD; an initiator receives
+  // An XRC target has an XRC domain instead of a PD; a DC initiator receives
   // nothing.
   if (type == transport::QpType::kXrcTarget) return Fail(EINVAL);
   if (type == transport::QpType::kDci &&
@@ -275,7 +275,8 @@ void FromAddressVector(const transport::AddressVector& av, uint8_t port,
 constexpr int kKnownMask = (IBV_QP_DEST_QPN << 1) - 1;
 
 // Ignores attributes that only the other half of an RC queue pair has, as the
-// kernel does: programs set up both ends of an XRC connection like RC.
+// kernel does: programs set up both ends of an XRC connection as if they were
+// RC.
 int WithoutOtherHalf(const transport::QpTypeTraits& traits, int mask) {
   if (!traits.responds) {
     mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -336,7 +337,7 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
         constexpr uint32_t kHashing =
             IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
         if ((attr->comp_mask & kHashing) != 0) {
-          // Both must be given, and nothing about sending.
+          // Both must be given, and nothing that is about sending.
           return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
                          (kHashing | IBV_QP_INIT_ATTR_PD)
                      ? CreateHashing(ibv, attr)
@@ -401,7 +402,7 @@ VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
     int error = 0;
     Qp* qp = FindToDestroy(ibv, &error);
     if (qp == nullptr) return error;
-    // As in the kernel, it must be detached from all groups first.
+    // As in the kernel, it must first be detached from all groups.
     if (qp->pair != nullptr &&
         (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {
       return EBUSY;
@@ -506,7 +507,7 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
       return Because(EINVAL, "IBV_QP_PATH_MIG_STATE: no such state");
     }
     out.qkey = attr->qkey;
-    // PSNs are cut to 24 bits, as the kernel does.
+    // PSNs are truncated to 24 bits, as in the kernel.
     out.rq_psn = attr->rq_psn & 0xffffff;
     out.sq_psn = attr->sq_psn & 0xffffff;
     out.dest_qpn = attr->dest_qp_num & 0xffffff;
@@ -610,16 +611,18 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
 VERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* /*qp*/,
                                             ibv_wr_opcode /*op*/,
                                             uint32_t /*flags*/) {
-  return 0;  // only the last bytes of a message are written last
+  return 0;  // the only guarantee is that a message's last bytes are written
+             // last
 }
 
-// Not left null: the header would return an error without setting errno.
+// The table's entry must not be null: the header would return an error without
+// setting errno.
 int ModifyQpRateLimit(ibv_qp* /*qp*/, ibv_qp_rate_limit_attr* /*attr*/) {
   return Refuse(EOPNOTSUPP);
 }
 
 // Enhanced connection establishment is negotiated between cards of one vendor,
-// which its OUI names. We have no OUI.
+// identified by its OUI. We have no OUI.
 VERBS_EXPORT int ibv_query_ece(ibv_qp* /*qp*/, ibv_ece* /*ece*/) {
   return Refuse(EOPNOTSUPP);
 }

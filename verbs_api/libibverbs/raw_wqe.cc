@@ -21,12 +21,12 @@ static_assert(sizeof(mlx5_wqe_ctrl_seg) == kWqeUnit &&
               sizeof(mlx5_wqe_data_seg) == kWqeUnit &&
               sizeof(mlx5_wqe_av) == 3 * kWqeUnit);
 
-// A pointer's length of 0 means this many bytes.
+// A data pointer with length 0 means this many bytes.
 constexpr uint32_t kLengthOfZero = 1u << 31;
-// mlx5_wqe_av::grh_gid_fl: there is a global route.
+// Bit of mlx5_wqe_av::grh_gid_fl: there is a global route (GRH).
 constexpr uint32_t kHasRoute = 1u << 30;
-// mlx5_wqe_ctrl_seg::fm_ce_se. Of the fence's values only 0 (none) and 1 (local
-// invalidates) need no wait here.
+// Bits of mlx5_wqe_ctrl_seg::fm_ce_se. Of the fence's values, only 0 (none) and
+// 1 (local invalidates) need no wait here.
 constexpr uint8_t kAlwaysComplete = MLX5_WQE_CTRL_CQ_UPDATE;
 constexpr int kFenceShift = 5;
 constexpr int kFirstFence = 2;
@@ -37,7 +37,7 @@ class Reader {
   explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
 
   bool empty() const { return bytes_.empty(); }
-  // False, and takes nothing, if there are not as many bytes.
+  // False, and takes nothing, if there are fewer bytes than that.
   template <typename Segment>
   bool Take(Segment* segment) {
     if (bytes_.size() < sizeof(*segment)) return false;
@@ -45,14 +45,14 @@ class Reader {
     bytes_ = bytes_.subspan(sizeof(*segment));
     return true;
   }
-  // The length word of the next data segment; there is one.
+  // The length word of the next data segment, which must exist.
   uint32_t PeekWord() const {
     uint32_t word;
     std::memcpy(&word, bytes_.data(), sizeof(word));
     return be32toh(word);
   }
-  // The bytes of an inline segment, and skips those that fill it up. False if
-  // it ends outside.
+  // Takes an inline segment and its padding, and returns the segment's bytes.
+  // False if it ends outside of the WQE.
   bool TakeInline(size_t size, std::span<const uint8_t>* data) {
     constexpr size_t kHeader = sizeof(mlx5_wqe_inl_data_seg);
     if (size > bytes_.size() - kHeader) return false;
@@ -66,7 +66,7 @@ class Reader {
   std::span<const uint8_t> bytes_;
 };
 
-// False: not built.
+// False: the opcode is not supported.
 bool ToOpcode(uint8_t opcode, SendOpcode* out) {
   switch (opcode) {
     case MLX5_OPCODE_NOP:
@@ -190,7 +190,7 @@ int TakeData(Reader* reader, RawWqe* out) {
 size_t WqeSize(std::span<const uint8_t, kWqeUnit> control) {
   mlx5_wqe_ctrl_seg segment;
   std::memcpy(&segment, control.data(), sizeof(segment));
-  // The lower 6 bits; the other two are reserved.
+  // The size is in the lower 6 bits; the other two are reserved.
   const size_t units = be32toh(segment.qpn_ds) & 0xff;
   return units * kWqeUnit <= kMaxWqeSize ? units * kWqeUnit : 0;
 }
@@ -203,7 +203,7 @@ int DecodeWqe(std::span<const uint8_t> wqe, bool dc, RawWqe* out) {
   mlx5_wqe_ctrl_seg control;
   reader.Take(&control);
   const uint32_t opcode = be32toh(control.opmod_idx_opcode);
-  // The upper 8 bits modify the opcode. The index in the middle is not used.
+  // The upper 8 bits modify the opcode. The index in the middle is ignored.
   if (opcode >> 24 != 0 ||
       !ToOpcode(static_cast<uint8_t>(opcode), &out->opcode)) {
     return EOPNOTSUPP;
@@ -212,7 +212,7 @@ int DecodeWqe(std::span<const uint8_t> wqe, bool dc, RawWqe* out) {
   out->qpn = be32toh(control.qpn_ds) >> 8;
   out->imm_be = control.imm;
   out->invalidate_rkey = be32toh(control.imm);
-  if (out->opcode == SendOpcode::kNop) return 0;  // the rest fills space
+  if (out->opcode == SendOpcode::kNop) return 0;  // the rest is padding
   const SendKind kind = transport::GetSendOperation(out->opcode).kind;
   if (kind == SendKind::kLocal) return reader.empty() ? 0 : EINVAL;
   if (dc && !TakeTarget(&reader, be16toh(control.dci_stream_channel_id), out)) {

@@ -1,8 +1,8 @@
 // The decoder of work requests in the format of a ConnectX's send queue
 // (mlx5dv_wr_raw_wqe; structures and numbers: infiniband/mlx5dv.h).
 //
-// A WQE is a control segment, which says how many 16-byte units it has, and
-// the segments that its opcode needs, in this order:
+// A WQE consists of a control segment, which holds its size in 16-byte units,
+// and the segments that its opcode needs, in this order:
 //   DC:       address and access key (48 bytes); not for NOP and LOCAL_INV
 //   RDMA:     remote address and key (16)
 //   atomics:  the same (16), and the operands (16)
@@ -23,11 +23,11 @@ namespace verbs_api {
 inline constexpr size_t kWqeUnit = 16;  // bytes
 inline constexpr size_t kMaxWqeSize = 63 * kWqeUnit;
 
-// The size that the control segment says, in bytes; 0: not valid.
+// The size in the control segment, converted to bytes; 0: invalid.
 size_t WqeSize(std::span<const uint8_t, kWqeUnit> control);
 
 struct RawWqe {
-  // Of a DC request.
+  // The destination of a DC request.
   struct Target {
     std::array<uint8_t, 16> gid = {};
     uint8_t gid_index = 0;  // of the source
@@ -59,9 +59,9 @@ struct RawWqe {
   size_t inline_size = 0;
 };
 
-// Decodes `wqe`, a whole one: no byte beyond it is read. `dc`: of a DC
-// initiator. 0; EINVAL (it is not well-formed); EOPNOTSUPP (opcodes and
-// modifiers that are not built, pointers beside inline data).
+// Decodes `wqe`, a complete WQE: reads no byte beyond it. `dc`: it is of a DC
+// initiator. 0; EINVAL (malformed); EOPNOTSUPP (unsupported opcodes and
+// modifiers, pointers together with inline data).
 int DecodeWqe(std::span<const uint8_t> wqe, bool dc, RawWqe* out);
 
 }  // namespace verbs_api

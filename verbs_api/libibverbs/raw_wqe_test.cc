@@ -50,7 +50,7 @@ class Wqe {
     bytes_.resize((bytes_.size() + 15) / 16 * 16);
     return *this;
   }
-  // With as many units as it has, or as `units` says.
+  // The WQE with its actual number of units, or with `units`.
   std::vector<uint8_t> Bytes(int units = -1) {
     const auto ds =
         static_cast<uint32_t>(units >= 0 ? units : bytes_.size() / 16);
@@ -98,7 +98,7 @@ TEST_F(RawWqeTest, Sends) {
   EXPECT_EQ(out_->sges[1].addr, 0x2000u);
   EXPECT_EQ(out_->sges[1].length, 28u);
   EXPECT_EQ(out_->sges[1].lkey, 6u);
-  // Empty, and with immediate data or a key.
+  // An empty message, with immediate data or a key.
   ASSERT_EQ(
       Decode(Wqe(MLX5_OPCODE_SEND_IMM, MLX5_WQE_CTRL_SOLICITED, 0x01020304)
                  .Bytes()),
@@ -161,7 +161,7 @@ TEST_F(RawWqeTest, LocalOperations) {
 }
 
 TEST_F(RawWqeTest, InlineData) {
-  // The first ends with its unit, the second is filled up.
+  // The first segment fills its unit exactly, the second is padded.
   ASSERT_EQ(Decode(Wqe(MLX5_OPCODE_SEND)
                        .Inline("twelve bytes")
                        .Inline("and more than that")
@@ -176,7 +176,7 @@ TEST_F(RawWqeTest, InlineData) {
             EOPNOTSUPP);
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Pointer(1, 2, 3).Inline("x").Bytes()),
             EOPNOTSUPP);
-  // Up to the end of the WQE, and beyond.
+  // Data up to the end of the WQE, and beyond.
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Inline(12, "x").Bytes()), 0);
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Inline(13, "x").Bytes()), EINVAL);
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Inline(0x7fffffff, "x").Bytes()),
@@ -204,7 +204,7 @@ TEST_F(RawWqeTest, DcRequestsNameTheirTarget) {
   EXPECT_EQ(out_->target.gid[15], 7);
   EXPECT_EQ(out_->target.stream, 0x4321);
   EXPECT_EQ(out_->remote_addr, 1u);
-  // The short form, and one without a route, which RoCE needs.
+  // The short form, and an address without a route, which RoCE needs.
   mlx5_wqe_av av = Address();
   av.dqp_dct = htobe32(0x654321);
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Add(av).Bytes(), true), EINVAL);
@@ -247,8 +247,8 @@ TEST_F(RawWqeTest, WhatIsNotBuilt) {
   EXPECT_EQ(Decode(modified), EOPNOTSUPP);
 }
 
-// Any bytes are decoded or refused, and what is decoded fits. Each WQE is an
-// allocation of its own, so that AddressSanitizer sees a read beyond it.
+// Any bytes are either decoded or refused, and the result fits. Each WQE is a
+// separate allocation, so that AddressSanitizer detects a read beyond it.
 TEST_F(RawWqeTest, AnyBytes) {
   std::mt19937 random(1);
   constexpr uint8_t kOpcodes[] = {0, 1, 8, 9, 10, 11, 16, 17, 18, 27};
@@ -257,7 +257,7 @@ TEST_F(RawWqeTest, AnyBytes) {
     const size_t units = 1 + random() % (i % 8 == 0 ? 63 : 8);
     std::vector<uint8_t> bytes(units * kWqeUnit);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
-    // Mostly a size that is true, an opcode that exists, small inline segments.
+    // Mostly a true size, an existing opcode, and small inline segments.
     if (i % 16 != 0) bytes[7] = static_cast<uint8_t>(units);
     if (i % 15 != 0) bytes[0] = 0;
     if (i % 14 != 0) bytes[3] = kOpcodes[random() % std::size(kOpcodes)];

@@ -19,7 +19,7 @@ bool IsOn() {
   return checker != nullptr && checker->IsOn(lint::Lint::kMixedKeys);
 }
 
-// Windows have rkeys only.
+// Windows have rkeys only, so a bound entry is no region.
 bool IsRegion(rxe_user::RegionTable& regions, uint32_t key) {
   rxe_user::Region region;
   return regions.Find(key, &region) && region.binding == 0;
@@ -81,8 +81,8 @@ class Splitter final : public transport::Memory {
   }
 
  private:
-  // The key of `regions_` for that of the access. False: the peer has used an
-  // lkey.
+  // Replaces the access's key by that of `regions_`. False: the peer has used
+  // an lkey.
   bool MapKey(transport::MemoryAccess* access) {
     if (!access->remote) return true;
     rxe_user::Region found;
@@ -102,7 +102,7 @@ class Splitter final : public transport::Memory {
                     access->key);
       Checker::Current()->OnMixedKeys({device_, access->qpn}, what);
     } catch (const std::bad_alloc&) {
-      // Refused without a line.
+      // Without memory, the access is refused without a report.
     }
     return false;
   }

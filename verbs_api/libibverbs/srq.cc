@@ -10,11 +10,11 @@ namespace verbs_api {
 
 namespace {
 
-// `xrcd` and `cq`: of an XRC SRQ, otherwise null.
+// `xrcd` and `cq` are those of an XRC SRQ, otherwise null.
 ibv_srq* Create(ibv_pd* ibv, void* srq_context, ibv_srq_attr* attr, Xrcd* xrcd,
                 Cq* cq) {
   Pd* pd = Find(ibv);
-  // mlx5 accepts 0, and rdma-core's suite passes it.
+  // mlx5 accepts 0, and rdma-core's test suite passes it.
   if (pd != nullptr && pd->owner->mlx5 && attr->max_wr == 0) attr->max_wr = 1;
   if (pd == nullptr || attr->max_wr == 0 ||
       attr->max_wr > rxe_user::kMaxSrqWr || attr->max_sge > rxe_user::kMaxSge) {
@@ -67,7 +67,7 @@ VERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
   });
 }
 
-// The header sends basic queues that have only a PD to ibv_create_srq.
+// The header passes basic queues that have only a PD to ibv_create_srq.
 ibv_srq* CreateSrqEx(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
   return PointerCall([&]() -> ibv_srq* {
     if (attr == nullptr) return Fail(EINVAL);
@@ -101,7 +101,7 @@ ibv_srq* CreateSrqEx(ibv_context* ibv, ibv_srq_init_attr_ex* attr) {
 int GetSrqNum(ibv_srq* ibv, uint32_t* number) {
   const NoCancellation no_cancellation;
   Srq* srq = Find(ibv);
-  // Programs of DC ask for the number of a basic queue, too, and pass it on.
+  // DC programs also ask for the number of a basic queue, and pass it on.
   if (srq == nullptr || number == nullptr ||
       (srq->xrcd == nullptr && !srq->owner->mlx5)) {
     return Refuse(EINVAL);

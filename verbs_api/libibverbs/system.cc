@@ -38,7 +38,7 @@ VERBS_EXPORT const char* ibv_get_sysfs_path() {
 }
 
 // Reads the first `size` bytes of a file, without a trailing newline. Returns
-// their number or -1.
+// the number of bytes or -1.
 VERBS_EXPORT int ibv_read_sysfs_file(const char* directory, const char* file,
                                      char* buffer, size_t size) {
   const NoCancellation no_cancellation;

@@ -17,7 +17,7 @@ using rxe_user::trace::Post;
 using rxe_user::trace::QueueKind;
 using rxe_user::trace::QueueName;
 
-// More SGEs than a work request can have are not read.
+// A work request with more SGEs than this is invalid; they are not read.
 constexpr int kMostSges = 256;
 
 template <typename Wr>
@@ -57,7 +57,7 @@ Post DescribeSend(const ibv_send_wr& wr, bool signal_all) {
 }
 
 // Runs `post`, which returns 0 or errno, and records the list of requests.
-// `bad` is where `post` stores the request that it refuses.
+// `post` stores in `bad` the request that it refuses.
 template <typename Wr, typename DescribeOne, typename Call>
 int Record(const QueueName& queue, uint32_t qpn, Wr* first, Wr** bad,
            DescribeOne&& describe, Call&& call) {
@@ -71,7 +71,7 @@ int Record(const QueueName& queue, uint32_t qpn, Wr* first, Wr** bad,
     }
     if (tracer != nullptr) posting.emplace(*tracer, queue, qpn, posts);
   } catch (...) {
-    // No memory: not recorded.
+    // Without memory, the posts are not recorded.
   }
   const int error = call(&refused);
   if (error != 0 && bad != nullptr) *bad = refused;
@@ -194,7 +194,7 @@ std::vector<Post> DescribeBuilt(const ExtendedQp& qp) {
 
 }  // namespace
 
-// All of its requests are posted, or none.
+// Either all requests are posted or none.
 int TracedWrComplete(ibv_qp_ex* ibv) {
   ExtendedQp* const qp = Self(ibv);
   Tracer* const tracer = CurrentTracer();
@@ -208,7 +208,7 @@ int TracedWrComplete(ibv_qp_ex* ibv) {
     posting.emplace(*tracer, QueueName{QueueKind::kSend, qpn}, qpn,
                     std::move(posts));
   } catch (...) {
-    // No memory: not recorded.
+    // Without memory, the posts are not recorded.
   }
   const int error = WrComplete(ibv);
   const int before = errno;

@@ -1,6 +1,6 @@
-// What stands in the function tables of a context that is recorded (`rxe-user
-// run --trace`): each function records and calls the usual one. Without a
-// recording nothing here runs.
+// The functions in the function tables of a context that is recorded (`rxe-user
+// run --trace`): each records and calls the usual function. Without a recording
+// none of them runs.
 #ifndef VERBS_API_LIBIBVERBS_TRACE_H_
 #define VERBS_API_LIBIBVERBS_TRACE_H_
 
@@ -11,7 +11,8 @@ namespace verbs_api {
 
 void TraceOps(ibv_context_ops* ops);
 void TraceCqEx(Cq* cq);
-// These record if the process is recorded, and else only make the usual call.
+// These record if the process is recorded; otherwise they only make the usual
+// call.
 int TracedPostSend(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
 int TracedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
 int TracedPollCq(ibv_cq* cq, int count, ibv_wc* wc);

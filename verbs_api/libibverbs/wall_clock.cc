@@ -23,8 +23,8 @@ ClockDistance MeasureClocks() {
   return {now - after, now - before};
 }
 
-// Narrow enough that the middle of the range is right to kAccuracy, unless
-// threads are always preempted between reading the two clocks.
+// Repeats until the range is so narrow that its middle is right to kAccuracy,
+// unless threads are always preempted between reading the two clocks.
 constexpr int64_t kAccuracy = transport::kMicrosecond;
 int64_t MeasureClocksWell() {
   ClockDistance best = MeasureClocks();
@@ -38,9 +38,9 @@ int64_t MeasureClocksWell() {
 }  // namespace
 
 // The distance changes only when the wall clock is set, but two clocks cannot
-// be read at the same instant. The known distance is kept as long as a
-// measurement allows it, so completions keep their order and their distances in
-// time.
+// be read at the same instant. The known distance is kept as long as
+// measurements permit it, so completions keep their order and their time
+// differences.
 int64_t ToWallClock(transport::Time time) {
   static std::atomic<int64_t> distance{INT64_MIN};
   const ClockDistance now = MeasureClocks();

@@ -10,7 +10,7 @@
 namespace verbs_api {
 
 // The wall clock, ns since 1970, at `time` of the device's clock (Lane::Now).
-// Completions keep their order and their distances in time, unless the wall
+// Completions keep their order and their time differences, unless the wall
 // clock is set. Thread: any.
 int64_t ToWallClock(transport::Time time);
 

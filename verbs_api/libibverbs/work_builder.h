@@ -1,4 +1,4 @@
-// What the builders and setters of work requests share (work_builder.cc,
+// Shared by the builders and setters of work requests (work_builder.cc,
 // mlx5_builders.cc).
 #ifndef VERBS_API_LIBIBVERBS_WORK_BUILDER_H_
 #define VERBS_API_LIBIBVERBS_WORK_BUILDER_H_
@@ -47,7 +47,7 @@ inline transport::SendRequest* Add(ibv_qp_ex* qp, WorkBuilder& builder,
 }
 
 // Begins a work request. Returns null for an operation that was not enabled at
-// creation, or outside ibv_wr_start and ibv_wr_complete.
+// creation, or outside of ibv_wr_start and ibv_wr_complete.
 inline transport::SendRequest* Begin(ibv_qp_ex* qp,
                                      transport::SendOpcode opcode,
                                      uint64_t op) {
@@ -67,8 +67,8 @@ inline void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
   data->first_sge = builder.sges.size();
   data->num_sge = 1;
 }
-// Ends the inline data, `total` bytes. Its address is filled in later, when the
-// vectors no longer move.
+// Ends the inline data of `total` bytes. Their address is filled in later, when
+// the vectors no longer move.
 inline void EndInlineData(WorkBuilder& builder, size_t total) {
   builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
 }

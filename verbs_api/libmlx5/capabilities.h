@@ -12,7 +12,7 @@ namespace libmlx5 {
 inline constexpr uint32_t kCompressionFormats =
     MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM |
     MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
-// Completions that are compressed into one: none are combined.
+// The number of completions that are compressed into one: 1, so none are.
 inline constexpr uint32_t kMostCompressed = 1;
 
 }  // namespace libmlx5

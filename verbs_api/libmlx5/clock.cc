@@ -7,8 +7,8 @@
 
 namespace libmlx5 {
 
-// The clock counts nanoseconds in 64 bits, so mlx5dv_ts_to_ns(3) only adds the
-// distance to the wall clock.
+// The clock counts nanoseconds in 64 bits, so mlx5dv_ts_to_ns(3) only has to
+// add the difference to the wall clock.
 MLX5_EXPORT int mlx5dv_get_clock_info(ibv_context* context,
                                       mlx5dv_clock_info* info) {
   verbs_api::Mlx5Interface* const verbs = VerbsOf(context);

@@ -1,9 +1,9 @@
 // Completion queues: mlx5dv_create_cq(3).
 //
-// A card's completions have a size, may be padded, and may be compressed, which
-// every program sees that reads them from the card's queue. Here programs read
-// them by ibv_poll_cq(3) and ibv_start_poll(3) alone: the attributes are
-// checked, and have no effect.
+// On a card, completions have a size, may be padded, and may be compressed, all
+// of which a program sees if it reads the card's queue itself. Here programs
+// read completions only by ibv_poll_cq(3) and ibv_start_poll(3), so the
+// attributes are checked but have no effect.
 #include <infiniband/mlx5dv.h>
 
 #include <bit>
@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kKnownMask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE |
                                 MLX5DV_CQ_INIT_ATTR_MASK_FLAGS |
                                 MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE;
-// Bytes of a completion, if neither the program nor the variable says so.
+// Bytes of a completion, if neither the program nor the variable sets them.
 constexpr int kDefaultSize = 64;
 constexpr int kLargeSize = 128;
 constexpr const char* kSizeVariable = "MLX5_CQE_SIZE";

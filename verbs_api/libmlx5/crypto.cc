@@ -1,5 +1,5 @@
-// Encryption in memory keys (mlx5dv_crypto_login(3), mlx5dv_dek_create(3)).
-// Keys are wrapped by a key of the card, so they have no meaning here.
+// Encryption in memory keys (mlx5dv_crypto_login(3), mlx5dv_dek_create(3)). A
+// key of the card wraps the encryption keys, so they have no meaning here.
 #include "verbs_api/vendor_stubs/stub.h"
 
 ERRNO(mlx5dv_crypto_login)

@@ -14,12 +14,13 @@ namespace {
 
 constexpr uint32_t kPort = 1;
 
-// Numbers of rdma-core 56 and newer.
+// Values from rdma-core 56 and newer.
 constexpr uint64_t kMaskMaxDcRdAtom = 1 << 14;
 constexpr uint64_t kMaskOooRecvWrs = 1 << 16;
 
-// What rdma-core 56 and newer append to struct mlx5dv_context of rdma-core 44.
-// A program that asks for it has a structure with it.
+// The members that rdma-core 56 and newer append to struct mlx5dv_context of
+// rdma-core 44. A program that asks for them has a structure that contains
+// them.
 struct NewerContext {
   uint64_t max_dc_rd_atom;
   uint64_t max_dc_init_rd_atom;
@@ -45,7 +46,7 @@ MLX5_EXPORT bool mlx5dv_is_supported(ibv_device* device) {
   return verbs != nullptr && verbs->LooksLikeMlx5(device);
 }
 
-// Without DevX, and without descriptors of another process.
+// Does not support DevX or a descriptor of another process.
 MLX5_EXPORT ibv_context* mlx5dv_open_device(ibv_device* device,
                                             mlx5dv_context_attr* attr) {
   if (!mlx5dv_is_supported(device)) return Fail(EOPNOTSUPP);
@@ -54,8 +55,8 @@ MLX5_EXPORT ibv_context* mlx5dv_open_device(ibv_device* device,
   return Verbs()->Open(device);
 }
 
-// Fills in only what `out->comp_mask` asks for and the device has, and sets
-// those bits.
+// Fills in only the members that `out->comp_mask` asks for and the device has,
+// and sets those bits.
 MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
   verbs_api::Mlx5Interface* const verbs = VerbsOf(context);
   if (verbs == nullptr) return Refuse(EOPNOTSUPP);
@@ -72,7 +73,7 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
   if (fills(MLX5DV_CONTEXT_MASK_CQE_COMPRESION)) {
     out->cqe_comp_caps = {kMostCompressed, kCompressionFormats};
   }
-  // The conversion ends only where differences do not fit the clock's mask.
+  // The conversion stays valid as long as differences fit in the clock's mask.
   if (fills(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE)) {
     out->max_clock_info_update_nsec = UINT64_MAX / 2;
   }
@@ -115,7 +116,7 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
   return 0;
 }
 
-// There are no virtual ports and no steering tables: no flags.
+// No flags, since there are no virtual ports and no steering tables.
 MLX5_EXPORT int _mlx5dv_query_port(ibv_context* context, uint32_t port,
                                    mlx5dv_port* info, size_t size) {
   if (VerbsOf(context) == nullptr) return Refuse(EOPNOTSUPP);
@@ -124,7 +125,7 @@ MLX5_EXPORT int _mlx5dv_query_port(ibv_context* context, uint32_t port,
   return 0;
 }
 
-// Queues are not in memory that a program could provide.
+// A program cannot provide memory for queues.
 MLX5_EXPORT int mlx5dv_set_context_attr(ibv_context* /*context*/,
                                         mlx5dv_set_ctx_attr_type /*type*/,
                                         void* /*attr*/) {

@@ -44,7 +44,7 @@ VOID(mlx5dv_devx_obj_unimport)
 ERRNO(mlx5dv_devx_umem_export)
 POINTER(mlx5dv_devx_umem_import)
 VOID(mlx5dv_devx_umem_unimport)
-// There is nothing to export, and so no size.
+// The size is 0, since there is nothing to export.
 EXPORTED void _mlx5dv_get_export_sizes(void* sizes, size_t length) {
   std::memset(sizes, 0, length);
 }

@@ -1,5 +1,5 @@
-// Direct rules: flow steering by the card's own tables (mlx5dv_dr_flow(3)).
-// Flow steering is ibv_create_flow(3).
+// Direct rules: flow steering by the card's own tables (mlx5dv_dr_flow(3)). Not
+// supported; ibv_create_flow(3) provides flow steering.
 #include "verbs_api/vendor_stubs/stub.h"
 
 POINTER(mlx5dv_dr_action_create_dest_ibv_qp)

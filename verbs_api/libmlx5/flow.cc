@@ -1,5 +1,5 @@
-// Flow steering with mlx5's matchers and actions (mlx5dv_create_flow(3)). Flow
-// steering is ibv_create_flow(3).
+// Flow steering with mlx5's matchers and actions (mlx5dv_create_flow(3)). Not
+// supported; ibv_create_flow(3) provides flow steering.
 #include "verbs_api/vendor_stubs/stub.h"
 
 POINTER(mlx5dv_create_flow_action_esp)

@@ -6,7 +6,7 @@
 namespace libmlx5 {
 namespace {
 
-// Keys with encryption are not built.
+// Keys with encryption are not supported.
 constexpr uint32_t kFlags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
                             MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE |
                             MLX5DV_MKEY_INIT_ATTR_FLAGS_UPDATE_TAG |
@@ -14,7 +14,7 @@ constexpr uint32_t kFlags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT |
 
 }  // namespace
 
-// A card needs a DevX context for it; here any context will do.
+// A card needs a DevX context for this; here any context will do.
 MLX5_EXPORT mlx5dv_mkey* mlx5dv_create_mkey(mlx5dv_mkey_init_attr* attr) {
   verbs_api::Mlx5Interface* const verbs = Verbs();
   if (verbs == nullptr) return Fail(EOPNOTSUPP);

@@ -1,4 +1,4 @@
-// The structures of memory keys, as libibverbs names them.
+// The structures of memory keys under the names that libibverbs uses.
 #ifndef VERBS_API_LIBMLX5_MKEY_H_
 #define VERBS_API_LIBMLX5_MKEY_H_
 

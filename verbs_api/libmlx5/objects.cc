@@ -1,6 +1,6 @@
-// Objects as the card sees them, for programs that write its queues themselves
-// (mlx5dv_init_obj(3)), and objects with mlx5's own properties. There is no
-// card.
+// Objects as the card sees them, for programs that write to its queues
+// themselves (mlx5dv_init_obj(3)), and objects with properties of mlx5. Not
+// supported, since there is no card.
 #include "verbs_api/vendor_stubs/stub.h"
 
 OLD_ERRNO(mlx5dv_init_obj, "MLX5_1.0")

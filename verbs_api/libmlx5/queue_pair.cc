@@ -1,4 +1,4 @@
-// Queue pairs: mlx5dv_create_qp(3), and what mlx5dv can do with one.
+// Queue pairs: mlx5dv_create_qp(3), and the operations of mlx5dv on one.
 #include <infiniband/mlx5dv.h>
 
 #include <cstdint>
@@ -16,11 +16,11 @@ constexpr uint64_t kKnownMask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS |
                                 MLX5DV_QP_INIT_ATTR_MASK_DC |
                                 MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS |
                                 MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
-// Small received data may be in the completion on a card. Here it never is,
+// On a card, small received data may be in the completion. Here they never are,
 // which both flags allow.
 constexpr uint32_t kScatterFlags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE |
                                    MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
-// Of rdma-core 56 and newer: data may be placed out of order. Here they never
+// From rdma-core 56 and newer: data may be placed out of order. Here they never
 // are.
 constexpr uint32_t kOutOfOrder = 1 << 7;
 constexpr uint32_t kKnownFlags =
@@ -41,7 +41,7 @@ int Raw(const Enum& value) {
   return number;
 }
 
-// What `dv` asks for. Returns 0 or errno.
+// Reads the attributes in `dv`. Returns 0 or errno.
 int Read(const ibv_qp_init_attr_ex& attr, const mlx5dv_qp_init_attr& dv,
          verbs_api::Mlx5QpAttributes* mlx5, uint64_t* operations) {
   const auto has = [&](uint64_t bit) { return (dv.comp_mask & bit) != 0; };
@@ -114,7 +114,7 @@ MLX5_EXPORT ibv_qp* mlx5dv_create_qp(ibv_context* context,
   }
   ibv_qp* const qp = verbs->CreateQp(context, attr, mlx5);
   if (qp == nullptr || operations == 0) return qp;
-  // It is extended, and so begins with an ibv_qp.
+  // This queue pair is extended, so its ibv_qp_ex begins with an ibv_qp.
   WorkRequests* const requests =
       WorkRequests::Of(reinterpret_cast<ibv_qp_ex*>(qp));
   if (requests == nullptr) {
@@ -131,7 +131,8 @@ MLX5_EXPORT mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) {
   return requests != nullptr ? requests->table() : nullptr;
 }
 
-// A hint for the card: where DC packets of this peer will go.
+// A hint for the card about the path of DC packets to this peer. Has no effect
+// here.
 MLX5_EXPORT int mlx5dv_map_ah_to_qp(ibv_ah* ah, uint32_t /*qp_num*/) {
   verbs_api::Mlx5Interface* const verbs = Verbs();
   if (verbs == nullptr) return Refuse(EOPNOTSUPP);

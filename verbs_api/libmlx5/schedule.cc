@@ -1,6 +1,6 @@
 // Scheduling and pacing of transmission (mlx5dv_sched_node_create(3),
-// mlx5dv_pp_alloc(3)), and ports of a bond (mlx5dv_modify_qp_lag_port(3)).
-// There is no pacing, and one port.
+// mlx5dv_pp_alloc(3)), and ports of a bond (mlx5dv_modify_qp_lag_port(3)). Not
+// supported: there is no pacing, and one port.
 #include "verbs_api/vendor_stubs/stub.h"
 
 POINTER(mlx5dv_pp_alloc)

@@ -78,7 +78,7 @@ bool ReadCrc(const mlx5dv_sig_crc* from, SignatureDomain* out) {
   return seed == 0 || seed == ones;
 }
 
-// `from` may be null: no signatures.
+// `from` is null if there are no signatures.
 bool ReadDomain(const mlx5dv_sig_block_domain* from, SignatureDomain* out) {
   if (from == nullptr) return true;
   if (from->comp_mask != 0) return false;
@@ -157,7 +157,7 @@ MLX5_EXPORT int _mlx5dv_mkey_check(mlx5dv_mkey* mkey, mlx5dv_mkey_err* out,
   return 0;
 }
 
-// Its failures are negative errno values.
+// Failures are negative errno values.
 MLX5_EXPORT int mlx5dv_qp_cancel_posted_send_wrs(mlx5dv_qp_ex* qp,
                                                  uint64_t wr_id) {
   verbs_api::Mlx5Interface* const verbs = Verbs();

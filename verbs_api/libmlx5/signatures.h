@@ -1,4 +1,5 @@
-// The signatures that a program describes (mlx5dv_wr_set_mkey_sig_block(3)).
+// Reads the signatures that a program configures
+// (mlx5dv_wr_set_mkey_sig_block(3)).
 #ifndef VERBS_API_LIBMLX5_SIGNATURES_H_
 #define VERBS_API_LIBMLX5_SIGNATURES_H_
 

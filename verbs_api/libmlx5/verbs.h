@@ -1,4 +1,4 @@
-// Our libibverbs, as this library sees it, and how its functions fail.
+// Our libibverbs as this library sees it, and helpers for failing functions.
 #ifndef VERBS_API_LIBMLX5_VERBS_H_
 #define VERBS_API_LIBMLX5_VERBS_H_
 
@@ -14,19 +14,19 @@
 
 namespace libmlx5 {
 
-// Null with another libibverbs.
+// Null if another libibverbs is loaded.
 inline verbs_api::Mlx5Interface* Verbs() {
   return rxe_user_mlx5_interface != nullptr ? rxe_user_mlx5_interface()
                                             : nullptr;
 }
 
-// Null unless `context` is an open one of a device that looks like mlx5.
+// Null unless `context` is an open context of a device that looks like mlx5.
 inline verbs_api::Mlx5Interface* VerbsOf(ibv_context* context) {
   verbs_api::Mlx5Interface* const verbs = Verbs();
   return verbs != nullptr && verbs->LooksLikeMlx5(context) ? verbs : nullptr;
 }
 
-// For functions that return an errno value. errno is set too.
+// For functions that return an errno value. Sets errno, too.
 inline int Refuse(int error) {
   errno = error;
   return error;

@@ -16,14 +16,15 @@ namespace libmlx5 {
 // caller must own it. All of them report errors through ibv_wr_complete.
 class WorkRequests final : public verbs_api::Mlx5Extension {
  public:
-  // Of a queue pair that has ibv_wr_*. Null, with errno, on failure.
+  // The work requests of a queue pair that has ibv_wr_*. Null, with errno set,
+  // on failure.
   static WorkRequests* Of(ibv_qp_ex* qp);
 
   mlx5dv_qp_ex* table() { return &table_; }
   // The queue pair of a table that Of has returned.
   static ibv_qp_ex* QpOf(mlx5dv_qp_ex* table) { return Self(table).qp_; }
-  // The operations that the program named at creation:
-  // mlx5dv_qp_create_send_ops_flags. None unless set.
+  // Sets the operations that the program named at creation
+  // (mlx5dv_qp_create_send_ops_flags). There are none before.
   void set_operations(uint64_t operations) { operations_ = operations; }
 
  private:
@@ -64,7 +65,7 @@ class WorkRequests final : public verbs_api::Mlx5Extension {
                      uint32_t from_lkey, uint64_t from, size_t length);
   static void SetSignature(mlx5dv_qp_ex* table,
                            const mlx5dv_sig_block_attr* attr);
-  // Not built: fails the batch with EOPNOTSUPP.
+  // Not supported: fails the batch with EOPNOTSUPP.
   static void SetCrypto(mlx5dv_qp_ex* table, const mlx5dv_crypto_attr*);
 
   ibv_qp_ex* const qp_;

@@ -27,18 +27,19 @@ std::string MadeBy(const Origin& origin) {
 
 constinit std::atomic<Checker*> Checker::current_ = nullptr;
 
-// What the queue pair's send queue holds: posted, and not known to be complete.
+// The contents of a send queue: requests that were posted and are not known to
+// be complete.
 struct Checker::SendPosting::Sends {
   std::mutex order;  // held during posts, so that `queue` has their order
   // Guarded by the checker's lock.
   std::deque<PostedSend> queue;
-  size_t reads = 0;  // of these, with writes_locally
+  size_t reads = 0;  // those of the queue with writes_locally
 
   void Add(const PostedSend& send) {
     queue.push_back(send);
     reads += send.writes_locally;
   }
-  // Removes the first, or the last, `count`.
+  // Remove the first `count`, or the last.
   void Retire(size_t count, std::vector<PostedSend>* to) {
     for (; count > 0; --count) {
       reads -= queue.front().writes_locally;
@@ -54,7 +55,7 @@ struct Checker::SendPosting::Sends {
   }
 };
 
-// Holds the checker's lock, and reports after its release.
+// Holds the checker's lock, and reports findings after releasing it.
 class Checker::Session {
  public:
   explicit Session(Checker& checker) : lock_(checker.mutex_) {}
@@ -174,12 +175,12 @@ void Checker::UseReceives(Session& session, Qp& qp) {
   qp.has_received = true;
   const CreatedQp& created = qp.created;
   Cq* const cq = FindCq(created.recv_cq);
-  // The receives of an SRQ complete once, whatever number of queue pairs have
-  // it.
+  // The receives of an SRQ complete once, however many queue pairs use it.
   if (created.srq == 0) {
     Use(created.recv_cq, created.wanted_recv, 1);
   } else if (cq != nullptr && cq->srqs[created.srq].users++ == 0) {
-    // Its size may change before its last user goes.
+    // The size is stored, since it may change before the SRQ's last user is
+    // gone.
     cq->srqs[created.srq].requests = created.wanted_recv;
     Use(created.recv_cq, created.wanted_recv, 1);
   }
@@ -255,13 +256,13 @@ void Checker::OnQpCreated(QpKey key, const CreatedQp& created) {
   const Origin origin = FindOrigin();
   Session session(*this);
   Qp& qp = qps_[key];
-  EndUse(qp);  // of a context that was closed before its queue pairs
+  EndUse(qp);  // one of a context that was closed before its queue pairs
   qp = {};
   qp.qpn = key.second;
   qp.created = created;
   qp.origin = origin;
   qp.sends = std::make_shared<SendPosting::Sends>();
-  // Receives are posted to the SRQ, unseen.
+  // Receives are posted to the SRQ, which the checker does not see.
   if (created.srq != 0) UseReceives(session, qp);
 }
 
@@ -318,7 +319,8 @@ Checker::SendPosting::SendPosting(Checker& checker, QpKey key,
   }
   if (sends_ == nullptr) return;
   order_ = std::unique_lock(sends_->order);
-  // Before the post: another thread may poll a completion before it returns.
+  // Add the requests before the post: another thread may poll a completion
+  // before the post returns.
   Session session(checker);
   Qp* const qp = checker.FindQp(key);
   if (qp != nullptr) checker.UseSends(session, *qp);
@@ -336,8 +338,8 @@ void Checker::SendPosting::End(size_t accepted, int error, uint32_t unpolled) {
   const std::deque<PostedSend>& queue = sends_->queue;
   sends_->Withdraw(count_ - accepted);
   Qp* const qp = checker_.FindQp(key_);
-  // Fewer requests than the queue has place for: another cause, or requests
-  // that were posted unseen (mlx5dv).
+  // If the queue has room for the requests, there was another cause, or
+  // requests were posted unseen (mlx5dv).
   const size_t refused = count_ - accepted;
   if (qp == nullptr || error != ENOMEM ||
       queue.size() + refused <= qp->created.max_send) {
@@ -378,7 +380,7 @@ void Checker::CheckOrder(Session& session, Qp& qp, size_t at) {
   const auto overlap = [&](const PostedSend& read) {
     for (const Piece& a : read.pieces) {
       for (const Piece& b : send.pieces) {
-        // An inline request names no key.
+        // An inline request has no key.
         if ((a.lkey == b.lkey || send.is_inline) &&
             a.address < b.address + b.length &&
             b.address < a.address + a.length) {
@@ -400,7 +402,7 @@ void Checker::CheckOrder(Session& session, Qp& qp, size_t at) {
            "request first");
       return;
     }
-    // It has waited for the READs before it.
+    // A fenced request has waited for the earlier READs.
     if (queue[i].fenced) return;
   }
 }
@@ -458,11 +460,12 @@ void Checker::OnPolled(const Polled& polled, std::vector<PostedSend>* retired) {
   Qp* const qp = FindQp({polled.device, polled.qpn});
   if (qp == nullptr) return;
   const std::deque<PostedSend>& sends = qp->sends->queue;
-  // The opcode of a failed one is not defined.
+  // The opcode of a failed completion is undefined.
   const bool may_be_send =
       polled.cq == qp->created.send_cq && (polled.failed || !polled.receive);
   if (may_be_send) {
-    // A failed one may be unsignaled. All before it are complete as well.
+    // A failed request may be unsignaled. All requests before it are complete
+    // as well.
     const auto found = std::ranges::find_if(sends, [&](const auto& send) {
       return send.wr_id == polled.wr_id && (send.signaled || polled.failed);
     });

@@ -1,6 +1,6 @@
-// Follows how the program uses the verbs, and reports what it should not do
-// (`rxe-user run --check`, docs/lints.md). Objects are known by numbers: the
-// layer above translates its own.
+// Follows how the program uses the verbs, and reports misuse (`rxe-user run
+// --check`, docs/lints.md). Objects are known by numbers, to which the layer
+// above translates its objects.
 #ifndef VERBS_API_LINT_CHECKER_H_
 #define VERBS_API_LINT_CHECKER_H_
 
@@ -25,16 +25,16 @@
 
 namespace verbs_api::lint {
 
-// A queue pair: its device, and its number there.
+// A queue pair: its device, and its number on that device.
 using QpKey = std::pair<const void*, uint32_t>;
 
 struct CreatedQp {
   uint64_t send_cq = 0;      // 0: none
   uint64_t recv_cq = 0;      // 0: none
   uint64_t srq = 0;          // 0: none
-  uint32_t wanted_send = 0;  // max_send_wr as the program asked for
-  uint32_t wanted_recv = 0;  // max_recv_wr, or of the SRQ
-  uint32_t max_send = 0;     // that it got
+  uint32_t wanted_send = 0;  // max_send_wr as requested
+  uint32_t wanted_recv = 0;  // max_recv_wr as requested, or that of the SRQ
+  uint32_t max_send = 0;     // the granted number
   uint32_t max_recv = 0;
 };
 
@@ -49,7 +49,7 @@ struct ModifiedQp {
   uint8_t rnr_retry = 0;
 };
 
-// Memory of a request.
+// A piece of memory of a request.
 struct Piece {
   uint64_t address = 0;
   uint32_t length = 0;
@@ -64,7 +64,7 @@ struct PostedSend {
   bool writes_locally = false;  // READ, atomics: into `pieces`
   bool is_inline = false;       // `pieces` are read at the post
   absl::InlinedVector<Piece, 2> pieces;
-  std::optional<uint64_t> checksum;  // of what is sent; absent: not known
+  std::optional<uint64_t> checksum;  // of the data to send; absent if unknown
 };
 
 // Thread: any. Its lock is a leaf, except that the lock of a SendPosting is
@@ -74,16 +74,16 @@ class Checker final : private rxe_user::ForkGuard {
   explicit Checker(const Settings& settings);
   ~Checker();
 
-  // The one of this process; null without RXE_USER_CHECK. The first call reads
-  // the setting.
+  // The checker of this process; null without RXE_USER_CHECK. The first call
+  // reads the setting.
   static Checker* OfProcess();
-  // The same, but null before that call. Takes no lock.
+  // The same, but null before the first call of OfProcess. Takes no lock.
   static Checker* Current() { return current_.load(std::memory_order_acquire); }
 
   bool IsOn(Lint lint) const { return settings_.IsOn(lint); }
 
   // --- Objects. `channel` names the completion channel; null: none.
-  // `may_overrun`: the program wants to lose completions rather than fail.
+  // `may_overrun`: the program prefers losing completions to an error.
   void OnCqCreated(uint64_t cq, uint32_t wanted, bool may_overrun,
                    const void* channel);
   void OnCqResized(uint64_t cq, uint32_t wanted);
@@ -92,13 +92,14 @@ class Checker final : private rxe_user::ForkGuard {
   void OnQpModified(QpKey key, const ModifiedQp& change);
   void OnQpDestroyed(QpKey key);
 
-  // --- Requests. The posting of a list of send requests, from before the post
-  // to after it.
+  // --- Requests. A SendPosting represents the posting of a list of send
+  // requests, from before the post until after it.
   class SendPosting {
    public:
     SendPosting(Checker& checker, QpKey key, std::span<const PostedSend> posts);
-    // The device took the first `accepted` requests and then refused one with
-    // `error`; 0: it took all. `unpolled`: completions in the send queue's CQ.
+    // The device accepted the first `accepted` requests and refused the next
+    // one with `error`; 0: it accepted all. `unpolled`: completions in the send
+    // queue's CQ.
     void End(size_t accepted, int error, uint32_t unpolled);
 
    private:
@@ -110,11 +111,13 @@ class Checker final : private rxe_user::ForkGuard {
     std::shared_ptr<Sends> sends_;  // null: unknown queue pair
     std::unique_lock<std::mutex> order_;
   };
-  // Whether no receive has been posted to its own queue yet.
+  // Whether no receive has been posted yet to the queue pair's own queue.
   bool ExpectsFirstReceive(QpKey key);
-  // Before the first receive, the peer was told `naks` times to wait for one.
+  // Before the first receive was posted, the peer was told `naks` times to wait
+  // for one.
   void OnLateReceive(QpKey key, uint32_t naks);
-  // Receives of the queue pair's own queue; one was refused with ENOMEM.
+  // Receives were posted to the queue pair's own queue; or one was refused with
+  // ENOMEM.
   void OnReceivesPosted(QpKey key, size_t count);
   void OnReceiveRefused(QpKey key, uint32_t unpolled);
   // A completion was polled.
@@ -126,44 +129,46 @@ class Checker final : private rxe_user::ForkGuard {
     bool failed = false;
     bool receive = false;  // if it has not failed
   };
-  // `*retired` gets the send requests that this completes, if it is not null.
+  // Unless it is null, `*retired` gets the send requests that this completes.
   void OnPolled(const Polled& polled, std::vector<PostedSend>* retired);
 
   // --- Events.
-  // The program polls.
+  // The program polls the queue.
   void OnPollCall(uint64_t cq);
-  // It asks for an event, with this many completions in the queue that will
-  // cause none.
+  // The program requests an event while the queue holds `unpolled` completions,
+  // which will cause none.
   void OnArmed(uint64_t cq, uint32_t unpolled);
-  // It is about to wait for an event of the channel, and there is none.
+  // The program is about to wait for an event of the channel, and there is
+  // none.
   void OnWait(const void* channel);
-  // It destroys the queue, and has not acknowledged this many of its events.
+  // The program destroys the queue without having acknowledged this many of its
+  // events.
   void OnUnacknowledged(uint64_t cq, uint32_t events);
 
   // --- Memory.
-  // The device will refuse a piece of a request; `what` says which and why.
+  // The device will refuse a piece of a request; `what` says which one and why.
   void OnLocalKey(QpKey key, const std::string& what);
   void OnRemoteKey(QpKey key, const std::string& what);
-  // The lkey of a region stands where its rkey belongs, or the reverse.
+  // An lkey was used where the region's rkey belongs, or the reverse.
   void OnMixedKeys(QpKey key, const std::string& what);
-  // The region `lkey` goes, and the last `incomplete` send requests are not
-  // complete.
+  // The region `lkey` is deregistered while the last `incomplete` send requests
+  // are not complete.
   void OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete);
   void OnBufferChanged(QpKey key, uint64_t wr_id);
-  // `request` has `address`, which AddressSanitizer knows to be freed or
+  // `request` uses `address`, which AddressSanitizer knows to be freed or
   // outside of an allocation. `when`: "at its post", "at its completion".
   void OnFreedBuffer(QpKey key, const std::string& request, const void* address,
                      const char* when);
 
   // --- Leaks.
-  // An object was made, perhaps at the address of one that is gone.
+  // An object was made, perhaps at the address of one that no longer exists.
   void OnMade(const void* object);
-  // Objects that are left at the end of the program.
+  // An object that still exists at the end of the program.
   struct Left {
     const char* kind;  // "protection domain"
-    const char* call;  // that destroys it
+    const char* call;  // the call that destroys it
     const void* object;
-    // librdmacm makes some for itself.
+    // librdmacm may have made it for itself.
     bool may_be_of_rdma_cm = false;
   };
   void OnEnd(std::span<const Left> left);
@@ -189,26 +194,28 @@ class Checker final : private rxe_user::ForkGuard {
     CreatedQp created;
     Origin origin;
     std::shared_ptr<SendPosting::Sends> sends;
-    uint32_t receives = 0;      // posted, and their completions not polled
-    bool has_sent = false;      // posted a send request once
-    bool has_received = false;  // posted a receive once, or has an SRQ
+    uint32_t receives = 0;      // posted, without a polled completion
+    bool has_sent = false;      // has posted a send request
+    bool has_received = false;  // has posted a receive, or has an SRQ
     std::bitset<kLintCount> reported;
   };
 
-  // Adds a finding of an object, the first of its kind.
+  // Reports the first finding of `lint` for the object.
   template <typename Object>
   void Find(Session& session, Object& object, Lint lint, std::string what,
             std::string remedy);
   static std::string NameOf(const Qp& qp);
   static std::string NameOf(const Cq& cq);
-  // Adds (sign 1) or removes the requests of a queue that completes in `cq`.
+  // Adds (sign 1) or removes (sign -1) the requests of a queue that completes
+  // in `cq`.
   void Use(uint64_t cq, uint32_t requests, int sign);
-  // A queue counts from the first post on.
+  // A queue counts from its first post on.
   void UseSends(Session& session, Qp& qp);
   void UseReceives(Session& session, Qp& qp);
   void EndUse(const Qp& qp);
   void CheckSize(Session& session, uint64_t cq);
-  // `send` is in the queue: it may send what an earlier READ has not brought.
+  // `send` was added to the queue: checks whether it may send data that an
+  // earlier READ has not fetched yet.
   void CheckOrder(Session& session, Qp& qp, size_t send);
   Qp* FindQp(QpKey key);
   Cq* FindCq(uint64_t cq);
@@ -221,7 +228,7 @@ class Checker final : private rxe_user::ForkGuard {
   static constinit std::atomic<Checker*> current_;
 
   const Settings settings_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards all that follows
   std::unordered_map<uint64_t, Cq> cqs_;
   std::unordered_map<QpKey, Qp, absl::Hash<QpKey>> qps_;
   std::unordered_map<const void*, Origin> made_;

@@ -1,5 +1,5 @@
-// The lints: what they are called, and which of them are on. docs/lints.md
-// describes each.
+// The lints: their names, and which of them are on. docs/lints.md describes
+// each.
 #ifndef VERBS_API_LINT_LINTS_H_
 #define VERBS_API_LINT_LINTS_H_
 
@@ -47,7 +47,7 @@ enum class Group : uint8_t {
 
 struct LintText {
   Lint lint;
-  uint16_t number;  // stays the same for ever
+  uint16_t number;  // never changes
   std::string_view name;
   Group group;
 };
@@ -60,10 +60,11 @@ struct Settings {
   bool IsOn(Lint lint) const { return on[static_cast<size_t>(lint)]; }
 };
 
-// Reads the value of RXE_USER_CHECK: words separated by commas. The default
-// ones are on. "strict": those of Group::kStrict, too. "NAME": that one, too.
-// "-NAME": not that one. "1": no change. Only "0", or empty: none at all.
-// False, with `*wrong` the first word that is none of these; the others count.
+// Parses the value of RXE_USER_CHECK: words separated by commas. The lints of
+// Group::kDefault are on. "strict" adds those of Group::kStrict, "NAME" adds
+// one, "-NAME" removes one, "1" changes nothing. "0" alone, or an empty value:
+// all are off. False: `*wrong` is the first unknown word; the other words are
+// applied.
 bool ParseSettings(std::string_view text, Settings* settings,
                    std::string* wrong);
 

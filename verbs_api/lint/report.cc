@@ -41,7 +41,7 @@ void Report(const Finding& finding) {
 }
 
 Origin FindOrigin() {
-  // Nothing may be thrown through the walk: it makes no string.
+  // No exception may pass through the stack walk, so it makes no string.
   struct Walk {
     const void* own = nullptr;  // where this library is
     char text[160] = "";
@@ -53,8 +53,8 @@ Origin FindOrigin() {
   _Unwind_Backtrace(
       [](_Unwind_Context* context, void* argument) {
         Walk& to = *static_cast<Walk*>(argument);
-        // Before the next instruction: the call may be the last one of its
-        // function.
+        // Look up the address before the return address, since the call may be
+        // the last instruction of its function.
         const auto* const at =
             reinterpret_cast<const char*>(_Unwind_GetIP(context)) - 1;
         Dl_info info;

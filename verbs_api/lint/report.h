@@ -16,18 +16,19 @@ struct Finding {
 };
 
 // Prints the finding, and counts it for `rxe-user run --expect`. After
-// kMostLines findings of a lint, the rest of them have no lines. Takes no lock
+// kMostLines findings of one lint, no more of them are printed. Takes no lock
 // of this module. Thread: any.
 inline constexpr int kMostLines = 20;
 void Report(const Finding& finding);
 
-// Where the program called our libraries.
+// The place at which the program called our libraries.
 struct Origin {
-  std::string text;         // "server+0x12e4": file and offset; "": not known
-  bool by_rdma_cm = false;  // librdmacm made the call, for the program
+  std::string text;         // "server+0x12e4": file and offset; "": unknown
+  bool by_rdma_cm = false;  // librdmacm made the call on behalf of the program
 };
-// Of the current call. Walks the stack: for calls that are rare. Thread: any.
-// Takes the dynamic linker's lock, so the caller has none of its own.
+// The origin of the current call. Walks the stack, so it is for rare calls
+// only. Takes the dynamic linker's lock, so the caller must hold no lock of its
+// own. Thread: any.
 Origin FindOrigin();
 
 }  // namespace verbs_api::lint

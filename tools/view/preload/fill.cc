@@ -24,7 +24,7 @@ constexpr int kMostLinks = 40;        // the limit of the kernel
 constexpr long kMostWait = 10;        // for the lock, in seconds
 constexpr size_t kSignalSet = 8;      // bytes, the kernel's size
 
-// Memory for strings that are freed at the end of a block.
+// Memory for strings, freed at the end of a block.
 class Arena {
  public:
   Arena()
@@ -64,7 +64,7 @@ struct Node {
   Kind kind = Kind::kNone;
   const char* text = "";
   size_t size = 0;
-  const char* same = nullptr;  // of a folder: another folder with its contents
+  const char* same = nullptr;  // for a folder: another folder with its contents
 };
 
 bool HasWildcard(const char* name, size_t length) {
@@ -81,7 +81,7 @@ class Filler {
     counters_.Open(root, kCountersFile);
   }
 
-  // Continues from folder `done`, which exists, to `rest`.
+  // Continues from the existing folder `done` to `rest`.
   void Walk(const char* done, const char* rest, Look look, int links) {
     while (*rest == '/') ++rest;
     if (*rest == 0) {
@@ -115,7 +115,8 @@ class Filler {
     }
   }
 
-  // Creates everything in folder `done`: names only, or the whole subtree.
+  // Creates everything in folder `done`: either names only, or the whole
+  // subtree.
   void List(const char* done, bool below) {
     ForEachChild(done, [&](const char* name, size_t length) {
       const Arena::Block block(&arena_);
@@ -264,7 +265,7 @@ class Filler {
     }
   }
 
-  // Modes are set separately, because of the program's umask.
+  // Modes are set separately, because the program's umask applies to creation.
   void MakeFolder(const char* path) {
     if (syscall(SYS_mkdirat, root_, path, 0755) == 0) {
       syscall(SYS_fchmodat, root_, path, 0755);
@@ -284,8 +285,8 @@ class Filler {
   }
 
   // Overwrites the same file, so that an open descriptor reads the new value.
-  // Written in one call: a concurrent reader sees the old or the new line. The
-  // newline ends the value even while old bytes remain behind it.
+  // Written in one call, so a concurrent reader sees the old or the new line.
+  // The newline ends the value even while old bytes remain after it.
   void MakeFile(const char* path, const char* text, size_t size) {
     const Arena::Block block(&arena_);
     const long present =
@@ -327,11 +328,11 @@ long Seconds() {
   return now.tv_sec;
 }
 
-// Locks the root with signals blocked; `*before` gets the old mask. Blocked,
-// because a handler that uses the view would wait for the thread that it
-// interrupted. Signals are not blocked while another process has the lock. The
-// wait is limited by time, not by tries: with many waiters, each may find the
-// lock held by another waiter again and again.
+// Locks the root with signals blocked; `*before` gets the old mask. Signals are
+// blocked because a handler that uses the view would wait for the thread that
+// it interrupted. They are not blocked while another process has the lock. The
+// wait is limited by time, not by the number of tries: with many waiters, each
+// may repeatedly find the lock held by another one.
 bool Lock(int root, unsigned long* before) {
   const unsigned long all = ~0ul;
   const long deadline = Seconds() + kMostWait;
@@ -358,7 +359,7 @@ void Fill(const char* root, const char* path, Look look) {
   if (Lock(static_cast<int>(fd), &before)) {
     {
       Filler filler(static_cast<int>(fd));
-      // The application expands braces, so all alternatives are created.
+      // The application expands braces, so create all alternatives.
       const bool braces =
           look == Look::kPattern && strchr(path, '{') != nullptr;
       if (look == Look::kAll || braces) {

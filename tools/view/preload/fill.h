@@ -18,8 +18,8 @@ enum class Look {
 };
 
 // Creates `path`, which the program knows as "/sys/class/...", in the tree
-// `root` as the index describes it, with the targets of its links. On failure
-// the tree keeps its old state. Holds the lock of the root (tree.h).
+// `root` as the index describes it, including the targets of its links. On
+// failure the tree keeps its old state. Holds the lock of the root (tree.h).
 void Fill(const char* root, const char* path, Look look);
 
 }  // namespace view

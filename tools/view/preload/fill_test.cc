@@ -65,7 +65,7 @@ class FillTest : public testing::Test {
   void Look(const std::string& path, view::Look look) {
     Fill(root_.c_str(), path.c_str(), look);
   }
-  // The paths that were created, without the index.
+  // The paths that were created, except the index.
   std::set<std::string> Made() const {
     std::set<std::string> made;
     for (const auto& item : fs::recursive_directory_iterator(root_)) {

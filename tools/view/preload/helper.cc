@@ -16,7 +16,7 @@
 #include <new>
 
 // glibc's clone(2), under a name that sanitizers do not intercept:
-// ThreadSanitizer takes clone for a fork after which no thread may be started.
+// ThreadSanitizer treats clone as a fork, after which no thread may be started.
 // musl only has the other name.
 extern "C" __attribute__((weak)) int __clone(int (*start)(void*), void* stack,
                                              int flags, void* argument, ...);
@@ -34,8 +34,9 @@ constexpr size_t kSignalSet = 8;     // bytes, the kernel's size
 constexpr long kHelperTimeout = 20;  // seconds
 constexpr int kMostVariables = 16;
 
-// The data of both children, in the mapping that holds their stacks. Not in our
-// frame, which a signal handler of the program may leave by longjmp(3).
+// The data of both children, in the mapping that holds their stacks. They are
+// not in our stack frame, which a signal handler of the program may leave by
+// longjmp(3).
 struct Start {
   const char* helper;
   char* argv[8];
@@ -43,9 +44,9 @@ struct Start {
   char* envp[kMostVariables + 1];
   int output;
   char* stack;  // the end of the helper's stack
-  pid_t pid;    // of the helper; 0 until it is known
-  // The error of opening /dev/null for the helper; 0 on success. Read when both
-  // children have ended.
+  pid_t pid;    // that of the helper; 0 until it is known
+  // The error of opening /dev/null for the helper; 0 on success. It is read
+  // when both children have ended.
   int null_error;
 };
 
@@ -93,7 +94,7 @@ int RunHelperChild(void* argument) {
   // A temporary lack of resources does not mean that /dev/null is missing.
   const bool lacks = null == -EMFILE || null == -ENFILE || null == -ENOMEM;
   if (null < 0 && !lacks) start.null_error = static_cast<int>(-null);
-  // Descriptors above 2: the program may have closed the standard ones.
+  // Use descriptors above 2: the program may have closed the standard ones.
   const long output = syscall(SYS_fcntl, start.output, F_DUPFD, 3);
   const long nothing = syscall(SYS_fcntl, null, F_DUPFD, 3);
   if (output < 0 || nothing < 0) syscall(SYS_exit_group, 127);
@@ -108,9 +109,9 @@ int RunHelperChild(void* argument) {
 
 // Runs in the process between us and the helper. exec makes the helper send
 // SIGCHLD to its parent, which must not be the program. This process ends
-// without a signal; only a wait for such children (__WCLONE) sees it. It stays
-// until the helper has ended; otherwise process 1 or a subreaper would inherit
-// the helper.
+// without a signal; only a wait for such children (__WCLONE) sees it. It exists
+// until the helper has ended, since otherwise process 1 or a subreaper would
+// inherit the helper.
 int RunIntermediate(void* argument) {
   Start& start = *static_cast<Start*>(argument);
   const int pid = Clone(RunHelperChild, start.stack,
@@ -124,8 +125,8 @@ int RunIntermediate(void* argument) {
   return 0;
 }
 
-// Reads a line from the helper, or everything until it ends. Returns false if
-// that takes too long or is longer than `size`.
+// Reads a line from the helper, or everything until the helper ends. Returns
+// false if that takes too long or is longer than `size`.
 bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   timespec end{};
   clock_gettime(CLOCK_MONOTONIC, &end);
@@ -147,7 +148,7 @@ bool ReadLine(int fd, char* text, size_t size, size_t* got) {
   return false;
 }
 
-// Runs the helper until it ends. Returns the number of bytes of its answer.
+// Runs the helper until it ends. Returns the length of its answer in bytes.
 // Signals are unblocked as soon as both processes exist.
 size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   int ends[2];
@@ -158,8 +159,8 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   unsigned long before = 0;
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, kSignalSet);
   int child = Clone(RunIntermediate, first_stack, CLONE_VM, start);
-  // qemu-user refuses children that share memory but are not threads. There the
-  // child gets a copy, and the program may see its SIGCHLD.
+  // qemu-user refuses children that share memory but are not threads. There,
+  // the child gets a copy, and the program may see its SIGCHLD.
   if (child < 0 && errno == EINVAL) {
     child = Clone(RunIntermediate, first_stack, SIGCHLD, start);
   }
@@ -181,7 +182,7 @@ size_t Run(Start* start, char* first_stack, char* answer, size_t size) {
   return got;
 }
 
-// Reports it once per program.
+// Warns once per program.
 void WarnNoDevNull(int error) {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;

@@ -25,7 +25,7 @@ void Index::Open(int folder, const char* name) {
   }
   syscall(SYS_close, fd);
   if (memory == MAP_FAILED) return;
-  // Another version of rxe_user may have written it.
+  // Another version of rxe_user may have written the index.
   const auto* header = static_cast<const IndexHeader*>(memory);
   if (memcmp(header->magic, kIndexMagic, sizeof(kIndexMagic)) != 0 ||
       header->size != static_cast<size_t>(size)) {

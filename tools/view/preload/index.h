@@ -15,7 +15,7 @@ class Index {
   Index(const Index&) = delete;
   ~Index();
 
-  // `folder`: the descriptor of its folder.
+  // `folder`: the descriptor of the index's folder.
   void Open(int folder, const char* name);
 
   uint32_t size() const { return count_; }

@@ -15,10 +15,10 @@ bool works_inside = false;
 
 namespace {
 
-// The start of every tree's name (tree.cc).
+// Each tree's name starts with this (tree.cc).
 constexpr char kTrees[] = "/rxe_user-view-";
 
-// Writes the folder's path in the file system, with a zero at the end. Returns
+// Writes the folder's path in the file system, with a terminating zero. Returns
 // its length, or 0.
 size_t NameOf(int fd, char* name, size_t size) {
   if (fd == AT_FDCWD) {
@@ -40,7 +40,7 @@ size_t NameOf(int fd, char* name, size_t size) {
   return static_cast<size_t>(got);
 }
 
-// A program may be started inside a view.
+// A program may be started with a working directory in a view.
 __attribute__((constructor)) void FindWorkingDirectory() {
   NoteWorkingDirectory();
   looked = works_inside;

@@ -1,4 +1,4 @@
-// stat(2), statx(2), access(2), readlink(2), getxattr(2), with all names that
+// stat(2), statx(2), access(2), readlink(2), getxattr(2), under all names that
 // libc has or had for them.
 #include <stddef.h>
 #include <sys/types.h>
@@ -109,7 +109,7 @@ VIEW_DEFINE(ssize_t, __readlinkat_chk,
   });
 }
 
-// ls -l reads access control lists.
+// For ls -l, which reads access control lists.
 #define VIEW_GETXATTR(name)                                                    \
   VIEW_DEFINE(ssize_t, name,                                                   \
               (const char* path, const char* key, void* value, size_t size)) { \

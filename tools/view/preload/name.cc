@@ -43,8 +43,8 @@ VIEW_DEFINE(char*, get_current_dir_name, ()) {
   return WithoutRoot(REAL(char*, get_current_dir_name)());
 }
 
-// glob_t and glob64_t are the same type. With GLOB_ALTDIRFUNC the pattern stays
-// as it is.
+// glob_t and glob64_t are the same type. With GLOB_ALTDIRFUNC the pattern is
+// not changed.
 #define VIEW_GLOB(name)                                                     \
   VIEW_DEFINE(                                                              \
       int, name,                                                            \
@@ -73,7 +73,7 @@ namespace {
 using FtwCall = int (*)(const char*, const void*, int);
 using NftwCall = int (*)(const char*, const void*, int, FTW*);
 
-// The callback of this thread's walk: libc passes no argument through.
+// The callback of this thread's walk, since libc passes no argument through.
 __attribute__((visibility("hidden"),
                tls_model("initial-exec"))) __thread FtwCall ftw_call;
 __attribute__((visibility("hidden"),
@@ -93,7 +93,7 @@ int OnNftw(const char* path, const void* s, int type, FTW* place) {
 }  // namespace
 }  // namespace view
 
-// A walk may start another one.
+// A walk may start another walk.
 #define VIEW_FTW(name)                                                      \
   VIEW_DEFINE(int, name, (const char* path, view::FtwCall call, int fds)) { \
     const auto real = REAL(int, name, const char*, view::FtwCall, int);     \

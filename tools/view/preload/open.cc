@@ -11,7 +11,7 @@ namespace view {
 namespace {
 
 // Whether the open must fail: files in sysfs cannot be created, and ours cannot
-// be written, not even by root.
+// be written to, not even by root.
 bool Refused(const char* path, bool write) {
   if (!write || !IsViewed(path) || !IsInSys(path)) return false;
   errno = EACCES;

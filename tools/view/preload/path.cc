@@ -5,8 +5,8 @@
 namespace view {
 namespace {
 
-// The rest of `path` after its first component, if that is `name`. Null
-// otherwise, and if `path` does not start with a slash.
+// The remainder of `path` after its first component, if that component is
+// `name`. Otherwise null, also if `path` does not start with a slash.
 const char* After(const char* path, const char* name) {
   if (*path != '/') return nullptr;
   while (*path == '/') ++path;
@@ -17,7 +17,7 @@ const char* After(const char* path, const char* name) {
   return *name == 0 && (*path == '/' || *path == 0) ? path : nullptr;
 }
 
-// The same after any one component.
+// The same after any first component.
 const char* AfterAny(const char* path) {
   if (*path != '/') return nullptr;
   while (*path == '/') ++path;

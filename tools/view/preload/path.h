@@ -11,11 +11,11 @@ namespace view {
 // any, including a signal handler and a child of vfork.
 bool IsViewed(const char* path);
 
-// Whether it is, or may be, a counter file.
+// Whether the path is, or may be, a counter file.
 bool IsCounter(const char* viewed_path);
 
-// Whether it is in /sys, where files cannot be created and ours cannot be
-// written.
+// Whether the path is in /sys, where files cannot be created and ours cannot be
+// written to.
 bool IsInSys(const char* viewed_path);
 
 }  // namespace view

@@ -36,8 +36,8 @@ void* Find(const char* name) {
   return dlsym(RTLD_NEXT, name);
 }
 
-// The first constructor looks up everything: dlsym must not be called later in
-// a signal handler or a child of fork.
+// The first constructor looks up everything, since dlsym must not be called
+// later in a signal handler or a child of fork.
 __attribute__((constructor(101))) void FindAll() {
   for (int i = 0; i < kReals; ++i) Real(static_cast<RealIndex>(i));
 }

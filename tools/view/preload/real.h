@@ -1,5 +1,5 @@
-// The functions that ours replace: those of libc, or of another preloaded
-// library.
+// The functions that our functions replace: those of libc, or of another
+// preloaded library.
 #ifndef TOOLS_VIEW_PRELOAD_REAL_H_
 #define TOOLS_VIEW_PRELOAD_REAL_H_
 

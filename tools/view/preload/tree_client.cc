@@ -11,7 +11,7 @@
 #include "tools/view/preload/inside.h"
 #include "tools/view/preload/path.h"
 
-// musl has none.
+// musl does not have it.
 extern "C" __attribute__((weak)) decltype(dlvsym) dlvsym;
 
 namespace view {
@@ -19,8 +19,8 @@ namespace {
 
 constexpr unsigned long kFresh = 200;  // milliseconds
 
-// The last result, with its process and time. Taken by an atomic exchange
-// without waiting: if another thread has it, the caller does without.
+// The last result, with its process and time. A thread takes it by an atomic
+// exchange, without waiting; if another thread has it, the caller does without.
 struct Known {
   bool taken = false;
   pid_t pid = 0;
@@ -60,7 +60,7 @@ __attribute__((constructor)) void FindHelper() {
 // Called by exit(3). For _exit(2) see leave.cc.
 __attribute__((destructor)) void LeaveAtExit() { Leave(); }
 
-// A program of musl that cannot run the helper does not see our devices.
+// A musl program that cannot run the helper does not see our devices.
 void WarnMusl() {
   static bool told = false;
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
@@ -71,9 +71,9 @@ void WarnMusl() {
   syscall(SYS_write, 2, kText, sizeof(kText) - 1);
 }
 
-// Has the index written if it is old, and counters read if `counters`. Writes
-// the path of the tree's root, with a zero at the end. Returns false if there
-// is none.
+// Makes the helper write the index if it is old, and read the counters if
+// `counters`. Writes the path of the tree's root, with a terminating zero.
+// Returns false if there is none.
 bool FindRoot(bool counters, char (&root)[kRootSize]) {
   const pid_t pid = getpid();
   bool fresh = false;

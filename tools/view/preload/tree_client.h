@@ -1,9 +1,8 @@
-// Finds the tree that replaces /sys and /dev. This library starts `rxe-user
-// view`, which writes the index, and creates files when the program accesses
-// them (fill.h).
+// Finds the tree that replaces /sys and /dev. Starts `rxe-user view`, which
+// writes the index, and creates files when the program accesses them (fill.h).
 //
 // Context: any, including a signal handler, a cancelled thread, and a child of
-// vfork. Keeps errno. The program does not notice the helper process: no
+// vfork. Preserves errno. The program does not notice the helper process: no
 // SIGCHLD, no child for waitpid, no descriptor.
 #ifndef TOOLS_VIEW_PRELOAD_TREE_CLIENT_H_
 #define TOOLS_VIEW_PRELOAD_TREE_CLIENT_H_
@@ -19,14 +18,14 @@ inline constexpr size_t kRootSize = 256;
 
 // Returns the path in the tree for `path` relative to folder `fd`, ready to be
 // accessed. Returns `path` itself if it is not in the view or there is no tree
-// (the helper failed). An opened counter has its current value. The first
-// access of a process finds current state; later ones find state that is at
-// most 0.2 s old, or twice the time that finding it takes.
+// (the helper failed). A counter that is opened has its current value. The
+// first access of a process finds current state. Later ones find state that is
+// at most 0.2 s old, or twice the time that it takes to find it.
 const char* InTree(int fd, const char* path, Look look,
                    char (&buffer)[PATH_MAX]);
 
-// This process does not use the tree any more. The last process removes it.
-// Does nothing in a forked child that has not used the view itself.
+// This process no longer uses the tree. The last process removes it. Does
+// nothing in a forked child that has not used the view itself.
 void Leave();
 
 }  // namespace view

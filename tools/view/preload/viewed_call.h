@@ -12,8 +12,8 @@
 #include "tools/view/preload/real.h"
 #include "tools/view/preload/tree_client.h"
 
-// Defines libc's function `name`, using types of our own, so that libc's
-// headers cannot conflict. The body follows.
+// Defines libc's function `name` with types of our own, so that it cannot
+// conflict with libc's headers. The body follows.
 #define VIEW_DEFINE(type, name, parameters)         \
   extern "C" __attribute__((visibility("default"))) \
   type view_##name parameters __asm__(#name);       \
@@ -25,8 +25,8 @@
 
 namespace view {
 
-// Not inlined: other calls do not pay for its buffer, on stacks that may be
-// small.
+// Not inlined, so that other calls do not pay for its buffer on stacks that may
+// be small.
 template <typename Call>
 __attribute__((noinline)) auto CallInTree(int fd, const char* path, Look look,
                                           Call call) {
@@ -35,7 +35,7 @@ __attribute__((noinline)) auto CallInTree(int fd, const char* path, Look look,
 }
 
 // Calls `call(path)`, with the path in the tree if `path` is in the view. `fd`:
-// the folder of a relative path.
+// the folder to which a relative path is relative.
 template <typename Call>
 inline auto Viewed(int fd, const char* path, Look look, Call call) {
   if (__builtin_expect(!IsViewed(path) && !MayBeInside(fd, path), 1)) {

@@ -18,11 +18,11 @@ constexpr int kMost = 64;
 // The first read within this many nanoseconds after opening needs no refresh.
 constexpr long kFreshFromOpen = 10'000'000;
 
-// An open attribute. Identified by its file too: the program may close the
-// descriptor without our knowledge and reuse its number. Entries are accessed
-// without a lock. If two threads open files at once, one entry may be lost; its
-// value then stays that of the opening. A mix of two entries matches no open
-// file.
+// An open attribute. It is identified by its file, too: the program may close
+// the descriptor without our knowledge and reuse its number. Entries are
+// accessed without a lock. If two threads open files at the same time, one
+// entry may be lost; its value then remains that of the opening. A mix of two
+// entries matches no open file.
 struct Entry {
   int fd_plus_1;  // 0: free
   dev_t device;
@@ -31,8 +31,8 @@ struct Entry {
 };
 Entry entries[kMost];
 
-// A direct system call: a sanitizer would report accesses to descriptors of
-// other threads.
+// A direct system call, because a sanitizer would report accesses to
+// descriptors of other threads.
 bool Stat(int fd, struct stat* s) { return syscall(SYS_fstat, fd, s) == 0; }
 
 bool IsFile(const Entry& entry, int fd) {
@@ -80,7 +80,7 @@ void FreshenWatched(int fd, off_t offset) {
     if (entry.fd_plus_1 != fd + 1) continue;
     if (offset < 0) offset = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     if (offset == 0 && IsFile(entry, fd)) {
-      // "." from the file itself gives its own name.
+      // Relative to the file itself, "." is the file.
       if (Since(entry.opened) > kFreshFromOpen) {
         char buffer[PATH_MAX];
         InTree(fd, ".", Look::kOpen, buffer);
