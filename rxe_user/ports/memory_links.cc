@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -36,6 +38,10 @@ constexpr int kBacklog = 64;
 // Connections, of which not all have a ring.
 constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
 constexpr int kEvents = 16;
+// The process's links, each of which has one or two descriptors, are at most
+// this part of the soft limit: the rest is the program's.
+constexpr rlim_t kPartOfLimit = 16;
+std::atomic<rlim_t> process_links = 0;
 // Between tries to close another user's connection, or to accept one when
 // descriptors are short.
 constexpr std::chrono::milliseconds kRetry{100};
@@ -187,6 +193,16 @@ void MemoryLinks::AfterForkInChild() {
   mutex_.unlock();
 }
 
+MemoryLinks::Link::Link() { ++process_links; }
+MemoryLinks::Link::~Link() { --process_links; }
+
+bool MemoryLinks::IsFull() const {
+  rlimit limit{};
+  return links_.size() >= kMostLinks ||
+         ::getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+         process_links >= limit.rlim_cur / kPartOfLimit;
+}
+
 bool MemoryLinks::Watch(int fd, void* what) {
   epoll_event event{};
   event.events = EPOLLIN;
@@ -299,7 +315,7 @@ void MemoryLinks::Accept(Listener& listener) {
       return;
     }
     if (!KeepIfOwn(socket)) continue;
-    if (links_.size() >= kMostLinks) continue;
+    if (IsFull() || socket.get() < kFirstHighFd) continue;
     Link& link = links_.emplace_back();
     link.route = {{}, listener.local.address, listener.slot};
     if (!Watch(socket.get(), &link)) {
@@ -437,12 +453,13 @@ void MemoryLinks::EndLinks() {
 }
 
 void MemoryLinks::Begin() {
+  const bool full = IsFull();
   Link& link = links_.emplace_back();  // kEnded: the user is told
   link.outgoing = true;
   link.told = State::kAsked;
   link.route = wanted_.back();
   wanted_.pop_back();
-  if (Ask(link)) link.state = State::kAsked;
+  if (!full && Ask(link)) link.state = State::kAsked;
 }
 
 // Within a lane all goes by UDP: what a program has posted to itself has then
@@ -459,7 +476,8 @@ bool MemoryLinks::Ask(Link& link) {
                    IsLinkLocal(route.destination) ? ScopeOf(route.source) : 0},
                   route.slot);
   UniqueFd socket = UnixSocket();
-  if (!socket.valid() || ::connect(socket.get(), name.get(), name.size) != 0 ||
+  if (socket.get() < kFirstHighFd ||
+      ::connect(socket.get(), name.get(), name.size) != 0 ||
       !KeepIfOwn(socket) ||
       (own_ == OwnProcess::kByUdp && PeerOf(socket.get()).pid == ::getpid())) {
     return false;
@@ -534,7 +552,7 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   const Arrival arrival = Receive(link.socket.get(), &answer, &fds);
   if (arrival == Arrival::kNothing) return State::kAsked;
   if (arrival == Arrival::kClosed || answer.bit >= Doorbell::kRings ||
-      !IsEventfd(fds[1].get())) {
+      fds[1].get() < kFirstHighFd || !IsEventfd(fds[1].get())) {
     return State::kEnded;
   }
   absl::StatusOr<SharedMemory> doorbell =

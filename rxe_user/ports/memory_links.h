@@ -123,6 +123,9 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     kEnded,    // to be deleted
   };
   struct Link {
+    Link();
+    ~Link();
+
     State state = State::kEnded;
     State told = State::kUnknown;  // what the user knows
     bool outgoing = false;
@@ -170,6 +173,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   void Begin();
   bool Ask(Link& link);
   void OnReadable(Link& link);
+  // Whether one more link would be too many, for the lane or the process.
+  bool IsFull() const;
   // The new state.
   State TakeRequest(Link& link);
   State TakeAnswer(Link& link);

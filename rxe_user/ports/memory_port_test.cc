@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -783,6 +785,57 @@ class Keeper {
  private:
   const pid_t child_;
 };
+
+class SoftLimit {
+ public:
+  explicit SoftLimit(rlim_t descriptors) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit limit = {descriptors, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// They are the program's, which may use select(2).
+TEST_F(MemoryPortTest, ARingTakesNoLowNumbers) {
+  const auto flow = FlowOf(a_, b_);
+  const SoftLimit limit(512);
+  SendFirst(a_, *flow);
+  for (int i = 0; i < 10; ++i) {
+    Run(a_);
+    Run(b_);
+  }
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_EQ(CountRings(), 0);
+}
+
+// Beyond a part of the soft limit, peers get their packets by UDP.
+TEST_F(MemoryPortTest, RingsLeaveDescriptorsToTheProgram) {
+  const SoftLimit limit(1040);
+  std::array<Lane, 40> lanes;
+  std::vector<std::unique_ptr<transport::Flow>> flows;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    Open(&lanes[i], ("127.0.1." + std::to_string(i + 1)).c_str(),
+         static_cast<uint16_t>(10 + i));
+    flows.push_back(FlowOf(lanes[i], b_));
+    SendFirst(lanes[i], *flows.back());
+    for (int turn = 0; turn < 3; ++turn) {
+      Run(lanes[i]);
+      Run(b_);
+    }
+    Run(lanes[i]);
+  }
+  test_now += MemoryPort::kPause;
+  size_t rings = 0;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    ASSERT_TRUE(Send(lanes[i], *flows[i], 32, 2));
+    rings += UsesMemory(lanes[i], b_) ? 1 : 0;
+  }
+  EXPECT_EQ(rings, 1040u / 16 / 2);  // both ends are in this process
+}
 
 // The control thread used to run without end.
 TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
