@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -17,6 +19,7 @@
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "rxe_user/base/close_elsewhere.h"
@@ -35,7 +38,12 @@ constexpr int kBacklog = 64;
 // Connections, of which not all have a ring.
 constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
 constexpr int kEvents = 16;
-// Between tries to close another user's connection.
+// The process's links, each of which has one or two descriptors, are at most
+// this part of the soft limit: the rest is the program's.
+constexpr rlim_t kPartOfLimit = 16;
+std::atomic<rlim_t> process_links = 0;
+// Between tries to close another user's connection, or to accept one when
+// descriptors are short.
 constexpr std::chrono::milliseconds kRetry{100};
 
 struct Request {
@@ -76,21 +84,31 @@ bool IsEventfd(int fd) {
              "anon_inode:[eventfd]";
 }
 
-bool IsOfOwnUser(int socket) {
-  ucred peer{};
+// Nobody has the pid 0 that it returns where the system refuses.
+ucred PeerOf(int socket) {
+  ucred peer{.pid = 0, .uid = ~uid_t{0}, .gid = ~gid_t{0}};
   socklen_t size = sizeof(peer);
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-         IsOwnUser(peer.uid);
+  (void)::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  return peer;
 }
 
-// Whether the kernel would let a process send from `local`.
-bool IsOfThisHost(const LocalAddress& local) {
+// 0: the kernel would let a process send from `local`. Else errno:
+// EADDRNOTAVAIL if the address is not of this host.
+int ErrorOf(const LocalAddress& local) {
   SocketAddress address;
   const socklen_t size =
       ToSocketAddress(BoundAddress(local.address), 0, local.scope_id, &address);
   const UniqueFd probe(
       ::socket(address.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  return probe.valid() && ::bind(probe.get(), &address.any, size) == 0;
+  const bool good =
+      probe.valid() && ::bind(probe.get(), &address.any, size) == 0;
+  return good ? 0 : errno;
+}
+
+// Of accept4: what waits stays, and keeps the listener readable.
+bool IsShort(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+         error == ENOMEM;
 }
 
 constexpr uint64_t Bit(int index) { return uint64_t{1} << index; }
@@ -123,9 +141,9 @@ UniqueFd UnixSocket() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MemoryLinks>> MemoryLinks::Create(
-    MemoryLinkUser* user, int doorbell_file, int wake) {
-  auto links =
-      std::unique_ptr<MemoryLinks>(new MemoryLinks(user, doorbell_file, wake));
+    MemoryLinkUser* user, int doorbell_file, int wake, OwnProcess own) {
+  auto links = std::unique_ptr<MemoryLinks>(
+      new MemoryLinks(user, doorbell_file, wake, own));
   if (!links->poll_.valid() || !links->event_.valid() ||
       !links->Watch(links->event_.get(), nullptr)) {
     return ErrnoStatus(errno, "same host");
@@ -133,11 +151,13 @@ absl::StatusOr<std::unique_ptr<MemoryLinks>> MemoryLinks::Create(
   return links;
 }
 
-MemoryLinks::MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake)
+MemoryLinks::MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake,
+                         OwnProcess own)
     : ForkGuard(ForkLevel::kDescriptors),
       user_(*user),
       doorbell_file_(doorbell_file),
       wake_(wake),
+      own_(own),
       poll_(MoveHigh(::epoll_create1(EPOLL_CLOEXEC))),
       event_(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
   EnterForkGuard();
@@ -146,14 +166,14 @@ MemoryLinks::MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake)
 MemoryLinks::~MemoryLinks() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    for (Link& link : links_) Close(link.socket);
+    links_.clear();
     // What may contain descriptors of another user is left open if it cannot be
     // closed.
     EndListeners([](const Listener&) { return true; });
     for (Listener& listener : ended_listeners_) {
       (void)listener.socket.Release();
     }
-    for (Link& link : links_) Close(link.socket);
-    links_.clear();
     if (!CloseElsewhere(foreign_)) (void)foreign_.Release();
   }
   LeaveForkGuard();
@@ -171,6 +191,16 @@ void MemoryLinks::AfterForkInChild() {
   poll_.Reset();
   event_.Reset();
   mutex_.unlock();
+}
+
+MemoryLinks::Link::Link() { ++process_links; }
+MemoryLinks::Link::~Link() { --process_links; }
+
+bool MemoryLinks::IsFull() const {
+  rlimit limit{};
+  return links_.size() >= kMostLinks ||
+         ::getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+         process_links >= limit.rlim_cur / kPartOfLimit;
 }
 
 bool MemoryLinks::Watch(int fd, void* what) {
@@ -205,10 +235,13 @@ void MemoryLinks::CloseEnded() {
   while (!ended_listeners_.empty() && CloseElsewhere(foreign_)) {
     const int fd = ended_listeners_.front().socket.get();
     UniqueFd waiting(::accept4(fd, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!waiting.valid()) {
-      ended_listeners_.pop_front();
-    } else {
+    if (waiting.valid()) {
       (void)KeepIfOwn(waiting);
+    } else if (IsShort(errno)) {
+      short_ = true;
+      return;
+    } else {
+      ended_listeners_.pop_front();
     }
   }
 }
@@ -267,7 +300,7 @@ uint32_t MemoryLinks::ScopeOf(const wire::IpAddress& address) const {
 
 // It may contain descriptors that block the thread that closes it.
 bool MemoryLinks::KeepIfOwn(UniqueFd& socket) {
-  if (IsOfOwnUser(socket.get())) return true;
+  if (IsOwnUser(PeerOf(socket.get()).uid)) return true;
   foreign_ = std::move(socket);
   (void)CloseElsewhere(foreign_);
   return false;
@@ -277,9 +310,12 @@ void MemoryLinks::Accept(Listener& listener) {
   while (!foreign_.valid()) {
     UniqueFd socket(MoveHigh(::accept4(listener.socket.get(), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)));
-    if (!socket.valid()) return;
+    if (!socket.valid()) {
+      short_ = IsShort(errno);
+      return;
+    }
     if (!KeepIfOwn(socket)) continue;
-    if (links_.size() >= kMostLinks) continue;
+    if (IsFull() || socket.get() < kFirstHighFd) continue;
     Link& link = links_.emplace_back();
     link.route = {{}, listener.local.address, listener.slot};
     if (!Watch(socket.get(), &link)) {
@@ -324,15 +360,14 @@ void MemoryLinks::OnAddressesChanged() {
 
 // --- The control thread.
 
-// Nothing is accepted while another user's connection cannot be closed.
 int MemoryLinks::fd() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return foreign_.valid() ? -1 : poll_.get();
+  return must_rest() ? -1 : poll_.get();
 }
 
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return foreign_.valid() ? Clock::now() + kRetry : Clock::time_point::max();
+  return must_rest() ? Clock::now() + kRetry : Clock::time_point::max();
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
@@ -365,6 +400,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
 }
 
 void MemoryLinks::Work() {
+  short_ = false;
   CloseEnded();
   (void)CloseElsewhere(foreign_);
   uint64_t ignored;
@@ -392,14 +428,23 @@ void MemoryLinks::Work() {
 
 // Links that the user does not know of yet stay.
 void MemoryLinks::EndLinks() {
+  // Each address is asked for once, also one that the lane no longer has.
+  std::vector<std::pair<wire::IpAddress, bool>> asked;
+  const auto is_gone = [&](const wire::IpAddress& own) {
+    const auto before =
+        std::ranges::find(asked, own, &std::pair<wire::IpAddress, bool>::first);
+    if (before != asked.end()) return before->second;
+    const bool gone = ErrorOf({own, ScopeOf(own)}) == EADDRNOTAVAIL;
+    asked.emplace_back(own, gone);
+    return gone;
+  };
   for (Link& link : links_) {
     if (link.told != State::kOpen) continue;
     const wire::IpAddress& own =
         link.outgoing ? link.route.source : link.route.destination;
     const uint64_t broken = link.outgoing ? broken_outgoing_ & Bit(link.number)
                                           : broken_incoming_ & Bit(link.bit);
-    if (broken != 0 ||
-        (check_addresses_ && !IsOfThisHost({own, ScopeOf(own)}))) {
+    if (broken != 0 || (check_addresses_ && is_gone(own))) {
       link.state = State::kEnded;
     }
   }
@@ -408,12 +453,13 @@ void MemoryLinks::EndLinks() {
 }
 
 void MemoryLinks::Begin() {
+  const bool full = IsFull();
   Link& link = links_.emplace_back();  // kEnded: the user is told
   link.outgoing = true;
   link.told = State::kAsked;
   link.route = wanted_.back();
   wanted_.pop_back();
-  if (Ask(link)) link.state = State::kAsked;
+  if (!full && Ask(link)) link.state = State::kAsked;
 }
 
 // Within a lane all goes by UDP: what a program has posted to itself has then
@@ -430,8 +476,10 @@ bool MemoryLinks::Ask(Link& link) {
                    IsLinkLocal(route.destination) ? ScopeOf(route.source) : 0},
                   route.slot);
   UniqueFd socket = UnixSocket();
-  if (!socket.valid() || ::connect(socket.get(), name.get(), name.size) != 0 ||
-      !KeepIfOwn(socket)) {
+  if (socket.get() < kFirstHighFd ||
+      ::connect(socket.get(), name.get(), name.size) != 0 ||
+      !KeepIfOwn(socket) ||
+      (own_ == OwnProcess::kByUdp && PeerOf(socket.get()).pid == ::getpid())) {
     return false;
   }
   UniqueFd file;
@@ -479,9 +527,8 @@ MemoryLinks::State MemoryLinks::TakeRequest(Link& link) {
   link.route.source = request.source;
   const wire::IpAddress& own = link.route.destination;
   const uint32_t scope = ScopeOf(own);
-  if (!IsOfThisHost({own, scope}) ||
-      !IsOfThisHost(
-          {request.source, IsLinkLocal(request.source) ? scope : 0})) {
+  if (ErrorOf({own, scope}) != 0 ||
+      ErrorOf({request.source, IsLinkLocal(request.source) ? scope : 0}) != 0) {
     return State::kEnded;
   }
   absl::StatusOr<SharedMemory> ring =
@@ -505,7 +552,7 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   const Arrival arrival = Receive(link.socket.get(), &answer, &fds);
   if (arrival == Arrival::kNothing) return State::kAsked;
   if (arrival == Arrival::kClosed || answer.bit >= Doorbell::kRings ||
-      !IsEventfd(fds[1].get())) {
+      fds[1].get() < kFirstHighFd || !IsEventfd(fds[1].get())) {
     return State::kEnded;
   }
   absl::StatusOr<SharedMemory> doorbell =

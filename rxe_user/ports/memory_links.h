@@ -82,10 +82,15 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // doorbell.
   static constexpr size_t kMost = Doorbell::kRings;
 
+  // Flows to other lanes of this process. By UDP, what a program has posted to
+  // itself has arrived before the memory is deregistered; a ring would hold it
+  // back, at first and when it is full. kToo: for tests with one process.
+  enum class OwnProcess : uint8_t { kByUdp, kToo };
+
   // `user` and `doorbell` outlive it; `doorbell_file` and `wake` are given to
   // other lanes and stay the caller's.
   static absl::StatusOr<std::unique_ptr<MemoryLinks>> Create(
-      MemoryLinkUser* user, int doorbell_file, int wake);
+      MemoryLinkUser* user, int doorbell_file, int wake, OwnProcess own);
   ~MemoryLinks();
 
   // --- Thread: any.
@@ -118,6 +123,9 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     kEnded,    // to be deleted
   };
   struct Link {
+    Link();
+    ~Link();
+
     State state = State::kEnded;
     State told = State::kUnknown;  // what the user knows
     bool outgoing = false;
@@ -134,7 +142,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     uint16_t slot;
     UniqueFd socket;
   };
-  MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake);
+  MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake,
+              OwnProcess own);
 
   // mutex_ held for the following. May throw bad_alloc.
   void Listen(const LocalAddress& local, uint16_t slot);
@@ -146,7 +155,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   template <typename Ends>
   void EndListeners(Ends ends);
   // Closes the listeners that have ended, after the connections that wait in
-  // them. Some are left while another user's connection cannot be closed.
+  // them. Some are left while another user's connection cannot be closed, or
+  // descriptors are short.
   void CloseEnded();
   void Wake();
   // Closes the connection if it is another user's. False then, or while there
@@ -155,12 +165,16 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // What there is to do. May throw bad_alloc, and may then be called again.
   void Work();
   void Accept(Listener& listener);
+  // Nothing is accepted for kRetry.
+  bool must_rest() const { return foreign_.valid() || short_; }
   // Ends the links that are broken or have lost their address.
   void EndLinks();
   // Takes one wanted route.
   void Begin();
   bool Ask(Link& link);
   void OnReadable(Link& link);
+  // Whether one more link would be too many, for the lane or the process.
+  bool IsFull() const;
   // The new state.
   State TakeRequest(Link& link);
   State TakeAnswer(Link& link);
@@ -177,6 +191,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   MemoryLinkUser& user_;
   const int doorbell_file_;
   const int wake_;
+  const OwnProcess own_;
 
   // Taken after the lane's lock; not held while the lane's is taken.
   mutable std::mutex mutex_;
@@ -194,6 +209,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   uint64_t broken_incoming_ = 0;  // of DisconnectIncoming
   uint64_t broken_outgoing_ = 0;  // of DisconnectOutgoing
   bool check_addresses_ = false;  // of OnAddressesChanged
+  bool short_ = false;            // of descriptors, when last accepting
   UniqueFd foreign_;  // another user's connection, which could not be closed
 };
 

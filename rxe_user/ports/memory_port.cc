@@ -30,8 +30,9 @@ using transport::Time;
 constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
 constexpr size_t kMostBatches = 64;
 constexpr int kSegments = 256;
-// While packets come by memory, one call in this many asks the sockets, unless
-// these had something in one of the last kQuiet calls that asked.
+// While packets come by memory, one call in this many asks the sockets, or
+// every other one if these had something in one of the last kQuiet calls that
+// asked.
 constexpr uint32_t kSocketInterval = 16;
 constexpr uint32_t kQuiet = 64;
 // Bursts by UDP between tries for a ring: at first, and at most.
@@ -52,14 +53,15 @@ Time MonotonicNow() {
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
     std::unique_ptr<Port> inner) {
-  return Create(std::move(inner), &MonotonicNow);
+  return Create(std::move(inner), &MonotonicNow,
+                MemoryLinks::OwnProcess::kByUdp);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner, Clock clock) {
+    std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own) {
   auto port =
       std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock));
-  if (absl::Status status = port->Open(); !status.ok()) return status;
+  if (absl::Status status = port->Open(own); !status.ok()) return status;
   return port;
 }
 
@@ -68,7 +70,7 @@ MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock)
 
 MemoryPort::~MemoryPort() = default;
 
-absl::Status MemoryPort::Open() {
+absl::Status MemoryPort::Open(MemoryLinks::OwnProcess own) {
   wake_ = UniqueFd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
   absl::StatusOr<SharedMemory> doorbell =
@@ -82,7 +84,8 @@ absl::Status MemoryPort::Open() {
   }
   batches_.reserve(kMostBatches);
   waiting_.reserve(MemoryLinks::kMost);
-  auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get());
+  auto links =
+      MemoryLinks::Create(this, doorbell_file_.get(), wake_.get(), own);
   if (!links.ok()) return links.status();
   links_ = *std::move(links);
   return absl::OkStatus();
@@ -145,7 +148,7 @@ std::span<const GroBatch> MemoryPort::Receive(bool thorough) {
   if (!waiting_.empty() || room_) CheckRoom();
   if (reader_count_ == 0) return ReceiveSockets(thorough);
   unread_ |= doorbell_->Take();
-  const bool turn = skipped_ >= kSocketInterval;
+  const bool turn = skipped_ >= (quiet_ < kQuiet ? 1 : kSocketInterval);
   if (unread_ != 0 && !turn) {
     ++skipped_;
     const std::span<const GroBatch> batches = ReceiveMemory();
@@ -234,10 +237,13 @@ void MemoryPort::ReadRing(int bit, size_t* used) {
 }
 
 void MemoryPort::PrepareWait() {
-  if (reader_count_ == 0) return;
-  // A writer may have signaled after the lane was awake for another reason.
+  if (!had_readers_) return;
+  // A writer may have signaled after the lane was awake for another reason, and
+  // may have ended since.
   uint64_t ignored;
   (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
+  had_readers_ = reader_count_ != 0;
+  if (!had_readers_) return;
   if (!doorbell_->Sleep(++sleeps_) || unread_ != 0) Signal(wake_.get());
 }
 
@@ -254,6 +260,9 @@ void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
   reader.destination = destination;
   reader.sockets_first = sockets_first;
   ++reader_count_;
+  had_readers_ = true;
+  // The peer may have written already, and its bit may have been taken.
+  if (reader.ring->HasRecord()) unread_ |= uint64_t{1} << bit;
   // The lane's threads may wait already.
   PrepareWait();
 }
@@ -344,8 +353,9 @@ Burst* MemoryPort::BeginUdp(Peer& peer, const Flow& flow) {
 
 bool MemoryPort::HasPaused(Peer& peer) {
   const Time now = clock_();
-  // What the system refused may be of this peer.
-  if (inner_->blocked()) peer.opens_at = now + kPause;
+  // What the system refused may be of this peer. Not for ever: a packet that
+  // comes too late costs a NAK.
+  if (inner_->blocked()) peer.opens_at = std::min(now + kPause, peer.opens_by);
   if (now < peer.opens_at) return false;
   peer.state = Peer::State::kOpen;
   return true;
@@ -436,7 +446,9 @@ void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
   if (found == peers_.end()) return;
   Peer& peer = found->second;
   peer.state = Peer::State::kPausing;
-  peer.opens_at = clock_() + kPause;
+  const Time now = clock_();
+  peer.opens_at = now + kPause;
+  peer.opens_by = now + kPatience;
   peer.link = link;
   peer.ring.emplace(link.ring);
   peer.interval = 0;

@@ -48,7 +48,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner);
   static absl::StatusOr<std::unique_ptr<Port>> Create(
-      std::unique_ptr<Port> inner, Clock clock);
+      std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own);
   ~MemoryPort() override;
 
   // --- Port. What is not here is the inner port's.
@@ -113,6 +113,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     std::optional<RingWriter> ring;
     Outgoing link;
     transport::Time opens_at = 0;
+    transport::Time opens_by = 0;  // opens_at is not put off beyond it
     // The reader's position when the ring was found full, and when that was.
     uint64_t full_at = ~uint64_t{0};
     transport::Time full_since = 0;
@@ -131,7 +132,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   using Peers = std::unordered_map<MemoryRoute, Peer, Hash>;
 
   MemoryPort(std::unique_ptr<Port> inner, Clock clock);
-  absl::Status Open();
+  absl::Status Open(MemoryLinks::OwnProcess own);
 
   // --- MemoryLinkUser.
   void OnOutgoing(const MemoryRoute& route, const Outgoing& link) override;
@@ -179,6 +180,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
   int reader_count_ = 0;
+  bool had_readers_ = false;   // since the last PrepareWait
   uint64_t unread_ = 0;        // bits of rings that may have more
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep

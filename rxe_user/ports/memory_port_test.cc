@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -25,6 +27,7 @@
 #include <future>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,6 +52,11 @@ using transport::kMillisecond;
 transport::Time test_now = 0;
 transport::Time TestClock() { return test_now; }
 
+bool IsReadable(int fd) {
+  pollfd p = {fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+
 class MemoryPortTest : public LoopbackPortTest {
  protected:
   struct Lane {
@@ -65,7 +73,8 @@ class MemoryPortTest : public LoopbackPortTest {
   static void Open(Lane* lane, const char* address, uint16_t slot) {
     lane->local = {*wire::IpAddress::Parse(address), 0};
     lane->slot = slot;
-    lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock);
+    lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
+                                     MemoryLinks::OwnProcess::kToo);
     lane->port->WatchRoom([lane] { ++lane->rooms; });
     lane->port->AddSlot(slot);
     const int fd = Bind(lane->local);
@@ -288,6 +297,30 @@ TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
+// It used to wait for good if other flows were refused each time.
+TEST_F(MemoryPortTest, TheFlowDoesNotWaitForThemForGood) {
+  const auto flow = FlowOf(a_, b_);
+  Agree(*flow);
+  const auto datagrams = FlowOf(a_, b_);
+  datagrams->peer_qpn = 0;
+  bool refused = false;
+  std::thread([&] {
+    refused = RefuseCall(SYS_sendmsg, EAGAIN);
+    if (!refused) return;
+    RefuseCall(SYS_sendmmsg, EAGAIN);
+    (void)Send(a_, *datagrams, 32, 1);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  for (transport::Time t = 1; t < MemoryPort::kPatience; t += kMillisecond) {
+    EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+    test_now += kMillisecond;
+  }
+  ASSERT_TRUE(a_.port->blocked());
+  Pause(a_);
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
 TEST_F(MemoryPortTest, AFlowThatMayBeSentIsToldAgainIfMemoryWasShort) {
   const auto flow = FlowOf(a_, b_);
   bool scarce = true;
@@ -480,6 +513,22 @@ TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
   EXPECT_EQ(CountRings(), 0);
 }
 
+// That the address could not be looked at says nothing.
+TEST_F(MemoryPortTest, ARingStaysIfTheSystemIsShortOfDescriptors) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  bool refused = false;
+  std::thread([&] {
+    refused = RefuseCall(SYS_socket, EMFILE);
+    if (!refused) return;
+    b_.port->control_task()->OnAddressesChanged();
+    Run(b_);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  Run(a_);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+}
+
 // A ring that is broken, and another one for the same route that has been asked
 // for when the end of the first is told: the lane used to ask for a third.
 TEST_F(MemoryPortTest, TheEndOfABrokenRingIsNotThatOfTheNextOne) {
@@ -572,6 +621,91 @@ TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
   EXPECT_EQ(by_udp, 1);
 }
 
+// A signal that came while the lane was awake used to stay for good.
+TEST_F(MemoryPortTest, TheSignalOfALaneThatHasEndedDoesNotStay) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  pollfd wake = {b_.port->ReceiveDescriptors().back(), POLLIN, 0};
+  b_.port->PrepareWait();
+  ASSERT_TRUE(Send(a_, *flow, 32, 1));
+  EXPECT_EQ(Receive(b_, 1).size(), 1u);
+  EXPECT_EQ(::poll(&wake, 1, 0), 1);
+  a_.port.reset();
+  Run(b_);
+  b_.port->PrepareWait();
+  EXPECT_EQ(::poll(&wake, 1, 0), 0);
+}
+
+// The peer may write as soon as it has the answer. The burst used to lie until
+// the next one if the lane asked its other rings in between.
+TEST_F(MemoryPortTest, ABurstBeforeTheLaneKnowsOfItsRingIsRead) {
+  Join(*FlowOf(a_, b_));
+  Lane c;
+  Open(&c, "127.0.0.3", 7);
+  const auto flow = FlowOf(c, b_);
+  SendFirst(c, *flow);
+  size_t udp = 0;
+  const auto early = [&](const auto& call) {
+    Run(c);
+    test_now += MemoryPort::kPause;
+    (void)c.port->Receive(false);
+    ASSERT_TRUE(Send(c, *flow, 32, 9));
+    ASSERT_EQ(c.port->counters().memory_tx_bursts, 1u);
+    for (const transport::GroBatch& batch : b_.port->Receive(false)) {
+      udp += batch.has_icrc ? 1 : 0;
+    }
+    call();
+  };
+  for (int i = 0; i < 10 && !UsesMemory(c, b_); ++i) {
+    Run(c);
+    b_.port->control_task()->Run(early);
+  }
+  ASSERT_TRUE(UsesMemory(c, b_));
+  EXPECT_TRUE(IsReadable(b_.port->ReceiveDescriptors().back()));
+  const std::vector<Arrival> got = Receive(b_, kFirst - udp + 1);
+  ASSERT_EQ(got.size(), kFirst - udp + 1);
+  EXPECT_EQ(got.back().bytes[0], 9);
+  EXPECT_FALSE(got.back().batch.has_icrc);
+}
+
+TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  const auto datagrams = FlowOf(a_, b_);
+  datagrams->peer_qpn = 0;
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));  // the sockets go first until then
+  ASSERT_EQ(Receive(b_, 1).size(), 1u);
+  int udp = 0;
+  int memory = 0;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Send(a_, *flow, 32, 2));
+    ASSERT_TRUE(Send(a_, *datagrams, 32, 3));
+    const std::span<const transport::GroBatch> batches =
+        b_.port->Receive(false);
+    ASSERT_FALSE(batches.empty());
+    ++(batches[0].has_icrc ? udp : memory);
+  }
+  EXPECT_GE(udp, 80);
+  EXPECT_GE(memory, 80);
+}
+
+// What a program has posted to itself is to have arrived when it deregisters
+// the memory: over all its lanes. The other tests' lanes are of one process,
+// and made so that they may have rings.
+TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
+  b_.port.reset();
+  a_.port = *MemoryPort::Create(*CreateSocketPort());
+  Open(&b_, "127.0.0.2", 6);
+  const auto flow = FlowOf(a_, b_);
+  SendFirst(a_, *flow);
+  for (int i = 0; i < 10; ++i) {
+    Run(a_);
+    Run(b_);
+  }
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_EQ(CountRings(), 0);
+}
+
 // --- Lack of memory.
 
 class ScarceMemory {
@@ -652,9 +786,91 @@ class Keeper {
   const pid_t child_;
 };
 
-bool IsReadable(int fd) {
-  pollfd p = {fd, POLLIN, 0};
-  return ::poll(&p, 1, 0) == 1;
+class SoftLimit {
+ public:
+  explicit SoftLimit(rlim_t descriptors) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit limit = {descriptors, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// They are the program's, which may use select(2).
+TEST_F(MemoryPortTest, ARingTakesNoLowNumbers) {
+  const auto flow = FlowOf(a_, b_);
+  const SoftLimit limit(512);
+  SendFirst(a_, *flow);
+  for (int i = 0; i < 10; ++i) {
+    Run(a_);
+    Run(b_);
+  }
+  EXPECT_NE(a_.port->Begin(*flow), nullptr);
+  EXPECT_EQ(CountRings(), 0);
+}
+
+// Beyond a part of the soft limit, peers get their packets by UDP.
+TEST_F(MemoryPortTest, RingsLeaveDescriptorsToTheProgram) {
+  const SoftLimit limit(1040);
+  std::array<Lane, 40> lanes;
+  std::vector<std::unique_ptr<transport::Flow>> flows;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    Open(&lanes[i], ("127.0.1." + std::to_string(i + 1)).c_str(),
+         static_cast<uint16_t>(10 + i));
+    flows.push_back(FlowOf(lanes[i], b_));
+    SendFirst(lanes[i], *flows.back());
+    for (int turn = 0; turn < 3; ++turn) {
+      Run(lanes[i]);
+      Run(b_);
+    }
+    Run(lanes[i]);
+  }
+  test_now += MemoryPort::kPause;
+  size_t rings = 0;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    ASSERT_TRUE(Send(lanes[i], *flows[i], 32, 2));
+    rings += UsesMemory(lanes[i], b_) ? 1 : 0;
+  }
+  EXPECT_EQ(rings, 1040u / 16 / 2);  // both ends are in this process
+}
+
+// The control thread used to run without end.
+TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
+  const auto flow = FlowOf(a_, b_);
+  SendFirst(a_, *flow);
+  Run(a_);
+  Port::ControlTask& task = *b_.port->control_task();
+  ASSERT_TRUE(IsReadable(task.fd()));
+  bool refused = false;
+  std::thread([&] {
+    refused = RefuseCall(SYS_accept4, EMFILE);
+    if (refused) Run(b_);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  EXPECT_EQ(task.fd(), -1);
+  EXPECT_LT(task.time(), Port::ControlTask::Clock::time_point::max());
+  // And then goes on.
+  EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
+  EXPECT_NE(task.fd(), -1);
+}
+
+// What waits in a listener may be another user's, whose close blocks.
+TEST_F(MemoryPortTest, AListenerIsKeptWhileDescriptorsAreShort) {
+  SendFirst(a_, *FlowOf(a_, b_));
+  Run(a_);
+  bool refused = false;
+  std::thread([&] {
+    refused = RefuseCall(SYS_accept4, EMFILE);
+    if (refused) b_.port->RemoveReceiver(b_.local.address);
+  }).join();
+  if (!refused) GTEST_SKIP() << "no seccomp filters here";
+  Port::ControlTask& task = *b_.port->control_task();
+  EXPECT_EQ(task.fd(), -1);
+  Run(b_);
+  EXPECT_NE(task.fd(), -1);
 }
 
 // It used to stay in the epoll set, and the control thread never slept again.

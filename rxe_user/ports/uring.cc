@@ -29,12 +29,15 @@ constexpr int kSpins = 2000;
 
 // Rings without requests, results and buffers, for the next Uring. As many as
 // were open at a time. Thread: any.
-class IdleRings {
+class IdleRings final : private ForkGuard {
  public:
+  IdleRings() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~IdleRings() { LeaveForkGuard(); }
+
   // `kernel_thread`: a ring with one.
   std::optional<io_uring> Take(bool kernel_thread) {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    DropParents();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ForgetParents();
     for (size_t i = 0; i < count_; ++i) {
       if (HasKernelThread(rings_[i]) != kernel_thread) continue;
       const io_uring found = rings_[i];
@@ -45,23 +48,32 @@ class IdleRings {
   }
   // False: there is no room.
   bool Give(const io_uring& ring) {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    DropParents();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ForgetParents();
     if (count_ == rings_.size()) return false;
     rings_[count_++] = ring;
     return true;
   }
 
  private:
-  // In a child of fork: the mappings were not inherited.
-  void DropParents() {
+  // In a child whose parent called no handlers. The mappings were not
+  // inherited, and the descriptors' numbers may be others' by now.
+  void ForgetParents() {
     const pid_t process = ::getpid();
     if (process == process_) return;
-    while (count_ != 0) ::close(rings_[--count_].ring_fd);
+    count_ = 0;
     process_ = process;
   }
 
-  ForkSafeMutex mutex_;
+  void BeforeFork() override { mutex_.lock(); }
+  void AfterForkInParent() override { mutex_.unlock(); }
+  void AfterForkInChild() override {
+    while (count_ != 0) ::close(rings_[--count_].ring_fd);
+    process_ = ::getpid();
+    mutex_.unlock();
+  }
+
+  std::mutex mutex_;
   pid_t process_ = ::getpid();
   std::array<io_uring, 64> rings_{};
   size_t count_ = 0;

@@ -12,12 +12,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -335,6 +338,27 @@ TEST_F(UringPortTest, AChildOfForkAbandonsIt) {
   Queue(flow, {64}, 2);
   port_->Flush();
   EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
+}
+
+// The child used to close it with its first ring; the number might be the
+// program's by then.
+TEST_F(UringPortTest, AChildOfForkHasNoIdleRing) {
+  port_.reset();
+  const auto is_ring = [](const auto& entry) {
+    std::error_code error;
+    return std::filesystem::read_symlink(entry.path(), error) ==
+           "anon_inode:[io_uring]";
+  };
+  const auto count = [&] {
+    return std::ranges::count_if(
+        std::filesystem::directory_iterator("/proc/self/fd"), is_ring);
+  };
+  ASSERT_GE(count(), 1);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(static_cast<int>(count()));
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 class ArrivalBellTest : public UringPortTest {
