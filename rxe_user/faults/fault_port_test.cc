@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -491,6 +492,22 @@ TEST_F(FaultPortTest, APacketThatMatchesMakesAStallLonger) {
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += 1;
   EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11}));
+}
+
+// A rule that matches no packet stalls them all the same.
+TEST_F(FaultPortTest, ACallBeginsAStall) {
+  now = ProcessFaults::Now();  // that of calls
+  Open("stall 1s call=ibv_reg_mr");
+  Arrive(10, 1);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{10});
+  EXPECT_NE(faults_->DecideCall("ibv_reg_mr", std::nullopt).rule, nullptr);
+  Arrive(11, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  Send(20, 2);
+  EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
+  now += 60 * transport::kSecond;
+  EXPECT_EQ(PsnsOf(Receive()), (Psns{11, 12}));
+  EXPECT_EQ(PsnsOf(TakeSent()), (Psns{20, 21}));
 }
 
 // A delay that ends during a stall, and a packet that is sent twice.

@@ -55,10 +55,6 @@ class FaultTargets {
   void SetLink(bool up);
   void TickAfter(transport::Time delay);
 
-  // --- fork.
-  void LockForFork() { mutex_.lock(); }
-  void UnlockAfterFork() { mutex_.unlock(); }
-
  private:
   std::mutex mutex_;  // guards what follows
   std::unordered_map<uint32_t, FaultedQueuePair*> queue_pairs_;

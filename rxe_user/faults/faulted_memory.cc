@@ -26,32 +26,38 @@ bool Reads(const MemoryAccess& access) {
 
 }  // namespace
 
-std::unique_ptr<transport::Memory> FaultedMemory::Create(
-    ProcessFaults& faults, transport::Memory& behind) {
-  void* const pages =
-      ::mmap(nullptr, kBytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return nullptr;
-  return std::unique_ptr<transport::Memory>(
-      new FaultedMemory(faults, behind, static_cast<uint8_t*>(pages)));
+FaultedMemory::~FaultedMemory() {
+  if (pages_ != nullptr) ::munmap(pages_, kBytes);
 }
-
-FaultedMemory::~FaultedMemory() { ::munmap(pages_, kBytes); }
 
 MemoryStatus FaultedMemory::Translate(const MemoryAccess& access,
                                       transport::SpanList* out) {
-  const bool is_gone = IsGone(access);
   const size_t before = out->size();
   const MemoryStatus status = behind_.Translate(access, out);
-  if (!is_gone || status != MemoryStatus::kOk) return status;
+  if (status != MemoryStatus::kOk || !IsGone(access)) return status;
+  uint8_t* const pages = Pages();
+  if (pages == nullptr) {
+    out->resize(before);
+    return MemoryStatus::kFault;
+  }
   for (size_t i = before; i < out->size(); ++i) {
     transport::Span& span = (*out)[i];
     const auto offset = reinterpret_cast<uintptr_t>(span.data) % kAlignment;
-    span.data = pages_ + offset;
+    span.data = pages + offset;
     span.length = std::min(span.length, kBytes - offset);
     span.cold = false;
   }
   return status;
+}
+
+uint8_t* FaultedMemory::Pages() {
+  const std::lock_guard lock(mutex_);
+  if (pages_ != nullptr) return pages_;
+  void* const pages =
+      ::mmap(nullptr, kBytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages != MAP_FAILED) pages_ = static_cast<uint8_t*>(pages);
+  return pages_;
 }
 
 MemoryStatus FaultedMemory::Flush(const MemoryAccess& access,

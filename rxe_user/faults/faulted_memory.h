@@ -1,8 +1,8 @@
 // Memory of the program that goes away for the device on command
 // (docs/faults-on-command.md, `unmap`), in front of the registered regions. The
 // bytes that a rule hits then lie on pages that cannot be accessed, as after
-// munmap(2): the device finds out when it copies. Processes with faults off do
-// not have it.
+// munmap(2): the device finds out when it copies. Without address space for
+// these pages it finds out before. Processes with faults off do not have it.
 #ifndef RXE_USER_FAULTS_FAULTED_MEMORY_H_
 #define RXE_USER_FAULTS_FAULTED_MEMORY_H_
 
@@ -21,9 +21,9 @@ namespace rxe_user {
 // Thread: as transport::Memory.
 class FaultedMemory final : public transport::Memory {
  public:
-  // Both outlive it. Null if there is no address space for the pages.
-  static std::unique_ptr<transport::Memory> Create(ProcessFaults& faults,
-                                                   transport::Memory& behind);
+  // Both outlive it.
+  FaultedMemory(ProcessFaults& faults, transport::Memory& behind)
+      : faults_(faults), behind_(behind) {}
   ~FaultedMemory() override;
 
   // --- transport::Memory
@@ -77,19 +77,18 @@ class FaultedMemory final : public transport::Memory {
     const transport::faults::Rule* rule = nullptr;
   };
 
-  FaultedMemory(ProcessFaults& faults, transport::Memory& behind,
-                uint8_t* pages)
-      : faults_(faults), behind_(behind), pages_(pages) {}
-
-  // Whether bytes of the access are gone, or go now.
+  // Whether bytes of the access, which would succeed, are gone, or go now.
   bool IsGone(const transport::MemoryAccess& access);
+  // That cannot be accessed. They take 2 GiB of address space, so they are
+  // mapped by the first call; null if there is none.
+  uint8_t* Pages();
 
   ProcessFaults& faults_;
   transport::Memory& behind_;
-  uint8_t* const pages_;  // that cannot be accessed
   std::atomic<bool> has_gone_ = false;
-  std::mutex mutex_;
-  std::vector<Gone> gone_;  // guarded by mutex_
+  std::mutex mutex_;  // guards what follows
+  uint8_t* pages_ = nullptr;
+  std::vector<Gone> gone_;
 };
 
 }  // namespace rxe_user

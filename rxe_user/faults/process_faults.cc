@@ -63,7 +63,7 @@ class Holder final : private ForkGuard {
   }
   // The parent's ports still refer to it, so it is not freed.
   void AfterForkInChild() override {
-    if (ProcessFaults* const faults = current_faults) faults->UnlockAfterFork();
+    if (ProcessFaults* const faults = current_faults) faults->RenewInChild();
     current_faults = nullptr;
     started_ = false;
     mutex_.unlock();
@@ -195,6 +195,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
   // The later end counts.
   if (link_.rule == nullptr || link_.until <= now || until > link_.until) {
     link_ = {.rule = &rule, .until = until};
+    went_down_ = true;
   }
   Survey();
 }
@@ -205,6 +206,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
   const std::lock_guard tick(tick_mutex_);
   std::vector<const Rule*> fired;
   bool is_down;
+  bool went_down;
   {
     const std::lock_guard lock(mutex_);
     while (const Rule* const rule = injector_.TakeTimed(now)) {
@@ -216,10 +218,16 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
       Survey();
     }
     is_down = link_.rule != nullptr;
+    went_down = std::exchange(went_down_, false);
     *next = std::min(injector_.NextTimed(now), is_down ? link_.until : kNever);
   }
   for (const Rule* const rule : fired) {
     if (rule->action == Action::kEvent) targets_.Raise(*rule, 0, false);
+  }
+  // It may have been down for a short time only.
+  if (went_down && !is_down && !told_down_) {
+    targets_.SetLink(false);
+    told_down_ = true;
   }
   if (is_down != told_down_) targets_.SetLink(!is_down);
   told_down_ = is_down;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -142,13 +143,15 @@ class ProcessFaults {
   void WarnAtExit() const;
 
   // --- fork.
-  void LockForFork() {
-    targets_.LockForFork();
-    mutex_.lock();
-  }
-  void UnlockAfterFork() {
+  // Does not wait for the lock of targets(): its holder may wait for the
+  // control threads, which fork has stopped.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockAfterFork() { mutex_.unlock(); }
+  // In the child, in place of UnlockAfterFork. The queue pairs and contexts of
+  // the parent are not called any more.
+  void RenewInChild() {
+    new (&targets_) FaultTargets;
     mutex_.unlock();
-    targets_.UnlockAfterFork();
   }
 
  private:
@@ -174,10 +177,12 @@ class ProcessFaults {
   transport::faults::Injector injector_;
   FaultStall stall_;
   FaultLink link_;
+  bool went_down_ = false;         // since the last Tick
   std::vector<uint64_t> no_room_;  // packets, by rule
   std::mutex tick_mutex_;          // taken before all others
   bool told_down_ = false;         // to contexts; guarded by tick_mutex_
-  FaultTargets targets_;           // its lock is taken before mutex_
+  FaultTargets targets_;           // its lock is taken before mutex_; the
+                                   // child's are new
 };
 
 }  // namespace rxe_user

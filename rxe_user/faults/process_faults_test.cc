@@ -1,13 +1,17 @@
 #include "rxe_user/faults/process_faults.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rxe_user/faults/faulted_memory.h"
@@ -144,6 +148,76 @@ TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
   EXPECT_EQ(context.told, (Told{"down", "up", "down", "up"}));
 }
 
+// The thread that ticks may be late.
+TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
+  ProcessFaults faults(
+      Settings("event LID_CHANGE after=12ms for=1ms; link up after=15ms; "
+               "link down after=10ms"),
+      0);
+  FakeContext context;
+  faults.targets().Add(&context);
+  Time next = 0;
+  EXPECT_TRUE(faults.Tick(0, &next).empty());
+  EXPECT_EQ(faults.Tick(40 * kMillisecond, &next).size(), 3u);
+  EXPECT_EQ(next, kNever);
+  EXPECT_FALSE(faults.link_is_down());
+  EXPECT_EQ(context.told, (Told{"event 11", "down", "up"}));
+  EXPECT_TRUE(faults.Tick(50 * kMillisecond, &next).empty());
+  EXPECT_EQ(context.told.size(), 3u);
+
+  // Over before there was a context.
+  ProcessFaults earlier(Settings("link down after=1ms for=5ms"), 0);
+  FakeContext later;
+  earlier.targets().Add(&later);
+  EXPECT_TRUE(earlier.Tick(7 * kMillisecond, &next).empty());
+  EXPECT_EQ(later.told, Told());
+}
+
+TEST_F(ProcessFaultsTest, AShortOutageAtAPacketIsTold) {
+  ProcessFaults faults(Settings("link down tx nth=1 for=2ms"), 0);
+  FakeContext context;
+  faults.targets().Add(&context);
+  Time next = 0;
+  faults.Tick(0, &next);
+  EXPECT_FALSE(IsLost(faults, kMillisecond));
+  EXPECT_TRUE(IsLost(faults, 2 * kMillisecond));
+  faults.Tick(10 * kMillisecond, &next);
+  EXPECT_EQ(context.told, (Told{"down", "up"}));
+  EXPECT_FALSE(faults.link_is_down());
+}
+
+// A thread that waits, at the gate of the control threads, until fork is over.
+class WaitingContext final : public FaultedContext {
+ public:
+  void OnEventOnCommand(int) override {}
+  void OnLinkOnCommand(bool) override {}
+  void TickAfter(Time) override {
+    is_waiting.set_value();
+    may_go.get_future().wait();
+  }
+
+  std::promise<void> is_waiting;
+  std::promise<void> may_go;
+};
+
+TEST_F(ProcessFaultsTest, ForkDoesNotWaitForAContext) {
+  ProcessFaults faults(Settings("drop maybe"), 0);
+  WaitingContext context;
+  faults.targets().Add(&context);
+  std::thread other([&] { faults.targets().TickAfter(0); });
+  context.is_waiting.get_future().wait();
+  auto locked = std::async(std::launch::async, [&] {
+    faults.LockForFork();
+    faults.UnlockAfterFork();
+  });
+  EXPECT_EQ(locked.wait_for(std::chrono::seconds(5)),
+            std::future_status::ready);
+  context.may_go.set_value();
+  other.join();
+  locked.wait();
+  faults.targets().Remove(&context);
+}
+
 // --- Memory.
 
 class FakeQueuePair final : public FaultedQueuePair {
@@ -183,6 +257,9 @@ class FakeMemory final : public transport::Memory {
   MemoryStatus Invalidate(const transport::Invalidation&) override {
     return MemoryStatus::kOk;
   }
+  MemoryStatus Flush(const transport::MemoryAccess&, bool) override {
+    return MemoryStatus::kOk;
+  }
 
   alignas(8) std::array<uint8_t, 1024> bytes;
 };
@@ -193,8 +270,7 @@ class FaultedMemoryTest : public testing::Test {
     faults_.emplace(Settings(rules), ProcessFaults::Now());
     faults_->OnCreated(kQpn);
     faults_->targets().Add(kQpn, &qp_);
-    memory_ = FaultedMemory::Create(*faults_, behind_);
-    ASSERT_NE(memory_, nullptr);
+    memory_ = std::make_unique<FaultedMemory>(*faults_, behind_);
   }
   // Whether the memory is there. What is not is on a page that cannot be
   // accessed.
@@ -239,9 +315,12 @@ TEST_F(FaultedMemoryTest, WhatIsGoneStaysGone) {
   EXPECT_FALSE(Has(188, 64));  // overlaps
   EXPECT_TRUE(Has(192, 64));
   EXPECT_TRUE(Has(128, 64, transport::kAccessRemoteWrite, 8));  // another key
-  EXPECT_EQ(
-      memory_->Flush({.key = 7, .qpn = kQpn, .va = 0, .length = 1}, false),
-      MemoryStatus::kNoRight);
+  const auto flush = [&](uint64_t va) {
+    return memory_->Flush({.key = 7, .qpn = kQpn, .va = va, .length = 1},
+                          false);
+  };
+  EXPECT_EQ(flush(0), MemoryStatus::kOk);
+  EXPECT_EQ(flush(128), MemoryStatus::kFault);
   std::vector<FaultRuleStatus> removed;
   ASSERT_FALSE(faults_->Remove({1}, &removed));
   EXPECT_EQ(removed[0].fired, 1u);
@@ -254,6 +333,38 @@ TEST_F(FaultedMemoryTest, OnlyLargeTransfersThatRead) {
   EXPECT_TRUE(Has(0, 100, 0));
   EXPECT_FALSE(Has(0, 101, 0));
   EXPECT_EQ(qp_.told, Told{"unmap tx bytes>100 sent 2"});
+}
+
+// What fails anyway is no transfer.
+TEST_F(FaultedMemoryTest, OnlyTransfersThatWouldSucceed) {
+  Start("unmap nth=1");
+  transport::SpanList spans;
+  EXPECT_EQ(
+      memory_->Translate(
+          {.key = 7, .qpn = kQpn, .access = 0, .va = 1 << 20, .length = 1},
+          &spans),
+      MemoryStatus::kOutOfRange);
+  EXPECT_EQ(faults_->Status()[0].matched, 0u);
+  EXPECT_FALSE(Has(0, 64));
+}
+
+// The pages take 2 GiB of address space, and only if a rule hits something.
+TEST_F(FaultedMemoryTest, WithoutAddressSpaceTheTransferFailsAtOnce) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlimit less = before;
+  less.rlim_cur = rlim_t{1} << 30;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &less), 0);
+  Start("unmap nth=2");
+  transport::SpanList spans;
+  const transport::MemoryAccess access = {
+      .key = 7, .qpn = kQpn, .access = 0, .va = 0, .length = 1};
+  const MemoryStatus first = memory_->Translate(access, &spans);
+  const MemoryStatus second = memory_->Translate(access, &spans);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(first, MemoryStatus::kOk);
+  EXPECT_EQ(second, MemoryStatus::kFault);
+  EXPECT_EQ(spans.size(), 1u);
 }
 
 }  // namespace

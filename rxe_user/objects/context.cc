@@ -105,10 +105,7 @@ std::shared_ptr<DeviceSpace> DeviceSpace::For(std::shared_ptr<Engine> engine) {
 
 void DeviceSpace::FollowFaults(ProcessFaults& faults) {
   std::call_once(faulted_once_, [&] {
-    faulted_ = FaultedMemory::Create(faults, memory());
-    if (faulted_ == nullptr) {
-      WarnOnce("there is no address space for fault rules that unmap memory");
-    }
+    faulted_ = std::make_unique<FaultedMemory>(faults, memory());
   });
 }
 

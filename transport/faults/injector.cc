@@ -42,6 +42,12 @@ bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   return is_nak ? beyond > 0 : beyond >= 0;
 }
 
+// Whether it is a request of the program. A connection of DC takes a PSN, too.
+bool IsOfAMessage(const wire::PacketView& packet) {
+  return packet.info().is_request &&
+         packet.operation() != wire::Operation::kConnect;
+}
+
 bool IsOfCompletions(Action action) {
   return action == Action::kComplete || action == Action::kOverrun ||
          action == Action::kLateCompletion;
@@ -122,6 +128,8 @@ void Injector::Survey() {
       changes_completions_ |= IsOfCompletions(rule.action);
       unmaps_ |= rule.action == Action::kUnmap;
       is_for_calls_ |= !rule.call.empty();
+      // A call begins it, but ports hold the packets.
+      if (rule.action == Action::kStall) received_ = transmitted_ = true;
       continue;
     }
     // A stall holds the packets of both directions, and ACKs are transmitted.
@@ -184,7 +192,7 @@ void Injector::OnPostRefused(uint32_t qpn, size_t count) {
 }
 
 void Injector::OnSent(uint32_t qpn, const wire::PacketView& packet) {
-  if (!packet.info().is_request) return;
+  if (!IsOfAMessage(packet)) return;
   const auto qp = queue_pairs_.find(qpn);
   if (qp == queue_pairs_.end()) return;
   qp->second.sent_messages.OnRequest(packet.bth().psn,
@@ -299,7 +307,7 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
   }
   const uint32_t psn = facts.packet->bth().psn;
   if (qp != nullptr && counts_received_messages_ && !facts.transmitted &&
-      facts.packet->info().is_request) {
+      IsOfAMessage(*facts.packet)) {
     try {
       qp->received_messages.OnRequest(psn, facts.packet->info().starts_message);
     } catch (const std::bad_alloc&) {
@@ -460,19 +468,25 @@ const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
 }
 
 const Rule* Injector::TakeTimed(Time now) {
+  if (!looked_at_) looked_at_ = now;
+  const Rule* first = nullptr;
   for (const Rule* const rule : live_) {
-    RuleCount& count = counts_[rule->number - 1];
-    if (!rule->is_timed || count.fired != 0 || !IsItsTime(*rule, now)) continue;
-    count.matched = count.fired = 1;
-    return rule;
+    if (!rule->is_timed || counts_[rule->number - 1].fired != 0 ||
+        BeginOf(*rule) > now || EndOf(*rule) <= *looked_at_) {
+      continue;
+    }
+    if (first == nullptr || BeginOf(*rule) < BeginOf(*first)) first = rule;
   }
-  return nullptr;
+  if (first == nullptr) return nullptr;
+  RuleCount& count = counts_[first->number - 1];
+  count.matched = count.fired = 1;
+  return first;
 }
 
 Time Injector::NextTimed(Time now) const {
   Time next = kNever;
   for (const Rule* const rule : live_) {
-    const Time when = since_[rule->number - 1] + rule->after;
+    const Time when = BeginOf(*rule);
     if (rule->is_timed && counts_[rule->number - 1].fired == 0 && when > now) {
       next = std::min(next, when);
     }
@@ -481,9 +495,7 @@ Time Injector::NextTimed(Time now) const {
 }
 
 Time Injector::EndOf(const Rule& rule) const {
-  return rule.during == kNever
-             ? kNever
-             : since_[rule.number - 1] + rule.after + rule.during;
+  return rule.during == kNever ? kNever : BeginOf(rule) + rule.during;
 }
 
 const Rule* Injector::TakeRefusal(uint32_t qpn, uint32_t psn) {

@@ -139,8 +139,9 @@ class Injector {
   // for each transfer, in their order.
   const Rule* DecideTransfer(const TransferFacts& facts, Time now,
                              uint32_t* number);
-  // A timed rule whose time has come, and that has not fired yet; null: none.
-  // It has fired now.
+  // The first timed rule whose time has come, and that has not fired yet; null:
+  // none. It has fired now. A call may be late: what has come and gone between
+  // two calls fires, too, but not what was over before the first one.
   const Rule* TakeTimed(Time now);
   // When the next one fires; kNever: there is none.
   Time NextTimed(Time now) const;
@@ -217,6 +218,9 @@ class Injector {
   // Whether the packet is of the message that the rule names.
   static bool IsOfMessage(const Rule& rule, const PacketFacts& facts,
                           const QueuePair& qp);
+  Time BeginOf(const Rule& rule) const {
+    return since_[rule.number - 1] + rule.after;
+  }
   // Whether its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
     const Time age = now - since_[rule.number - 1];
@@ -248,6 +252,7 @@ class Injector {
   uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
   uint64_t mads_[2][kMads] = {};            // the same: received, sent
   uint32_t created_ = 0;
+  std::optional<Time> looked_at_;  // the first TakeTimed
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
 };
 

@@ -641,5 +641,32 @@ TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
   EXPECT_EQ(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
 }
 
+// A connection of DC takes a PSN, and is no message.
+TEST_F(InjectorTest, AConnectionOfDcIsNoMessage) {
+  Injector injector = Make("drop tx wr_id=7; drop rx msg=1");
+  injector.OnPosted(kQpn, 7);
+  const auto is_hit = [&](bool transmitted, Operation operation, uint32_t psn) {
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kDc, operation);
+    headers.bth.psn = psn & wire::kQpnMask;
+    bytes_.assign(
+        wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize,
+        0);
+    wire::EmitHeaders(headers, bytes_.data());
+    EXPECT_EQ(wire::PacketView::Parse(bytes_, &packet_), wire::ParseError::kOk);
+    if (transmitted) injector.OnSent(kQpn, packet_);
+    const Fate fate = injector.Decide({.transmitted = transmitted,
+                                       .qpn = kQpn,
+                                       .packet = &packet_,
+                                       .peer = wire::IpAddress()},
+                                      0);
+    return fate.rule != nullptr;
+  };
+  EXPECT_FALSE(is_hit(true, Operation::kConnect, kSendPsn));
+  EXPECT_TRUE(is_hit(true, Operation::kSendOnly, kSendPsn + 1));
+  EXPECT_FALSE(is_hit(false, Operation::kConnect, kReceivePsn));
+  EXPECT_TRUE(is_hit(false, Operation::kSendOnly, kReceivePsn + 1));
+}
+
 }  // namespace
 }  // namespace transport::faults

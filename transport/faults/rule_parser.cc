@@ -539,6 +539,11 @@ class RuleParser {
                                " answers requests that arrive: rx, or neither "
                                "word");
       }
+      if (word.text.starts_with("wr_id=")) {
+        return Error(word, std::string(words_[0].text) +
+                               " answers requests of the peer, whose wr_id is "
+                               "not known; msg= counts them");
+      }
     }
     rule->transmitted = false;
     rule->opcodes &= AnsweredRequests();

@@ -201,6 +201,9 @@ TEST(RuleParserTest, AnswersToRequests) {
   EXPECT_EQ(ErrorOf("drop; no-ack tx"),
             "line 1, column 14: no-ack answers requests that arrive: rx, or "
             "neither word");
+  EXPECT_EQ(ErrorOf("rnr rx wr_id=7"),
+            "line 1, column 8: rnr answers requests of the peer, whose wr_id "
+            "is not known; msg= counts them");
   EXPECT_EQ(ErrorOf("rnr op=ack"),
             "line 1, column 5: rnr answers requests of RC and XRC, and none is "
             "among these");
