@@ -571,12 +571,36 @@ void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
 
 void FaultPort::Leave(Alone packet) {
   held_bytes_ -= packet.bytes.size();
-  if (faults_.link_is_down()) return;
+  if (faults_.link_is_down()) return ShowLost(packet);
   if (packet.is_transmitted()) {
     SendAlone(std::move(packet));
   } else {
     Deliver(std::move(packet));
   }
+}
+
+void FaultPort::ShowLost(const Alone& packet) {
+  if (observer_ == nullptr || packet.is_transmitted()) return;
+  std::optional<ObservedFault> fault = packet.shown.fault;
+  if (!fault) {
+    const FaultLink link = faults_.link();
+    if (link.rule == nullptr) return;
+    Fate lost;
+    lost.rule = link.rule;
+    lost.is_consequence = true;
+    fault = FaultOf(lost);
+  }
+  fault->dropped = true;
+  std::vector<uint8_t> bytes = packet.bytes;
+  if (bytes.size() >= wire::kIcrcSize) {
+    wire::StoreIcrc(Bytes(bytes).last(wire::kIcrcSize).data(),
+                    packet.shown.icrc);
+  }
+  const transport::faults::Place& flipped = packet.shown.flipped;
+  if (flipped.mask != 0 && flipped.offset + wire::kIcrcSize < bytes.size()) {
+    bytes[flipped.offset] ^= flipped.mask;
+  }
+  observer_->OnPacket(Arrived(packet.arrival, bytes, *fault, clock_()));
 }
 
 void FaultPort::CheckStall(Time now) {

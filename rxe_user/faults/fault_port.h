@@ -171,6 +171,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Hold(Alone packet, const transport::faults::Fate& fate,
             transport::Time now);
   void Leave(Alone packet);
+  // A received packet that was held, and is lost: the link is down. One to be
+  // sent was shown when it was held.
+  void ShowLost(const Alone& packet);
   // Learns of stalls, those of other lanes too. What waits for the socket waits
   // for the end of the stall then.
   void CheckStall(transport::Time now);

@@ -438,6 +438,20 @@ TEST_F(FaultPortTest, ReordersAReceivedPacket) {
   EXPECT_EQ(PsnsOf(Receive()), Psns{11});
 }
 
+TEST_F(FaultPortTest, WhatIsHeldIsLostWithTheLink) {
+  Open("delay 2ms rx nth=1; link down rx nth=1 for=5ms");
+  Arrive(10, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 2 * kMillisecond;
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  ASSERT_EQ(observer_.shown.size(), 2u);
+  EXPECT_EQ(observer_.shown[0].rule, 2u);
+  EXPECT_EQ(observer_.shown[1].rule, 1u);
+  EXPECT_TRUE(observer_.shown[1].dropped);
+  EXPECT_EQ(observer_.shown[1].held, 110u);
+  ExpectShownAsArrived();
+}
+
 // Both directions, from the packet that matches on, and in their order.
 TEST_F(FaultPortTest, NothingPassesDuringAStall) {
   for (const bool receive_begins : {true, false}) {

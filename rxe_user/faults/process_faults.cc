@@ -165,6 +165,7 @@ transport::faults::Fate ProcessFaults::Decide(
     const transport::faults::PacketFacts& facts, Time now) {
   std::unique_lock lock(mutex_);
   if (link_.rule != nullptr && now < link_.until) {
+    injector_.CountOnly(facts);
     transport::faults::Fate lost;
     lost.rule = link_.rule;
     lost.is_consequence = true;
@@ -257,6 +258,11 @@ FaultStall ProcessFaults::stall() const {
   return stall_;
 }
 
+FaultLink ProcessFaults::link() const {
+  const std::lock_guard lock(mutex_);
+  return link_;
+}
+
 std::optional<uint8_t> ProcessFaults::Refuse(uint32_t qpn, uint32_t psn,
                                              uint8_t min_rnr_timer) {
   if (!refuses()) return std::nullopt;
@@ -314,10 +320,11 @@ void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   }
 }
 
-void ProcessFaults::OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids) {
+void ProcessFaults::OnPosted(
+    uint32_t qpn, std::span<const transport::faults::PostedRequest> requests) {
   const std::lock_guard lock(mutex_);
   try {
-    for (const uint64_t wr_id : wr_ids) injector_.OnPosted(qpn, wr_id);
+    for (const auto& request : requests) injector_.OnPosted(qpn, request);
   } catch (const std::bad_alloc&) {
     // Rules that name it do not find it.
   }
@@ -352,6 +359,14 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
   const auto from = static_cast<transport::QpState>(event.value >> 8);
   const auto to = static_cast<transport::QpState>(event.value & 0xff);
   const std::lock_guard lock(mutex_);
+  if (to == transport::QpState::kReset) injector_.OnReset(event.qpn);
+  if (to == transport::QpState::kRtr) {
+    injector_.OnPathMtu(event.qpn, attributes.path_mtu);
+  }
+  // Until then what is posted is flushed, too.
+  if (from == transport::QpState::kSqe && to == transport::QpState::kRts) {
+    injector_.OnFlushed(event.qpn);
+  }
   if (to == transport::QpState::kRtr && type != transport::QpType::kUd) {
     injector_.OnReceivePsn(event.qpn, attributes.rq_psn);
   } else if (from == transport::QpState::kRtr &&

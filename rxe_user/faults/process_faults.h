@@ -90,6 +90,8 @@ class ProcessFaults {
                                  transport::Time now);
   // Of all lanes. A stall rule that fires begins it, or makes it longer.
   FaultStall stall() const;
+  // By which the port is down.
+  FaultLink link() const;
   // As transport::EventSink::Refuse, of queue pair `qpn`.
   std::optional<uint8_t> Refuse(uint32_t qpn, uint32_t psn,
                                 uint8_t min_rnr_timer);
@@ -125,7 +127,8 @@ class ProcessFaults {
   // --- Queue pairs.
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
   // As Injector.
-  void OnPosted(uint32_t qpn, std::span<const uint64_t> wr_ids);
+  void OnPosted(uint32_t qpn,
+                std::span<const transport::faults::PostedRequest> requests);
   void OnPostRefused(uint32_t qpn, size_t count);
   void OnSent(uint32_t qpn, std::span<const uint8_t> packet);
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,

@@ -124,6 +124,17 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
   EXPECT_EQ(faults.Status()[0].fired, 1u);
 }
 
+// What is lost with the link is an iteration.
+TEST_F(ProcessFaultsTest, PacketsAreCountedWhileTheLinkIsDown) {
+  ProcessFaults faults(
+      Settings("link down tx nth=1 for=5ms; drop tx qp=@1 iter=3"), 0);
+  faults.OnCreated(kQpn);
+  EXPECT_FALSE(IsLost(faults, kMillisecond));
+  EXPECT_TRUE(IsLost(faults, 2 * kMillisecond));
+  EXPECT_FALSE(IsLost(faults, 10 * kMillisecond));
+  EXPECT_EQ(faults.Status()[1].fired, 1u);
+}
+
 TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
   ProcessFaults faults(Settings("link down; link up after=4ms"), 0);
   FakeContext context;

@@ -48,6 +48,17 @@ bool IsOfAMessage(const wire::PacketView& packet) {
          packet.operation() != wire::Operation::kConnect;
 }
 
+RequestFacts FactsOf(const wire::PacketView& packet, uint32_t path_mtu) {
+  RequestFacts request = {.psn = packet.bth().psn,
+                          .starts = packet.info().starts_message,
+                          .mtu = path_mtu};
+  if (packet.operation() == wire::Operation::kReadRequest) {
+    request.is_read = true;
+    request.bytes = packet.reth().length;
+  }
+  return request;
+}
+
 bool IsOfCompletions(Action action) {
   return action == Action::kComplete || action == Action::kOverrun ||
          action == Action::kLateCompletion;
@@ -117,6 +128,7 @@ bool Injector::Remove(uint32_t number) {
 void Injector::Survey() {
   const bool counted_received = counts_iterations_ && received_;
   const bool counted_sent = counts_iterations_ && transmitted_;
+  const bool counted_messages = counts_received_messages_;
   live_.clear();
   received_ = transmitted_ = refuses_ = is_for_calls_ = unmaps_ = false;
   changes_completions_ = counts_iterations_ = false;
@@ -145,8 +157,10 @@ void Injector::Survey() {
   const bool clears_received =
       counts_iterations_ && received_ && !counted_received;
   const bool clears_sent = counts_iterations_ && transmitted_ && !counted_sent;
-  if (!clears_received && !clears_sent) return;
+  const bool clears_messages = counts_received_messages_ && !counted_messages;
+  if (!clears_received && !clears_sent && !clears_messages) return;
   for (auto& [qpn, qp] : queue_pairs_) {
+    if (clears_messages) qp.received_messages = {};
     if (clears_received) qp.received = {};
     if (clears_sent) qp.sent = {};
   }
@@ -172,6 +186,7 @@ void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
   qp->second.refusals.clear();
   qp->second.sent_messages = {};
   qp->second.received_messages = {};
+  if (counts_received_messages_) qp->second.received_messages.StartAt(psn);
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
@@ -181,9 +196,26 @@ void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
 
 void Injector::OnDestroyed(uint32_t qpn) { queue_pairs_.erase(qpn); }
 
-void Injector::OnPosted(uint32_t qpn, uint64_t wr_id) {
+void Injector::OnReset(uint32_t qpn) {
   const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(wr_id);
+  if (qp == queue_pairs_.end()) return;
+  qp->second.sent_messages = {};
+  qp->second.received_messages = {};
+}
+
+void Injector::OnPathMtu(uint32_t qpn, uint32_t bytes) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end() && bytes != 0) qp->second.path_mtu = bytes;
+}
+
+void Injector::OnPosted(uint32_t qpn, const PostedRequest& request) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(request);
+}
+
+void Injector::OnFlushed(uint32_t qpn) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnFlushed();
 }
 
 void Injector::OnPostRefused(uint32_t qpn, size_t count) {
@@ -195,8 +227,7 @@ void Injector::OnSent(uint32_t qpn, const wire::PacketView& packet) {
   if (!IsOfAMessage(packet)) return;
   const auto qp = queue_pairs_.find(qpn);
   if (qp == queue_pairs_.end()) return;
-  qp->second.sent_messages.OnRequest(packet.bth().psn,
-                                     packet.info().starts_message);
+  qp->second.sent_messages.OnSent(FactsOf(packet, qp->second.path_mtu));
 }
 
 uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
@@ -205,6 +236,21 @@ uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
   Entry& entry = entries_[psn % kRemembered];
   if (entry.count == 0 || entry.key != key) entry = {.key = key};
   return ++entry.count;
+}
+
+void Injector::CountReceived(const wire::PacketView& packet, QueuePair* qp) {
+  const RequestFacts request = FactsOf(packet, qp->path_mtu);
+  switch (wire::TransportOf(packet.opcode())) {
+    case wire::Transport::kUd:
+      qp->received_messages.OnDatagram(request.psn);
+      break;
+    case wire::Transport::kUc:
+    case wire::Transport::kDc:
+      qp->received_messages.OnReceivedOnce(request);
+      break;
+    default:
+      qp->received_messages.OnReceivedInOrder(request);
+  }
 }
 
 uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
@@ -292,28 +338,42 @@ bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
   return counts_[rule.number - 1].fired < rule.times;
 }
 
+uint32_t Injector::Count(const PacketFacts& facts, QueuePair* qp) {
+  if (qp == nullptr) return 1;
+  uint32_t iteration = 1;
+  if (counts_iterations_) {
+    iteration = (facts.transmitted ? qp->sent : qp->received)
+                    .Count(facts.packet->opcode(), facts.packet->bth().psn);
+  }
+  if (counts_received_messages_ && !facts.transmitted &&
+      IsOfAMessage(*facts.packet)) {
+    CountReceived(*facts.packet, qp);
+  }
+  return iteration;
+}
+
+void Injector::CountOnly(const PacketFacts& facts) {
+  const auto found = queue_pairs_.find(facts.qpn);
+  if (found == queue_pairs_.end()) return;
+  (void)RelativePsn(facts, &found->second);
+  try {
+    (void)Count(facts, &found->second);
+  } catch (const std::bad_alloc&) {
+    // It is not counted.
+  }
+}
+
 Fate Injector::Decide(const PacketFacts& facts, Time now) {
   const auto found = queue_pairs_.find(facts.qpn);
   QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
   const uint32_t relative = RelativePsn(facts, qp);
-  uint32_t iteration = 1;
-  if (counts_iterations_ && qp != nullptr) {
-    try {
-      iteration = (facts.transmitted ? qp->sent : qp->received)
-                      .Count(facts.packet->opcode(), facts.packet->bth().psn);
-    } catch (const std::bad_alloc&) {
-      return {};
-    }
+  uint32_t iteration;
+  try {
+    iteration = Count(facts, qp);
+  } catch (const std::bad_alloc&) {
+    return {};
   }
   const uint32_t psn = facts.packet->bth().psn;
-  if (qp != nullptr && counts_received_messages_ && !facts.transmitted &&
-      IsOfAMessage(*facts.packet)) {
-    try {
-      qp->received_messages.OnRequest(psn, facts.packet->info().starts_message);
-    } catch (const std::bad_alloc&) {
-      return {};
-    }
-  }
   if (qp != nullptr && qp->unacknowledged_by != nullptr) {
     if (!facts.transmitted && facts.packet->info().is_request &&
         wire::PsnDiff(psn, qp->unacknowledged_psn) <= 0) {

@@ -112,11 +112,17 @@ class Injector {
   void OnReceivePsn(uint32_t qpn, uint32_t psn);
   // The first PSN that it sends (RTS).
   void OnSendPsn(uint32_t qpn, uint32_t psn);
+  // RESET: its messages count anew.
+  void OnReset(uint32_t qpn);
+  // Bytes of payload of a packet of RC, DC or XRC (RTR).
+  void OnPathMtu(uint32_t qpn, uint32_t bytes);
   void OnDestroyed(uint32_t qpn);
   // A work request is about to be posted that sends a message, and was refused
   // after all: `count` of the last ones.
-  void OnPosted(uint32_t qpn, uint64_t wr_id);
+  void OnPosted(uint32_t qpn, const PostedRequest& request);
   void OnPostRefused(uint32_t qpn, size_t count);
+  // What was posted, and has sent nothing yet, was flushed.
+  void OnFlushed(uint32_t qpn);
   // A packet is about to be sent, whether or not Decide is called for it.
   void OnSent(uint32_t qpn, const wire::PacketView& packet);
 
@@ -124,6 +130,9 @@ class Injector {
   // Call once for each packet, in their order. If there is no memory, nothing
   // happens to the packet.
   Fate Decide(const PacketFacts& facts, Time now);
+  // In place of Decide for a packet that is lost anyway: it is an iteration,
+  // and may begin a message.
+  void CountOnly(const PacketFacts& facts);
   // The rule by which a call of the program, "ibv_reg_mr", is to fail (kFail),
   // or at which something else happens; null: none. `wr_id`: of the first
   // request, if it posts some. Call once for each call.
@@ -207,9 +216,14 @@ class Injector {
     std::vector<Refusal> refusals;
     Iterations sent;
     Iterations received;
+    uint32_t path_mtu = 1024;
     Messages sent_messages;
     Messages received_messages;
   };
+
+  // Returns the iteration. May throw bad_alloc.
+  uint32_t Count(const PacketFacts& facts, QueuePair* qp);
+  static void CountReceived(const wire::PacketView& packet, QueuePair* qp);
 
   // The PSN counted from the first one.
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);

@@ -597,9 +597,11 @@ TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {
 
 TEST_F(InjectorTest, WorkRequestsAreFoundByTheirMessages) {
   Injector injector = Make("drop tx wr_id=7; ce rx wr_id=0x8");
-  for (const uint64_t wr_id : {6, 7, 8, 9}) injector.OnPosted(kQpn, wr_id);
+  for (const uint64_t wr_id : {6, 7, 8, 9}) {
+    injector.OnPosted(kQpn, {.wr_id = wr_id});
+  }
   injector.OnPostRefused(kQpn, 1);
-  injector.OnPosted(kQpn, 7);  // again
+  injector.OnPosted(kQpn, {.wr_id = 7});  // again
   const auto is_hit = [&](uint32_t psn) {
     (void)Decide(&injector, true, Operation::kSendOnly, psn);
     injector.OnSent(kQpn, packet_);
@@ -644,7 +646,7 @@ TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
 // A connection of DC takes a PSN, and is no message.
 TEST_F(InjectorTest, AConnectionOfDcIsNoMessage) {
   Injector injector = Make("drop tx wr_id=7; drop rx msg=1");
-  injector.OnPosted(kQpn, 7);
+  injector.OnPosted(kQpn, {.wr_id = 7});
   const auto is_hit = [&](bool transmitted, Operation operation, uint32_t psn) {
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kDc, operation);
@@ -666,6 +668,108 @@ TEST_F(InjectorTest, AConnectionOfDcIsNoMessage) {
   EXPECT_TRUE(is_hit(true, Operation::kSendOnly, kSendPsn + 1));
   EXPECT_FALSE(is_hit(false, Operation::kConnect, kReceivePsn));
   EXPECT_TRUE(is_hit(false, Operation::kSendOnly, kReceivePsn + 1));
+}
+
+class MessagesTest : public InjectorTest {
+ protected:
+  // A READ request for `bytes` passes. Whether a rule hits it.
+  bool Read(Injector* injector, bool transmitted, uint32_t psn,
+            uint32_t bytes) {
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kReadRequest);
+    headers.bth.psn = psn & wire::kQpnMask;
+    headers.reth.length = bytes;
+    return Pass(injector, transmitted, headers);
+  }
+  bool Send(Injector* injector, bool transmitted, uint32_t psn,
+            Transport transport = Transport::kRc) {
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(transport, Operation::kSendOnly);
+    headers.bth.psn = psn & wire::kQpnMask;
+    return Pass(injector, transmitted, headers);
+  }
+
+ private:
+  bool Pass(Injector* injector, bool transmitted,
+            const wire::Headers& headers) {
+    bytes_.assign(
+        wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize,
+        0);
+    wire::EmitHeaders(headers, bytes_.data());
+    EXPECT_EQ(wire::PacketView::Parse(bytes_, &packet_), wire::ParseError::kOk);
+    if (transmitted) injector->OnSent(kQpn, packet_);
+    return injector
+               ->Decide({.transmitted = transmitted,
+                         .qpn = kQpn,
+                         .packet = &packet_,
+                         .peer = wire::IpAddress()},
+                        0)
+               .rule != nullptr;
+  }
+};
+
+TEST_F(MessagesTest, ALongReadHasSeveralRequests) {
+  Injector injector = Make("drop tx wr_id=8; drop tx msg=3");
+  injector.OnPathMtu(kQpn, 1024);
+  injector.OnPosted(kQpn, {.wr_id = 7, .read_bytes = 10 * 1024 + 1});
+  injector.OnPosted(kQpn, {.wr_id = 8, .read_bytes = 4096});
+  injector.OnPosted(kQpn, {.wr_id = 9});
+  EXPECT_FALSE(Read(&injector, true, kSendPsn, 4096));
+  EXPECT_FALSE(Read(&injector, true, kSendPsn + 4, 4096));
+  // Its middle again, and two packets more.
+  EXPECT_FALSE(Read(&injector, true, kSendPsn + 6, 4096));
+  EXPECT_FALSE(Read(&injector, true, kSendPsn + 10, 1));
+  EXPECT_TRUE(Read(&injector, true, kSendPsn + 11, 4096));
+  EXPECT_TRUE(Read(&injector, true, kSendPsn + 13, 2048));  // again
+  EXPECT_FALSE(Read(&injector, true, kSendPsn + 4, 4096));  // again
+  EXPECT_TRUE(Send(&injector, true, kSendPsn + 15));
+  EXPECT_EQ(injector.counts()[0].fired, 2u);
+  EXPECT_EQ(injector.counts()[1].fired, 1u);
+}
+
+TEST_F(MessagesTest, ReceivedInTheirOrder) {
+  Injector injector = Make("drop rx msg=2; ce rx msg=4");
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn));
+  // 1 is lost, and what is beyond it is of no message yet.
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn + 2));
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn + 3));
+  EXPECT_TRUE(Send(&injector, false, kReceivePsn + 1));
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn + 2));
+  EXPECT_TRUE(Send(&injector, false, kReceivePsn + 3));
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn + 4));
+  // The first one is lost.
+  Injector first = Make("drop rx msg=2");
+  EXPECT_FALSE(Send(&first, false, kReceivePsn + 1));
+  EXPECT_FALSE(Send(&first, false, kReceivePsn));
+  EXPECT_TRUE(Send(&first, false, kReceivePsn + 1));
+  // A READ that is asked for again from its middle is the same.
+  Injector reads = Make("drop rx msg=2");
+  EXPECT_FALSE(Read(&reads, false, kReceivePsn, 4096));
+  EXPECT_FALSE(Read(&reads, false, kReceivePsn + 2, 2048));
+  EXPECT_TRUE(Read(&reads, false, kReceivePsn + 4, 4096));
+}
+
+// Senders of datagrams count for themselves.
+TEST_F(MessagesTest, EachDatagramIsAMessage) {
+  Injector injector = Make("drop rx msg=3");
+  EXPECT_FALSE(Send(&injector, false, 900, Transport::kUd));
+  EXPECT_FALSE(Send(&injector, false, 5, Transport::kUd));
+  EXPECT_TRUE(Send(&injector, false, 5, Transport::kUd));
+  EXPECT_FALSE(Send(&injector, false, 6, Transport::kUd));
+}
+
+TEST_F(MessagesTest, TheyCountAnewAfterAReset) {
+  Injector injector = Make("drop tx wr_id=7");
+  injector.OnPosted(kQpn, {.wr_id = 6});
+  EXPECT_FALSE(Send(&injector, true, kSendPsn));
+  injector.OnPosted(kQpn, {.wr_id = 6});  // flushed
+  injector.OnReset(kQpn);
+  injector.OnPosted(kQpn, {.wr_id = 7});
+  EXPECT_TRUE(Send(&injector, true, kSendPsn));
+  injector.OnPosted(kQpn, {.wr_id = 6});  // flushed
+  injector.OnFlushed(kQpn);
+  injector.OnPosted(kQpn, {.wr_id = 7});
+  EXPECT_TRUE(Send(&injector, true, kSendPsn + 1));
 }
 
 }  // namespace

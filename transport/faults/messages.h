@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "wire/psn.h"
@@ -18,37 +19,100 @@ struct Message {
   std::optional<uint64_t> wr_id;  // absent: not known
 };
 
+// A work request that sends a message.
+struct PostedRequest {
+  uint64_t wr_id = 0;
+  uint64_t read_bytes = 0;  // of a READ; else 0
+};
+
+// A request packet.
+struct RequestFacts {
+  uint32_t psn = 0;
+  bool starts = false;   // it is the first of its message
+  bool is_read = false;  // a READ request
+  uint64_t bytes = 0;    // that a READ asks for
+  uint32_t mtu = 1024;   // bytes of payload of a packet
+
+  // PSNs that it takes: a READ, those of its answer.
+  uint32_t packets() const {
+    return static_cast<uint32_t>(
+        std::max<uint64_t>(1, (bytes + mtu - 1) / mtu));
+  }
+  uint32_t last_psn() const { return wire::PsnAdd(psn, packets() - 1); }
+};
+
 // The messages of one direction of a queue pair, numbered as their first
 // packets come. Remembers the last kRemembered. May throw bad_alloc.
 class Messages {
  public:
-  // A work request was posted that sends a message. The n-th message is that of
-  // the n-th post.
-  void OnPosted(uint64_t wr_id) {
-    if (posted_.size() < kMostPosted) posted_.push_back(wr_id);
+  // A work request was posted. The n-th message is that of the n-th post.
+  void OnPosted(const PostedRequest& request) {
+    if (posted_.size() < kMostPosted) posted_.push_back(request);
   }
   // The last `count` of these were refused.
   void OnRefused(size_t count) {
     posted_.resize(posted_.size() - std::min(count, posted_.size()));
   }
-  // A request passes. `starts`: it is the first of its message. One that was
-  // seen before changes nothing.
-  void OnRequest(uint32_t psn, bool starts) {
-    if (has_seen_ && wire::PsnDiff(psn, highest_) <= 0) return;
+  // What was posted and has not begun was flushed.
+  void OnFlushed() { posted_.clear(); }
+  // A request that the process sends. One that was seen before changes nothing.
+  // A long READ has several requests, and one may ask for parts of others
+  // again.
+  void OnSent(const RequestFacts& request) {
+    const int64_t ahead = Advance(request.last_psn());
+    if (ahead <= 0) return;
+    if (request.is_read && read_bytes_left_ > 0) {
+      const int64_t again = std::max<int64_t>(0, request.packets() - ahead);
+      const uint64_t asked =
+          request.bytes - static_cast<uint64_t>(again) * request.mtu;
+      read_bytes_left_ -= std::min(read_bytes_left_, asked);
+      return;
+    }
+    if (!request.starts) return;
+    Begin(request.psn);
+    if (posted_.empty()) return;
+    messages_.back().wr_id = posted_.front().wr_id;
+    read_bytes_left_ = posted_.front().read_bytes -
+                       std::min(posted_.front().read_bytes, request.bytes);
+    posted_.pop_front();
+  }
+  // The PSN of the first request that will arrive; else it is that of the first
+  // one that passes.
+  void StartAt(uint32_t psn) { Advance(wire::PsnAdd(psn, -1)); }
+  // A request that arrives, of RC and XRC. Those beyond a gap are of no
+  // message until the gap is closed.
+  void OnReceivedInOrder(const RequestFacts& request) {
+    if (!has_seen_) StartAt(request.psn);
+    const int32_t ahead = wire::PsnDiff(request.psn, highest_);
+    if (ahead > 1) {
+      if (waiting_.size() < kRemembered) waiting_[request.psn] = request;
+      return;
+    }
+    Take(request);
+    for (auto next = waiting_.find(wire::PsnAdd(highest_, 1));
+         next != waiting_.end();
+         next = waiting_.find(wire::PsnAdd(highest_, 1))) {
+      Take(next->second);
+      waiting_.erase(next);
+    }
+  }
+  // The same of UC, which does not send again what is lost, and of DC, whose
+  // connections take PSNs.
+  void OnReceivedOnce(const RequestFacts& request) {
+    if (has_seen_ && wire::PsnDiff(request.psn, highest_) <= 0) return;
+    Take(request);
+  }
+  // A datagram that arrives, from anybody.
+  void OnDatagram(uint32_t psn) {
     has_seen_ = true;
     highest_ = psn;
-    if (!starts) return;
-    Message message = {.first_psn = psn, .number = ++count_, .wr_id = {}};
-    if (!posted_.empty()) {
-      message.wr_id = posted_.front();
-      posted_.pop_front();
-    }
-    messages_.push_back(message);
-    if (messages_.size() > kRemembered) messages_.pop_front();
+    messages_.clear();
+    Begin(psn);
   }
   // The message of a request, or of the answer to one. Null: not known. Valid
-  // until the next OnRequest.
+  // until the next request.
   const Message* Find(uint32_t psn) const {
+    if (!has_seen_ || wire::PsnDiff(psn, highest_) > 0) return nullptr;
     for (auto at = messages_.rbegin(); at != messages_.rend(); ++at) {
       if (wire::PsnDiff(psn, at->first_psn) >= 0) return &*at;
     }
@@ -60,8 +124,29 @@ class Messages {
   // More than a send queue has.
   static constexpr size_t kMostPosted = size_t{1} << 17;
 
-  std::deque<uint64_t> posted_;
+  // By how many PSNs `last` is ahead of what was seen, which it is now.
+  int64_t Advance(uint32_t last) {
+    const int64_t ahead =
+        has_seen_ ? int64_t{wire::PsnDiff(last, highest_)} : INT64_MAX;
+    if (ahead > 0) highest_ = last;
+    has_seen_ = true;
+    return ahead;
+  }
+  void Take(const RequestFacts& request) {
+    const bool is_new = !has_seen_ || wire::PsnDiff(request.psn, highest_) > 0;
+    Advance(request.last_psn());
+    if (is_new && request.starts) Begin(request.psn);
+  }
+  void Begin(uint32_t psn) {
+    messages_.push_back(
+        {.first_psn = psn, .number = ++count_, .wr_id = std::nullopt});
+    if (messages_.size() > kRemembered) messages_.pop_front();
+  }
+
+  std::deque<PostedRequest> posted_;
   std::deque<Message> messages_;
+  std::map<uint32_t, RequestFacts> waiting_;  // beyond a gap, by PSN
+  uint64_t read_bytes_left_ = 0;              // of a READ, to be asked for
   uint64_t count_ = 0;
   uint32_t highest_ = 0;
   bool has_seen_ = false;

@@ -27,6 +27,8 @@ bool Fails(const char* call, const Wr* wr, int* error) {
   return true;
 }
 
+using transport::faults::PostedRequest;
+
 // Whether the request sends a message.
 bool SendsMessage(transport::SendOpcode opcode) {
   return transport::GetSendOperation(opcode).kind !=
@@ -44,18 +46,25 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
   // Its packets may leave before the call returns.
-  std::vector<uint64_t> wr_ids;
+  std::vector<PostedRequest> requests;
   const auto sends = [](const ibv_send_wr& one) {
     return SendsMessage(static_cast<transport::SendOpcode>(Raw(one.opcode)));
   };
   try {
     for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
-      if (sends(*one)) wr_ids.push_back(one->wr_id);
+      if (!sends(*one)) continue;
+      PostedRequest request = {.wr_id = one->wr_id};
+      if (one->opcode == IBV_WR_RDMA_READ) {
+        for (int i = 0; i < one->num_sge; ++i) {
+          request.read_bytes += one->sg_list[i].length;
+        }
+      }
+      requests.push_back(request);
     }
   } catch (const std::bad_alloc&) {
     // Rules that name them do not find them.
   }
-  faults.OnPosted(qpn, wr_ids);
+  faults.OnPosted(qpn, requests);
   ibv_send_wr* refused = nullptr;
   error = before.post_send(ibv, wr, &refused);
   if (error == 0) return 0;
@@ -92,17 +101,24 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
   if (!qp->builder.active) return wr_complete_before(ibv);
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
-  std::vector<uint64_t> wr_ids;
+  std::vector<PostedRequest> requests;
   try {
-    for (const transport::SendRequest& request : qp->builder.requests) {
-      if (SendsMessage(request.opcode)) wr_ids.push_back(request.wr_id);
+    for (const transport::SendRequest& one : qp->builder.requests) {
+      if (!SendsMessage(one.opcode)) continue;
+      PostedRequest request = {.wr_id = one.wr_id};
+      if (one.opcode == transport::SendOpcode::kRdmaRead) {
+        for (const transport::Sge& sge : one.sges) {
+          request.read_bytes += sge.length;
+        }
+      }
+      requests.push_back(request);
     }
   } catch (const std::bad_alloc&) {
     // As above.
   }
-  faults.OnPosted(qpn, wr_ids);
+  faults.OnPosted(qpn, requests);
   const int error = wr_complete_before(ibv);
-  if (error != 0) faults.OnPostRefused(qpn, wr_ids.size());
+  if (error != 0) faults.OnPostRefused(qpn, requests.size());
   return error;
 }
 
