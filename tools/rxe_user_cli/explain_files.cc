@@ -143,7 +143,7 @@ class File {
           static_cast<double>(now_ - time) / 1e9, fault.rule,
           TextOf(fault.text),
           target == "packet" ? PacketName(qpn, qp, fault)
-                             : absl::StrCat("a ", target),
+                             : "a " + std::string(target),
           transport::faults::PastOf(
               static_cast<transport::faults::Action>(fault.action)));
     }
