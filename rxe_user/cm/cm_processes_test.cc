@@ -105,8 +105,7 @@ void ListenAndServe(int control) {
 }
 
 // Accepts connections, and reports when one is established.
-void AcceptOne(int control) {
-  TestEnd end(7);
+void AcceptAt(TestEnd& end, int control) {
   if (end.Listen(kLoopback) != 0) _exit(1);
   Process::SayReady(control);
   for (uint32_t qpn = 0x1001;; ++qpn) {
@@ -114,6 +113,27 @@ void AcceptOne(int control) {
     if (event->kind == EventKind::kRequest) end.Accept(event->id, qpn);
     if (event->kind == EventKind::kEstablished) Process::SayReady(control);
   }
+}
+void AcceptOne(int control) {
+  TestEnd end(7);
+  AcceptAt(end, control);
+}
+
+// Holds the RTU that arrives for 20 ms.
+class LateRtu final : public CmFaults {
+ public:
+  Fate Decide(bool sent, wire::CmAttribute attribute,
+              const wire::IpAddress&) override {
+    const bool is_late = !sent && attribute == wire::CmAttribute::kRtu;
+    return {.delay = is_late ? 20 * transport::kMillisecond : 0};
+  }
+};
+
+// The same with an RTU that a fault holds.
+void AcceptLate(int control) {
+  LateRtu faults;
+  TestEnd end(7, {}, &faults);
+  AcceptAt(end, control);
 }
 
 // Connects once, and reports when the connection is established.
@@ -223,6 +243,19 @@ TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
   active.Kill();
   EXPECT_EQ(b_.Expect(EventKind::kDisconnected), accepted);
   EXPECT_EQ(b_.LastMad().attribute(), wire::CmAttribute::kDreq);
+}
+
+// The broker learns of a connection whose RTU a fault held.
+TEST_F(CmProcessesTest, PeersOfADeadProcessWhoseRtuWasLateAreDisconnected) {
+  Process passive(AcceptLate);
+  ASSERT_TRUE(passive.Ready());
+  const CmId id = a_.Connect(kLoopback, kLoopback, 0x11);
+  ASSERT_EQ(a_.Expect(EventKind::kReply), id);
+  ASSERT_EQ(a_->Establish(id, {}), 0);
+  ASSERT_TRUE(passive.Ready());
+  passive.Kill();
+  EXPECT_EQ(a_.Expect(EventKind::kDisconnected), id);
+  EXPECT_EQ(a_.LastMad().attribute(), wire::CmAttribute::kDreq);
 }
 
 TEST_F(CmProcessesTest, TheBrokersDeathLosesNothing) {

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/warn_once.h"
 #include "rxe_user/cm/cm_service_impl.h"
 #include "rxe_user/cm/translated_mads.h"
 #include "wire/cm.h"
@@ -21,12 +24,15 @@ void CmServiceImpl::OnBell() {
     const std::lock_guard lock(opening_);
     CloseGone();
   }
+  std::vector<transport::cm::ConnectedPeer> connected;
   {
     const std::lock_guard lock(mutex_);
-    ReleaseHeld();
+    connected = ReleaseHeld();
     manager_->OnTimer(Now());
     Drain();
   }
+  // As OnSteered.
+  for (const auto& peer : connected) slot_->TellConnected(OpenOf(peer));
   Dispatch();
 }
 
@@ -130,15 +136,8 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
   std::optional<transport::cm::ConnectedPeer> connected;
   {
     const std::lock_guard lock(mutex_);
-    const transport::cm::CmId id = view.remote_comm_id();
-    using State = transport::cm::State;
-    const bool before = manager_->state(id) == State::kEstablished;
-    Take(*in);
+    connected = Take(*in, view.remote_comm_id());
     Drain();
-    // Report neither duplicates nor MADs of senders other than the peer.
-    if (!before && manager_->state(id) == State::kEstablished) {
-      connected = manager_->Connected(id);
-    }
   }
   // Report before the application gets the event, since it may be killed then.
   if (connected.has_value()) slot_->TellConnected(OpenOf(*connected));
@@ -174,21 +173,40 @@ CmFaults::Fate CmServiceImpl::FateOf(bool sent, std::span<const uint8_t> mad,
   return faults_->Decide(sent, view.attribute(), peer);
 }
 
-void CmServiceImpl::Take(const transport::cm::IncomingMad& in) {
+std::optional<transport::cm::ConnectedPeer> CmServiceImpl::Take(
+    const transport::cm::IncomingMad& in,
+    std::optional<transport::cm::CmId> steered_to) {
   const CmFaults::Fate fate = FateOf(false, in.bytes, in.remote);
-  if (fate.delay != 0) {
-    HeldMad held;
-    held.in = in;
-    held.bytes.assign(in.bytes.begin(), in.bytes.end());
-    held_.emplace(Now() + fate.delay, std::move(held));
-    return;
+  if (fate.delay == 0) {
+    return Give(in, steered_to, fate.copies);
   }
-  for (int i = 0; i < fate.copies; ++i) manager_->OnMad(in, Now());
+  if (!HasRoomToHold()) return std::nullopt;
+  HeldMad held;
+  held.in = in;
+  held.steered_to = steered_to;
+  held.bytes.assign(in.bytes.begin(), in.bytes.end());
+  held_.emplace(Now() + fate.delay, std::move(held));
+  return std::nullopt;
+}
+
+std::optional<transport::cm::ConnectedPeer> CmServiceImpl::Give(
+    const transport::cm::IncomingMad& in,
+    std::optional<transport::cm::CmId> steered_to, int copies) {
+  using State = transport::cm::State;
+  const bool may_connect = steered_to.has_value() &&
+                           manager_->state(*steered_to) != State::kEstablished;
+  for (int i = 0; i < copies; ++i) manager_->OnMad(in, Now());
+  // Report neither duplicates nor MADs of senders other than the peer.
+  if (!may_connect || manager_->state(*steered_to) != State::kEstablished) {
+    return std::nullopt;
+  }
+  return manager_->Connected(*steered_to);
 }
 
 void CmServiceImpl::Send(const transport::cm::OutgoingMad& mad) {
   const CmFaults::Fate fate = FateOf(true, mad.bytes, mad.remote);
   if (fate.delay != 0) {
+    if (!HasRoomToHold()) return;
     HeldMad held;
     held.out = mad;
     held_.emplace(Now() + fate.delay, std::move(held));
@@ -197,8 +215,17 @@ void CmServiceImpl::Send(const transport::cm::OutgoingMad& mad) {
   for (int i = 0; i < fate.copies; ++i) (void)sockets_.Send(mad);
 }
 
-void CmServiceImpl::ReleaseHeld() {
+bool CmServiceImpl::HasRoomToHold() {
+  if (held_.size() < kMostHeld) return true;
+  WarnOnce("fault rules hold " + std::to_string(kMostHeld) +
+           " messages of the connection manager: others that they would delay "
+           "are lost");
+  return false;
+}
+
+std::vector<transport::cm::ConnectedPeer> CmServiceImpl::ReleaseHeld() {
   const Time now = Now();
+  std::vector<transport::cm::ConnectedPeer> connected;
   while (!held_.empty() && held_.begin()->first <= now) {
     HeldMad held = std::move(held_.begin()->second);
     held_.erase(held_.begin());
@@ -206,9 +233,12 @@ void CmServiceImpl::ReleaseHeld() {
       (void)sockets_.Send(*held.out);
     } else {
       held.in.bytes = held.bytes;
-      manager_->OnMad(held.in, now);
+      if (auto peer = Give(held.in, held.steered_to)) {
+        connected.push_back(std::move(*peer));
+      }
     }
   }
+  return connected;
 }
 
 void CmServiceImpl::Drain() {

@@ -99,10 +99,12 @@ class CmServiceImpl final : public CmService, private ForkGuard {
     Handler handler;
   };
 
+  static constexpr size_t kMostHeld = 4096;
   // A MAD that a fault holds: one of both.
   struct HeldMad {
     std::optional<transport::cm::OutgoingMad> out;
-    transport::cm::IncomingMad in;  // its bytes are `bytes`
+    transport::cm::IncomingMad in;                  // its bytes are `bytes`
+    std::optional<transport::cm::CmId> steered_to;  // as Take
     std::vector<uint8_t> bytes;
   };
 
@@ -163,11 +165,21 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // --- Faults on command. mutex_ held.
   CmFaults::Fate FateOf(bool sent, std::span<const uint8_t> mad,
                         const wire::IpAddress& peer);
-  // Gives the MAD to the manager, or sends it, as its fate is.
-  void Take(const transport::cm::IncomingMad& in);
+  // Gives the MAD to the manager, or sends it, as its fate is. `steered_to`:
+  // the connection of an RTU that has passed the broker by. Returns the peer if
+  // that is established by it: the broker is to be told.
+  std::optional<transport::cm::ConnectedPeer> Take(
+      const transport::cm::IncomingMad& in,
+      std::optional<transport::cm::CmId> steered_to = std::nullopt);
+  std::optional<transport::cm::ConnectedPeer> Give(
+      const transport::cm::IncomingMad& in,
+      std::optional<transport::cm::CmId> steered_to, int copies = 1);
   void Send(const transport::cm::OutgoingMad& mad);
-  // Those that a fault held until now.
-  void ReleaseHeld();
+  // False: one more is lost.
+  bool HasRoomToHold();
+  // Those that a fault held until now. Returns the peers that the broker is to
+  // be told.
+  std::vector<transport::cm::ConnectedPeer> ReleaseHeld();
 
   // Sends the manager's MADs, and rings the bell if the next deadline is
   // earlier than before. mutex_ held.

@@ -1,7 +1,11 @@
 // Rules of RXE_USER_FAULTS for events, the port and memory.
 #include <poll.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "tests/conformance/fixture.h"
 
@@ -18,7 +22,7 @@ class CommandedStateTest : public PairTest {
            "event CQ_ERR rx qp=@2 op=data nth=1\n"
            "event DEVICE_FATAL tx qp=@1 op=data nth=3\n"
            "event SRQ_LIMIT_REACHED rx qp=@2 maybe\n"
-           "link down tx qp=@3 op=data nth=2 for=200ms\n"
+           "link down tx qp=@3 op=data nth=2\n"
            "unmap rx qp=@6 nth=2\n"
            "unmap tx qp=@7 nth=1\n"
            "unmap tx qp=@10 nth=1\n"
@@ -27,7 +31,8 @@ class CommandedStateTest : public PairTest {
            "duplicate tx qp=@13 msg=3 nth=1\n"
            "complete GENERAL_ERR tx qp=@13 wr_id=104\n"
            "fail ibv_post_send ENOMEM wr_id=103\n"
-           "event LID_CHANGE call=ibv_create_ah nth=1\n",
+           "event LID_CHANGE call=ibv_create_ah nth=1\n"
+           "drop tx qp=@15 wr_id=201 times=1\n",
            1);
     make_pair_ = false;
     PairTest::SetUp();
@@ -69,6 +74,31 @@ class CommandedStateTest : public PairTest {
     pollfd wait = {context_->async_fd, POLLIN, 0};
     EXPECT_EQ(poll(&wait, 1, 0), 0);
   }
+  // What `rxe-user faults` of this process prints.
+  static std::string Faults(const std::string& command) {
+    std::FILE* const out =
+        popen((std::string(getenv("RXE_USER_TEST_CLI")) + " faults " +
+               std::to_string(getpid()) + " " + command)
+                  .c_str(),
+              "r");
+    std::string text;
+    char part[4096];
+    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
+      text.append(part, n);
+    }
+    EXPECT_EQ(pclose(out), 0);
+    return text;
+  }
+  // How often each rule fired. Those that were removed are not there.
+  static void ExpectFired(const nlohmann::json& rules, int number,
+                          uint64_t times) {
+    for (const nlohmann::json& rule : rules) {
+      if (rule["rule"] != number) continue;
+      EXPECT_EQ(rule["fired"], times) << rule.dump();
+      return;
+    }
+    ADD_FAILURE() << "there is no rule " << number << ": " << rules.dump();
+  }
   ibv_port_state PortState() {
     ibv_port_attr port;
     EXPECT_EQ(ibv_query_port(context_, 1, &port), 0);
@@ -107,6 +137,7 @@ TEST_F(CommandedStateTest, EachComesAsNamed) {
   EXPECT_EQ(event.element.port_num, 1);
   EXPECT_EQ(PortState(), IBV_PORT_DOWN);
   ExpectNothing(a_.cq);
+  Faults("remove 6");
   EXPECT_EQ(Event().event_type, IBV_EVENT_PORT_ACTIVE);
   EXPECT_EQ(PortState(), IBV_PORT_ACTIVE);
   ExpectSuccess(a_.cq, 6);
@@ -167,6 +198,36 @@ TEST_F(CommandedStateTest, EachComesAsNamed) {
   ASSERT_NE(ah, nullptr);
   EXPECT_EQ(Event().event_type, IBV_EVENT_LID_CHANGE);
   EXPECT_EQ(ibv_destroy_ah(ah), 0);
+
+  // --- A request that ibv_wr_complete posts.
+  QpOptions options;
+  options.send_ops = IBV_QP_EX_WITH_RDMA_WRITE;
+  MakeSide(&a_, options);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  ibv_qp_ex* const ex = ibv_qp_to_qp_ex(a_.qp);
+  ASSERT_NE(ex, nullptr);
+  for (const uint64_t wr_id : {200, 201, 202}) {
+    ibv_wr_start(ex);
+    ex->wr_id = wr_id;
+    ex->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(ex, b_.mr->rkey, b_.address());
+    ibv_wr_set_sge(ex, a_.mr->lkey,
+                   reinterpret_cast<uintptr_t>(a_.memory.data()), 64);
+    ASSERT_EQ(ibv_wr_complete(ex), 0);
+    ExpectSuccess(a_.cq, wr_id);
+  }
+  DestroyPair();
+
+  const auto rules =
+      nlohmann::json::parse(Faults("list --json"), nullptr, false);
+  ASSERT_FALSE(rules.is_discarded());
+  ExpectFired(rules, 11, 1);  // drop wr_id=101
+  ExpectFired(rules, 12, 1);  // duplicate msg=3
+  ExpectFired(rules, 13, 1);
+  ExpectFired(rules, 14, 1);
+  ExpectFired(rules, 15, 1);
+  ExpectFired(rules, 16, 1);  // drop wr_id=201
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tools/rxe_user_cli/fired_rules.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -30,10 +31,16 @@ namespace events = rxe_user::trace;
 using transport::faults::Action;
 using wire::pcapng::Direction;
 
+// With blanks in place of the tabs that rules may have.
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
-  return trace::Printable(std::string(member, strnlen(member, kSize)));
+  std::string text(member, strnlen(member, kSize));
+  std::ranges::replace(text, '\t', ' ');
+  return trace::Printable(text);
 }
+
+// Whether the end of a rule did not fit into the event.
+bool IsCut(const std::string& rule) { return absl::EndsWith(rule, "..."); }
 
 // Action and argument of a rule: what precedes rx, tx, matches and conditions.
 std::string ActionWords(const std::string& rule) {
@@ -114,7 +121,7 @@ class Reader {
         OnFault(*fault);
       }
     }
-    rules_.text = calls_text_ + rules_.text;
+    rules_.text = calls_text_ + transfers_text_ + rules_.text;
     return std::move(rules_);
   }
 
@@ -147,6 +154,7 @@ class Reader {
       if (at == std::string::npos) return;
       std::string rule = arguments.substr(at + 1);
       if (absl::EndsWith(rule, ")")) rule.pop_back();
+      if (IsCut(ActionWords(rule))) return LeaveOut(rule, kCut);
       if (absl::StartsWith(function, "ibv_post_")) {
         return LeaveOut(rule, "a recording does not count posts");
       }
@@ -189,6 +197,16 @@ class Reader {
   void OnFault(const events::FaultEvent& fault) {
     const std::string rule = TextOf(fault.text);
     const auto action = static_cast<Action>(fault.action);
+    const size_t call = rule.find(" call=");
+    const size_t end_of_call =
+        call == std::string::npos ? call : rule.find(' ', call + 1);
+    // What is printed of it may have been behind the cut: how long the link is
+    // down, the name of a call, and all of a rule for a time.
+    const bool is_of_packet = fault.header.qpn != 0 || fault.header.cause != 0;
+    if (IsCut(rule) && (action == Action::kLink || IsCut(ActionWords(rule)) ||
+                        (!is_of_packet && end_of_call == std::string::npos))) {
+      return LeaveOut(rule, kCut);
+    }
     if (std::strcmp(transport::faults::TargetOf(action), "completion") == 0) {
       if (action == Action::kComplete) {
         completions_[fault.header.qpn] = rule;
@@ -210,16 +228,17 @@ class Reader {
       ++rules_.rules;
       return;
     }
-    const size_t call = rule.find(" call=");
     if (call != std::string::npos) {
-      const size_t end = rule.find(' ', call + 1);
       std::string words = ActionWords(rule);
       if (action == Action::kDelay || action == Action::kStall) {
         words = words.substr(0, words.find('~'));
       }
       // The last one first, as above.
       calls_text_ = absl::StrCat(
-          words, rule.substr(call, end == std::string::npos ? end : end - call),
+          words,
+          rule.substr(call, end_of_call == std::string::npos
+                                ? end_of_call
+                                : end_of_call - call),
           " nth=", fault.psn, action == Action::kLink ? DurationWord(rule) : "",
           "\n", calls_text_);
       ++rules_.rules;
@@ -230,8 +249,12 @@ class Reader {
       if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
       const bool received =
           fault.way == static_cast<uint8_t>(events::WhichWay::kReceived);
-      return Add(absl::StrCat(ActionWords(rule), received ? " rx" : " tx",
-                              " qp=@", qp.ordinal, " nth=", fault.psn));
+      // The last one first, as above. How many there are is a matter of time.
+      transfers_text_ = absl::StrCat(
+          ActionWords(rule), received ? " rx" : " tx", " qp=@", qp.ordinal,
+          " nth=", fault.psn, " maybe\n", transfers_text_);
+      ++rules_.rules;
+      return;
     }
     // Only rules that hit a time hit neither a packet nor a queue pair.
     const bool may_be_timed =
@@ -267,6 +290,7 @@ class Reader {
                      " iter=", iteration, may_differ ? " maybe" : ""));
   }
 
+  static constexpr char kCut[] = "the recording has only its beginning";
   static constexpr char kNotCreated[] =
       "its queue pair's creation is not recorded";
 
@@ -274,7 +298,8 @@ class Reader {
   std::unordered_map<uint64_t, Seen> packets_;
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::map<std::string, size_t> calls_;
-  std::string calls_text_;  // the rules of those that failed
+  std::string calls_text_;      // the rules of those that failed
+  std::string transfers_text_;  // the same
   // Rules whose completion is still to come, by queue pair.
   std::map<uint32_t, std::string> completions_;
   uint32_t created_ = 0;

@@ -155,13 +155,58 @@ TEST_F(FiredRulesTest, EventsTheLinkTransfersAndTimes) {
   fault.way = static_cast<uint8_t>(events::WhichWay::kReceived);
   events::SetText("unmap p=1% bytes>100", fault.text);
   Add(fault);
+  fault.psn = 8;
+  Add(fault);
   EXPECT_EQ(Rules(),
             "delay 2ms call=ibv_reg_mr nth=9\n"
             "delay 2ms call=ibv_reg_mr nth=3\n"
+            "unmap rx qp=@1 nth=8 maybe\n"
+            "unmap rx qp=@1 nth=7 maybe\n"
             "event QP_FATAL tx op=RC_SEND_ONLY qp=@1 psn=+0 iter=1\n"
             "link down for=200ms tx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n"
-            "link down after=1s for=20ms\n"
-            "unmap rx qp=@1 nth=7\n");
+            "link down after=1s for=20ms\n");
+}
+
+TEST_F(FiredRulesTest, RulesThatDidNotFitIntoTheRecording) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn,
+         ("link down tx op=" + std::string(80, 'x') + " for=2ms").c_str(),
+         Action::kLink);
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn,
+         ("drop tx op=" + std::string(90, 'x')).c_str());
+  events::FaultEvent fault;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.psn = 3;
+  events::SetText("delay 2ms nth=" + std::string(90, '1') + " call=ibv_reg_mr",
+                  fault.text);
+  Add(fault);
+  events::SetText("delay 2ms call=ibv_reg_mr nth=" + std::string(90, '1'),
+                  fault.text);
+  Add(fault);
+  const FiredRules fired = RulesThatFired(recording_);
+  EXPECT_EQ(fired.rules, 2u);
+  EXPECT_EQ(fired.left_out, 2u);
+  EXPECT_TRUE(
+      fired.text.starts_with("delay 2ms call=ibv_reg_mr nth=3\n"
+                             "# left out, the recording has only its "
+                             "beginning: link down tx "))
+      << fired.text;
+}
+
+TEST_F(FiredRulesTest, RulesWithTabs) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  Packet(Direction::kSent, Operation::kSendOnly, kSendPsn,
+         "link\tdown\ttx\tnth=1\tfor=2ms", Action::kLink);
+  events::FaultEvent fault;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.psn = 3;
+  events::SetText("delay\t2ms\tcall=ibv_reg_mr\tnth=3", fault.text);
+  Add(fault);
+  EXPECT_EQ(Rules(),
+            "delay 2ms call=ibv_reg_mr nth=3\n"
+            "link down for=2ms tx op=RC_SEND_ONLY qp=@1 psn=+0 iter=1\n");
 }
 
 TEST_F(FiredRulesTest, MessagesOfTheCmByTheirNumber) {
