@@ -361,6 +361,9 @@ TEST_F(FaultedMemoryTest, OnlyTransfersThatWouldSucceed) {
 
 // The pages take 2 GiB of address space, and only if a rule hits something.
 TEST_F(FaultedMemoryTest, WithoutAddressSpaceTheTransferFailsAtOnce) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs address space of its own";
+#endif
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   rlimit less = before;

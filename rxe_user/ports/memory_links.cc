@@ -105,6 +105,14 @@ int ErrorOf(const LocalAddress& local) {
   return good ? 0 : errno;
 }
 
+// Whether this host no longer has the address, or its interface. A shortage is
+// no answer.
+bool IsGone(const LocalAddress& local) {
+  const int error = ErrorOf(local);
+  return error == EADDRNOTAVAIL || error == ENODEV ||
+         (error == EINVAL && IsLinkLocal(local.address));
+}
+
 // Of accept4: what waits stays, and keeps the listener readable.
 bool IsShort(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
@@ -311,7 +319,7 @@ void MemoryLinks::Accept(Listener& listener) {
     UniqueFd socket(MoveHigh(::accept4(listener.socket.get(), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket.valid()) {
-      short_ = IsShort(errno);
+      short_ |= IsShort(errno);
       return;
     }
     if (!KeepIfOwn(socket)) continue;
@@ -362,12 +370,12 @@ void MemoryLinks::OnAddressesChanged() {
 
 int MemoryLinks::fd() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return must_rest() ? -1 : poll_.get();
+  return resting_ ? -1 : poll_.get();
 }
 
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return must_rest() ? Clock::now() + kRetry : Clock::time_point::max();
+  return resting_ ? rest_until_ : Clock::time_point::max();
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
@@ -401,6 +409,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
 
 void MemoryLinks::Work() {
   short_ = false;
+  rest_until_ = Clock::now() + kRetry;
   CloseEnded();
   (void)CloseElsewhere(foreign_);
   uint64_t ignored;
@@ -424,6 +433,7 @@ void MemoryLinks::Work() {
   }
   // More events than one call returns.
   if (count == kEvents) Wake();
+  resting_ = must_rest();
 }
 
 // Links that the user does not know of yet stay.
@@ -434,7 +444,7 @@ void MemoryLinks::EndLinks() {
     const auto before =
         std::ranges::find(asked, own, &std::pair<wire::IpAddress, bool>::first);
     if (before != asked.end()) return before->second;
-    const bool gone = ErrorOf({own, ScopeOf(own)}) == EADDRNOTAVAIL;
+    const bool gone = IsGone({own, ScopeOf(own)});
     asked.emplace_back(own, gone);
     return gone;
   };
@@ -462,8 +472,8 @@ void MemoryLinks::Begin() {
   if (!full && Ask(link)) link.state = State::kAsked;
 }
 
-// Within a lane all goes by UDP: what a program has posted to itself has then
-// arrived, and is executed before it deregisters the memory.
+// Within a process all goes by UDP: what a program has posted to itself has
+// then arrived, and is executed before it deregisters the memory.
 bool MemoryLinks::Ask(Link& link) {
   if (std::ranges::find(slots_, link.route.slot) != slots_.end() ||
       outgoing_ == ~uint64_t{0}) {

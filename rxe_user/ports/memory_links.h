@@ -210,6 +210,10 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   uint64_t broken_outgoing_ = 0;  // of DisconnectOutgoing
   bool check_addresses_ = false;  // of OnAddressesChanged
   bool short_ = false;            // of descriptors, when last accepting
+  // As the last Work found it: what is added meanwhile wakes the control
+  // thread.
+  bool resting_ = false;
+  Clock::time_point rest_until_;
   UniqueFd foreign_;  // another user's connection, which could not be closed
 };
 

@@ -242,8 +242,7 @@ void MemoryPort::PrepareWait() {
   // may have ended since.
   uint64_t ignored;
   (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
-  had_readers_ = reader_count_ != 0;
-  if (!had_readers_) return;
+  if (reader_count_ == 0) return;
   if (!doorbell_->Sleep(++sleeps_) || unread_ != 0) Signal(wake_.get());
 }
 

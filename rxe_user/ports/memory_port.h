@@ -180,7 +180,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
   int reader_count_ = 0;
-  bool had_readers_ = false;   // since the last PrepareWait
+  bool had_readers_ = false;   // ever
   uint64_t unread_ = 0;        // bits of rings that may have more
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep

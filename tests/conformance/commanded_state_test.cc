@@ -44,7 +44,10 @@ class CommandedStateTest : public PairTest {
   void MakePair() {
     MakeSide(&a_);
     MakeSide(&b_);
-    Connect(&a_, &b_);
+    // While the link is down, a tool is started to end that.
+    ConnectOptions options;
+    options.timeout = 18;  // 1.1 s
+    Connect(&a_, &b_, options);
   }
   void DestroyPair() {
     DestroySide(&a_);

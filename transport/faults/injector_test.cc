@@ -749,6 +749,17 @@ TEST_F(MessagesTest, ReceivedInTheirOrder) {
   EXPECT_TRUE(Read(&reads, false, kReceivePsn + 4, 4096));
 }
 
+// The missing request came another way.
+TEST_F(MessagesTest, AGapThatStaysDoesNotEndTheCount) {
+  Injector injector = Make("drop rx msg=3");
+  EXPECT_FALSE(Send(&injector, false, kReceivePsn));
+  constexpr uint32_t kWaiting = 4096;
+  for (uint32_t i = 0; i <= kWaiting; ++i) {
+    ASSERT_FALSE(Send(&injector, false, kReceivePsn + 2 + i)) << i;
+  }
+  EXPECT_TRUE(Send(&injector, false, kReceivePsn + 3 + kWaiting));
+}
+
 // Senders of datagrams count for themselves.
 TEST_F(MessagesTest, EachDatagramIsAMessage) {
   Injector injector = Make("drop rx msg=3");

@@ -80,13 +80,18 @@ class Messages {
   // one that passes.
   void StartAt(uint32_t psn) { Advance(wire::PsnAdd(psn, -1)); }
   // A request that arrives, of RC and XRC. Those beyond a gap are of no
-  // message until the gap is closed.
+  // message until the gap is closed, or kRemembered of them have come.
   void OnReceivedInOrder(const RequestFacts& request) {
     if (!has_seen_) StartAt(request.psn);
     const int32_t ahead = wire::PsnDiff(request.psn, highest_);
     if (ahead > 1) {
-      if (waiting_.size() < kRemembered) waiting_[request.psn] = request;
-      return;
+      if (waiting_.size() < kRemembered) {
+        waiting_[request.psn] = request;
+        return;
+      }
+      // What closed the gap did not pass here: the count goes on.
+      waiting_.clear();
+      StartAt(request.psn);
     }
     Take(request);
     for (auto next = waiting_.find(wire::PsnAdd(highest_, 1));
