@@ -271,6 +271,9 @@ TEST_F(IncastTest, AFullReceiveBufferIsTheCauseOfStatus12) {
   }
   // The receiver gets no core until all but one have given up.
   ASSERT_EQ(kill(children_[0].pid, SIGSTOP), 0);
+  int stopped = 0;
+  ASSERT_EQ(waitpid(children_[0].pid, &stopped, WUNTRACED), children_[0].pid);
+  ASSERT_TRUE(WIFSTOPPED(stopped));
   const size_t last = children_.size() - 1;
   for (size_t i = 1; i < last; ++i) LetWrite(children_[i]);
   for (size_t i = 1; i < last; ++i) {
