@@ -115,7 +115,7 @@ class BufferedFile {
   std::vector<uint8_t> writing_;  // empty, or used by the writer
   bool ending_ = false;
   bool flushing_ = false;
-  bool waited_ = false;  // for space, in vain
+  bool waited_ = false;  // for space, without success
 };
 
 }  // namespace rxe_user

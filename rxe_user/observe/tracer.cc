@@ -600,7 +600,7 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
 }
 
 void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-                     bool received, uint32_t number) {
+                     bool received, uint32_t number, uint8_t attribute) {
   OnFailedCall(rule.number);
   FaultEvent event;
   event.header = Header(queues_.NextId(), 0, qpn, Now());
@@ -610,21 +610,7 @@ void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
   event.way = static_cast<uint8_t>(received ? trace::WhichWay::kReceived
                                             : trace::WhichWay::kSent);
   event.psn = number;
-  Write(event);
-}
-
-void Tracer::OnMadFault(const transport::faults::Rule& rule, bool sent,
-                        uint16_t attribute, uint32_t number) {
-  OnFailedCall(rule.number);
-  FaultEvent event;
-  event.header = Header(queues_.NextId(), 0, 1, Now());
-  event.rule = rule.number;
-  event.action = static_cast<uint8_t>(rule.action);
-  trace::SetText(rule.text, event.text);
-  event.way = static_cast<uint8_t>(sent ? trace::WhichWay::kSent
-                                        : trace::WhichWay::kReceived);
-  event.psn = number;
-  event.opcode = static_cast<uint8_t>(attribute);
+  event.opcode = attribute;
   Write(event);
 }
 

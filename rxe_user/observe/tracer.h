@@ -82,13 +82,11 @@ class Tracer final : public transport::PacketObserver {
   void OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled);
   // A rule for faults has hit something else than a packet or a call: a
   // completion, which OnCompletion tells later, the `number`-th transfer of the
-  // queue pair and direction, or, with queue pair 0, a time.
+  // queue pair and direction, with queue pair 1 the `number`-th CM message of
+  // this attribute and direction, or, with queue pair 0, a time.
   void OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-               bool received = false, uint32_t number = 0);
-  // A rule for faults has hit a CM message, the `number`-th of its attribute
-  // and direction.
-  void OnMadFault(const transport::faults::Rule& rule, bool sent,
-                  uint16_t attribute, uint32_t number);
+               bool received = false, uint32_t number = 0,
+               uint8_t attribute = 0);
   // A rule for faults let a call fail, which OnCall tells. Counts it.
   void OnFailedCall(uint32_t rule);
   // A rule for faults, at the end of the program.

@@ -24,7 +24,7 @@ bool HasKernelThread(const io_uring& ring) {
 }
 
 // Polls of the completion queue before a caller sleeps until the kernel thread
-// has made a request: that has lost its core, say.
+// has made a request. It may have lost its core.
 constexpr int kSpins = 2000;
 
 // Rings without requests, results and buffers, for the next Uring. As many as

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "tests/conformance/cm_fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -39,20 +39,8 @@ class CmTraceTest : public CmPairTest {
   }
   std::string recording() const { return folder_ + "/a.pcapng"; }
 
-  static std::string Run(const std::string& arguments) {
-    const std::string command =
-        std::string(getenv("RXE_USER_TEST_CLI")) + " " + arguments + " 2>&1";
-    std::FILE* const out = popen(command.c_str(), "r");
-    std::string text;
-    char part[4096];
-    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
-      text.append(part, n);
-    }
-    pclose(out);
-    return text;
-  }
   std::vector<Json> Lines(const std::string& arguments) const {
-    const std::string text = Run(arguments);
+    const std::string text = RunTool(arguments);
     std::vector<Json> lines;
     for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos;
          at = end + 1) {
@@ -131,7 +119,7 @@ TEST_P(CmTraceTest, EachMessageHasItsCause) {
        {"CM_REQ", "CM_REP", "CM_RTU", "CM_DREQ", "CM_DREP"}) {
     EXPECT_GE(arrows[name], 1) << name;
   }
-  EXPECT_EQ(Run("explain " + recording()), "");
+  EXPECT_EQ(RunTool("explain " + recording()), "");
 
   // The capture has them, too: each when it was sent and when it was received.
   std::map<std::string, int> captured;
@@ -160,7 +148,7 @@ TEST_P(CmTraceTest, NobodyListens) {
   auto messages = Await("REJ received");
   ASSERT_FALSE(messages["REJ received"].empty());
   EXPECT_EQ(messages["REJ received"][0]["reason"], 8);
-  const std::string text = Run("explain " + recording());
+  const std::string text = RunTool("explain " + recording());
   for (const char* part :
        {"RDMA_CM_EVENT_REJECTED, status 8 (INVALID_SERVICE_ID)",
         "no program at that address listens", "CM REQ sent to"}) {

@@ -2,12 +2,12 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/conformance/fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -79,17 +79,10 @@ class CommandedStateTest : public PairTest {
   }
   // What `rxe-user faults` of this process prints.
   static std::string Faults(const std::string& command) {
-    std::FILE* const out =
-        popen((std::string(getenv("RXE_USER_TEST_CLI")) + " faults " +
-               std::to_string(getpid()) + " " + command)
-                  .c_str(),
-              "r");
-    std::string text;
-    char part[4096];
-    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
-      text.append(part, n);
-    }
-    EXPECT_EQ(pclose(out), 0);
+    int status = -1;
+    const std::string text =
+        RunTool("faults " + std::to_string(getpid()) + " " + command, &status);
+    EXPECT_EQ(status, 0) << text;
     return text;
   }
   // How often each rule fired. Those that were removed are not there.

@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "tests/conformance/fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -240,18 +240,7 @@ class IncastTest : public testing::Test {
     children_.clear();
   }
   // What rxe-user explain says of all recordings.
-  std::string Explain() const {
-    const std::string command = std::string(getenv("RXE_USER_TEST_CLI")) +
-                                " explain" + files_ + " 2>&1";
-    std::FILE* const out = popen(command.c_str(), "r");
-    std::string text;
-    char part[4096];
-    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
-      text.append(part, n);
-    }
-    pclose(out);
-    return text;
-  }
+  std::string Explain() const { return RunTool("explain" + files_); }
 
   std::string folder_;
   std::string files_;  // the recordings, as arguments

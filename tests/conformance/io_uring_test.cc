@@ -79,11 +79,22 @@ struct Refusal {
   int error;
 };
 
-// Run by RefusedIoUringTest, in a program that may not make a call.
-TEST_F(IoUringTest, DISABLED_SocketsServeWithoutAWord) {
-  ExpectTraffic();
-  EXPECT_EQ(Rings(), std::vector<int>());
-}
+// In the environment of a program that may not make a call.
+constexpr char kRefused[] = "RXE_USER_TEST_REFUSED";
+
+class RefusedProgram : public IoUringTest {
+  void TestBody() override {
+    ExpectTraffic();
+    EXPECT_EQ(Rings(), std::vector<int>());
+  }
+};
+
+[[maybe_unused]] const testing::TestInfo* const kRefusedProgram =
+    std::getenv(kRefused) == nullptr
+        ? nullptr
+        : testing::RegisterTest(
+              "RefusedProgram", "Runs", nullptr, nullptr, __FILE__, __LINE__,
+              []() -> RefusedProgram* { return new RefusedProgram; });
 
 class RefusedIoUringTest : public testing::TestWithParam<Refusal> {};
 
@@ -91,9 +102,9 @@ TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {
   const pid_t child = fork();
   if (child == 0) {
     if (!rxe_user::RefuseCall(GetParam().call, GetParam().error)) _exit(1);
-    execl("/proc/self/exe", "io_uring_test",
-          "--gtest_filter=IoUringTest.DISABLED_SocketsServeWithoutAWord",
-          "--gtest_also_run_disabled_tests", nullptr);
+    ::setenv(kRefused, "1", 1);
+    execl("/proc/self/exe", "io_uring_test", "--gtest_filter=RefusedProgram.*",
+          nullptr);
     _exit(1);
   }
   int status = -1;

@@ -3,16 +3,17 @@
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/conformance/fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -58,25 +59,19 @@ class Mlx5TraceTest : public PairTest {
 
   // The events of the recording, as soon as it has `polled` polled ones.
   std::vector<Json> Await(size_t polled) {
-    const std::string command = std::string(getenv("RXE_USER_TEST_CLI")) +
-                                " trace --json " + recording() + " 2>&1";
     std::vector<Json> events;
     const int64_t until = NowMs() + kTimeoutMs;
     size_t found = 0;
     do {
       events.clear();
       found = 0;
-      std::FILE* const out = popen(command.c_str(), "r");
-      char* line = nullptr;
-      size_t size = 0;
-      while (getline(&line, &size, out) > 0) {
+      std::istringstream lines(RunTool("trace --json " + recording()));
+      for (std::string line; std::getline(lines, line);) {
         Json json = Json::parse(line, nullptr, false);
         if (json.is_discarded() || json["type"] != "event") continue;
         found += json["name"] == "polled";
         events.push_back(std::move(json));
       }
-      std::free(line);
-      pclose(out);
     } while (found < polled && NowMs() < until);
     return events;
   }

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/observe/tally_page.h"
 #include "tests/conformance/fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -44,15 +44,7 @@ class TallyTest : public PairTest {
   }
   // Of this process, as `rxe-user stat` says.
   static std::map<std::string, uint64_t> Counters() {
-    const std::string command = std::string(getenv("RXE_USER_TEST_CLI")) +
-                                " stat --json " + std::to_string(getpid());
-    std::FILE* const out = popen(command.c_str(), "r");
-    std::string text;
-    char part[4096];
-    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
-      text.append(part, n);
-    }
-    pclose(out);
+    const std::string text = RunTool("stat --json " + std::to_string(getpid()));
     const auto json = nlohmann::json::parse(text, nullptr, false);
     EXPECT_FALSE(json.is_discarded()) << text;
     return json["processes"][0]["devices"][0]["counters"];

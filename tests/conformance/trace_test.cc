@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "tests/conformance/fixture.h"
+#include "tests/conformance/tool.h"
 
 namespace conformance {
 namespace {
@@ -43,21 +43,8 @@ class TraceTest : public PairTest {
   }
   std::string recording() const { return folder_ + "/a.pcapng"; }
 
-  // What a command of rxe-user prints.
-  static std::string Run(const std::string& arguments) {
-    const std::string command =
-        std::string(getenv("RXE_USER_TEST_CLI")) + " " + arguments + " 2>&1";
-    std::FILE* const out = popen(command.c_str(), "r");
-    std::string text;
-    char part[4096];
-    for (size_t n; (n = std::fread(part, 1, sizeof(part), out)) > 0;) {
-      text.append(part, n);
-    }
-    pclose(out);
-    return text;
-  }
   static std::vector<Json> Lines(const std::string& arguments) {
-    const std::string text = Run(arguments);
+    const std::string text = RunTool(arguments);
     std::vector<Json> lines;
     for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos;
          at = end + 1) {
@@ -180,7 +167,7 @@ TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
   EXPECT_EQ(states[a_.qp->qp_num], "INIT RTR RTS ");
   EXPECT_EQ(states[b_.qp->qp_num], "INIT RTR RTS ");
   EXPECT_TRUE(Of(lines, "event", "missed").empty());
-  EXPECT_EQ(Run("explain " + recording()), "");
+  EXPECT_EQ(RunTool("explain " + recording()), "");
 }
 
 TEST_F(TraceTest, OnlyTheUserReadsTheFile) {
@@ -224,7 +211,7 @@ TEST_F(TraceTest, AFailureHasItsCauses) {
   EXPECT_EQ(nak["kind"], "rnr_nak_received") << exceeded;
   EXPECT_TRUE(nak.contains("cause")) << "the packet";
 
-  const std::string text = Run("explain " + recording());
+  const std::string text = RunTool("explain " + recording());
   for (const char* part :
        {"status 13", "first cause", "had no receive posted", "whose side",
         "rnr_nak_received", "RTS -> ERR", "what to do"}) {
@@ -251,7 +238,7 @@ class TraceStatus12Test : public TraceTest {
     Await([&](const std::vector<Json>& all) {
       return !Of(all, "event", "polled").empty();
     });
-    return Run("explain " + recording());
+    return RunTool("explain " + recording());
   }
   static ConnectOptions Impatient() {
     ConnectOptions options;
@@ -295,7 +282,7 @@ TEST_F(TraceTest, AFlushHasTheCauseThatOnlyTheResponderKnows) {
   Await([&](const std::vector<Json>& all) {
     return Of(all, "event", "polled").size() == 2;
   });
-  const std::string text = Run("explain " + recording());
+  const std::string text = RunTool("explain " + recording());
   for (const char* part : {"status 10", "status 5", "range"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   }
@@ -320,7 +307,7 @@ TEST_F(TraceTest, AWaitForReceivesIsNamed) {
   Await([&](const std::vector<Json>& all) {
     return Of(all, "event", "polled").size() == 2;
   });
-  const std::string text = Run("explain " + recording());
+  const std::string text = RunTool("explain " + recording());
   EXPECT_NE(text.find("655.36 ms"), std::string::npos) << text;
 }
 
@@ -360,7 +347,7 @@ TEST_F(TraceTest, ExplainSaysNothingOfAProgramWithoutFaults) {
   Await([&](const std::vector<Json>& all) {
     return Of(all, "event", "polled").size() == polled;
   });
-  EXPECT_EQ(Run("explain " + recording()), "");
+  EXPECT_EQ(RunTool("explain " + recording()), "");
 }
 
 // The recorder forgets queues that are destroyed, and the receives in them.
@@ -410,7 +397,7 @@ TEST_F(TraceTest, ARefusedCall) {
   EXPECT_EQ(call["error"], EINVAL) << call;
   const std::string arguments = call["arguments"];
   EXPECT_NE(arguments.find("refused: "), std::string::npos) << call;
-  const std::string text = Run("explain " + recording());
+  const std::string text = RunTool("explain " + recording());
   EXPECT_NE(text.find("ibv_modify_qp failed with EINVAL"), std::string::npos)
       << text;
 }

@@ -1,8 +1,6 @@
 #include "transport/faults/rule_parser.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <initializer_list>
 #include <iterator>
 #include <span>
@@ -10,6 +8,7 @@
 
 #include "transport/faults/calls.h"
 #include "transport/faults/corrupt.h"
+#include "transport/faults/rule_values.h"
 #include "wire/aeth.h"
 #include "wire/cm.h"
 #include "wire/headers.h"
@@ -22,7 +21,6 @@ namespace {
 using wire::OpcodeInfo;
 using wire::Operation;
 
-constexpr Time kMostDelay = 3600 * kSecond;
 constexpr uint32_t kMostBehind = 1024;
 
 struct ActionText {
@@ -58,164 +56,7 @@ constexpr std::string_view kOptionNames =
     "every=, p=, times=, after=, for=, maybe";
 constexpr std::string_view kTimeForms = "a time such as 50us, 2ms or 1.5s";
 
-// --- Groups of opcodes.
-
-bool IsData(const OpcodeInfo& info) {
-  return info.carries_payload && (info.is_request || info.is_response);
-}
-bool IsAck(uint8_t opcode) {
-  const Operation operation = wire::OperationOf(opcode);
-  return opcode != wire::kOpcodeCnp &&
-         (operation == Operation::kAcknowledge ||
-          operation == Operation::kAtomicAcknowledge);
-}
-
-// The requests that a responder answers. Connections of DC are not known by
-// their queue pair numbers.
-std::bitset<256> AnsweredRequests() {
-  std::bitset<256> opcodes;
-  for (size_t i = 0; i < 256; ++i) {
-    const auto opcode = static_cast<uint8_t>(i);
-    const wire::Transport transport = wire::TransportOf(opcode);
-    opcodes[i] = wire::GetOpcodeInfo(opcode).is_request &&
-                 (transport == wire::Transport::kRc ||
-                  transport == wire::Transport::kXrc);
-  }
-  return opcodes;
-}
-
-// Adds the opcodes that `name` stands for. False if it stands for none.
-bool AddOpcodes(std::string_view name, std::bitset<256>* out) {
-  bool found = false;
-  for (size_t i = 0; i < 256; ++i) {
-    const auto opcode = static_cast<uint8_t>(i);
-    const OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
-    if (!info.known) continue;
-    const bool is_in = name == "data"       ? IsData(info)
-                       : name == "ack"      ? IsAck(opcode)
-                       : name == "request"  ? info.is_request
-                       : name == "response" ? info.is_response
-                                            : name == info.name;
-    if (!is_in) continue;
-    out->set(i);
-    found = true;
-  }
-  return found;
-}
-
-// The same for messages of the CM, as rxe-user decode prints them.
-bool AddMad(std::string_view name, uint16_t* out) {
-  for (size_t i = 0; i < kMads; ++i) {
-    const auto attribute = static_cast<wire::CmAttribute>(kFirstMad + i);
-    if (name != wire::CmAttributeName(attribute)) continue;
-    *out = static_cast<uint16_t>(*out | 1u << i);
-    return true;
-  }
-  return false;
-}
-
-// --- Values. Each parses the whole of `text`.
-
-bool ParseNumber(std::string_view text, uint64_t* out) {
-  int base = 10;
-  if (text.starts_with("0x") || text.starts_with("0X")) {
-    base = 16;
-    text.remove_prefix(2);
-  }
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, *out, base);
-  return !text.empty() && error == std::errc() && at == end;
-}
-
-// A finite decimal number, not negative.
-bool ParseDecimal(std::string_view text, double* out) {
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, *out);
-  return !text.empty() && error == std::errc() && at == end &&
-         std::isfinite(*out) && *out >= 0 && text.front() != '-';
-}
-
-bool ParseTime(std::string_view text, Time* out) {
-  static constexpr std::pair<std::string_view, Time> kUnits[] = {
-      {"ns", 1}, {"us", kMicrosecond}, {"ms", kMillisecond}, {"s", kSecond}};
-  for (const auto& [unit, size] : kUnits) {
-    if (!text.ends_with(unit)) continue;
-    double number;
-    if (!ParseDecimal(text.substr(0, text.size() - unit.size()), &number)) {
-      continue;
-    }
-    number *= static_cast<double>(size);
-    if (number > static_cast<double>(kMostDelay)) return false;
-    *out = static_cast<Time>(std::llround(number));
-    return true;
-  }
-  return false;
-}
-
-bool ParseRange(std::string_view text, Range* out) {
-  const size_t dash = text.find('-');
-  if (!ParseNumber(text.substr(0, dash), &out->first) || out->first == 0) {
-    return false;
-  }
-  out->last = out->first;
-  if (dash == std::string_view::npos) return true;
-  const std::string_view last = text.substr(dash + 1);
-  if (last.empty()) {
-    out->last = UINT64_MAX;
-    return true;
-  }
-  return ParseNumber(last, &out->last) && out->last >= out->first;
-}
-
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
-// The codes of NAKs, by the completion status of the requester.
-struct NakText {
-  wire::NakCode code;
-  std::string_view name;
-};
-constexpr NakText kNaks[] = {
-    {wire::NakCode::kInvalidRequest, "REM_INV_REQ_ERR"},
-    {wire::NakCode::kRemoteAccess, "REM_ACCESS_ERR"},
-    {wire::NakCode::kRemoteOperational, "REM_OP_ERR"},
-    {wire::NakCode::kPsnSequence, "PSN_SEQUENCE"},
-};
-
-// The statuses of completions that fail.
-struct StatusText {
-  WcStatus status;
-  std::string_view name;
-};
-constexpr StatusText kStatuses[] = {
-    {WcStatus::kLocalLengthError, "LOC_LEN_ERR"},
-    {WcStatus::kLocalQpOperationError, "LOC_QP_OP_ERR"},
-    {WcStatus::kLocalProtectionError, "LOC_PROT_ERR"},
-    {WcStatus::kFlushed, "WR_FLUSH_ERR"},
-    {WcStatus::kMwBindError, "MW_BIND_ERR"},
-    {WcStatus::kBadResponse, "BAD_RESP_ERR"},
-    {WcStatus::kLocalAccessError, "LOC_ACCESS_ERR"},
-    {WcStatus::kRemoteInvalidRequest, "REM_INV_REQ_ERR"},
-    {WcStatus::kRemoteAccessError, "REM_ACCESS_ERR"},
-    {WcStatus::kRemoteOperationalError, "REM_OP_ERR"},
-    {WcStatus::kRetryExceeded, "RETRY_EXC_ERR"},
-    {WcStatus::kRnrRetryExceeded, "RNR_RETRY_EXC_ERR"},
-    {WcStatus::kRemoteAborted, "REM_ABORT_ERR"},
-    {WcStatus::kFatal, "FATAL_ERR"},
-    {WcStatus::kResponseTimeout, "RESP_TIMEOUT_ERR"},
-    {WcStatus::kGeneral, "GENERAL_ERR"},
-};
-
-// The code of the shortest RNR timer of at least this time. 32: there is none.
-uint8_t RnrTimerCode(Time time) {
-  uint8_t best = 32;
-  for (uint8_t code = 0; code < 32; ++code) {
-    if (wire::RnrTimerNanos(code) >= time &&
-        (best == 32 || wire::RnrTimerNanos(code) < wire::RnrTimerNanos(best))) {
-      best = code;
-    }
-  }
-  return best;
-}
 
 bool AnswersRequests(Action action) {
   return action == Action::kNoAck || action == Action::kRnr ||
@@ -257,9 +98,7 @@ class RuleParser {
     if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
     if (rule->mads != 0) return LimitToMads(*rule);
-    if (rule->action != Action::kFail && Has({"call="})) {
-      return LimitToOneCall(rule);
-    }
+    if (Has({"call="})) return LimitToOneCall(rule);
     if (rule->action == Action::kEvent) return LimitEvent(rule);
     if (rule->action == Action::kLink) return LimitLink(rule);
     if (rule->action == Action::kUnmap) {

@@ -25,8 +25,8 @@ class FaultsOfMads final : public rxe_user::CmFaults {
     const Action action = fate.rule->action;
     if (action == Action::kLink) return {.copies = 0};
     if (auto* const tracer = rxe_user::CurrentTracer()) {
-      tracer->OnMadFault(*fate.rule, sent, static_cast<uint16_t>(attribute),
-                         static_cast<uint32_t>(fate.number));
+      tracer->OnFault(*fate.rule, 1, !sent, static_cast<uint32_t>(fate.number),
+                      static_cast<uint8_t>(attribute));
     }
     switch (action) {
       case Action::kDrop:

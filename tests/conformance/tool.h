@@ -1,0 +1,16 @@
+// rxe-user, run by tests.
+#ifndef TESTS_CONFORMANCE_TOOL_H_
+#define TESTS_CONFORMANCE_TOOL_H_
+
+#include <string>
+
+namespace conformance {
+
+// Runs the program RXE_USER_TEST_CLI with these arguments, by the shell.
+// Returns what it prints, standard error included; `*status`, if not null, is
+// as of pclose(3).
+std::string RunTool(const std::string& arguments, int* status = nullptr);
+
+}  // namespace conformance
+
+#endif  // TESTS_CONFORMANCE_TOOL_H_
