@@ -20,6 +20,8 @@ class CmFaults {
   // once for each, in their order. Thread: any; takes no lock of the service.
   virtual Fate Decide(bool sent, wire::CmAttribute attribute,
                       const wire::IpAddress& peer) = 0;
+  // Whether what Decide has delayed is lost now. As Decide.
+  virtual bool LinkIsDown() { return false; }
 };
 
 }  // namespace rxe_user

@@ -229,6 +229,7 @@ std::vector<transport::cm::ConnectedPeer> CmServiceImpl::ReleaseHeld() {
   while (!held_.empty() && held_.begin()->first <= now) {
     HeldMad held = std::move(held_.begin()->second);
     held_.erase(held_.begin());
+    if (faults_->LinkIsDown()) continue;
     if (held.out) {
       (void)sockets_.Send(*held.out);
     } else {

@@ -122,6 +122,35 @@ TEST_F(CmServiceTest, FaultsOnCommand) {
   c.Close();
 }
 
+// Holds the first REQ. When it is due, the link is down.
+class LinkDown final : public CmFaults {
+ public:
+  Fate Decide(bool sent, wire::CmAttribute attribute,
+              const wire::IpAddress& /*peer*/) override {
+    if (!sent || attribute != wire::CmAttribute::kReq || requests++ > 0) {
+      return {};
+    }
+    return {.delay = transport::kMillisecond};
+  }
+  bool LinkIsDown() override {
+    ++lost;
+    return true;
+  }
+
+  std::atomic<int> requests = 0;
+  std::atomic<int> lost = 0;
+};
+
+TEST_F(CmServiceTest, WhatAFaultHoldsIsLostWhileTheLinkIsDown) {
+  LinkDown faults;
+  TestEnd c(3, {}, &faults);
+  ASSERT_EQ(b_.Listen(kLoopback), 0);
+  ConnectAndDisconnect(c, b_, kLoopback, kLoopback);
+  EXPECT_EQ(faults.lost, 1);
+  EXPECT_GE(faults.requests, 2);
+  c.Close();
+}
+
 // `rxe-user stat` asks this process, whose two services answer, and the broker.
 TEST_F(CmServiceTest, ReportsMessagesByTheKernelsNames) {
   ASSERT_EQ(b_.Listen(kLoopback), 0);

@@ -483,7 +483,7 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
           .kind = transport::RareEventKind::kFault,
           .value = static_cast<uint16_t>(rule.number)});
   if (Tracer* const tracer = CurrentTracer()) {
-    tracer->OnFault(rule, completion.qpn);
+    tracer->OnFault(rule, completion.qpn, {});
   }
   if (rule.action == transport::faults::Action::kComplete) {
     // The transport is in the middle of it. If the program polls before the
@@ -523,7 +523,7 @@ void QueuePair::OnTransferFault(const transport::faults::Rule& rule,
           .kind = transport::RareEventKind::kFault,
           .value = static_cast<uint16_t>(rule.number)});
   if (Tracer* const tracer = CurrentTracer()) {
-    tracer->OnFault(rule, qpn_, received, number);
+    tracer->OnFault(rule, qpn_, {.received = received, .number = number});
   }
 }
 

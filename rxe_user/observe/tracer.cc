@@ -600,21 +600,22 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
 }
 
 void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-                     bool received, uint32_t number, uint8_t attribute) {
-  OnFailedCall(rule.number);
+                     const Hit& hit) {
+  CountFault(rule.number);
   FaultEvent event;
   event.header = Header(queues_.NextId(), 0, qpn, Now());
+  event.delay = static_cast<uint64_t>(hit.delay);
   event.rule = rule.number;
   event.action = static_cast<uint8_t>(rule.action);
   trace::SetText(rule.text, event.text);
-  event.way = static_cast<uint8_t>(received ? trace::WhichWay::kReceived
-                                            : trace::WhichWay::kSent);
-  event.psn = number;
-  event.opcode = attribute;
+  event.psn = hit.number;
+  event.opcode = hit.attribute;
+  event.way = static_cast<uint8_t>(hit.received ? trace::WhichWay::kReceived
+                                                : trace::WhichWay::kSent);
   Write(event);
 }
 
-void Tracer::OnFailedCall(uint32_t rule) {
+void Tracer::CountFault(uint32_t rule) {
   if (tally_ == nullptr) return;
   const std::lock_guard lock(mutex_);
   tally_->OnFault(rule);

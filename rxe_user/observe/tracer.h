@@ -80,15 +80,19 @@ class Tracer final : public transport::PacketObserver {
   void OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id);
   void OnEmptyPoll(uint64_t cq);
   void OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled);
-  // A rule for faults has hit something else than a packet or a call: a
-  // completion, which OnCompletion tells later, the `number`-th transfer of the
-  // queue pair and direction, with queue pair 1 the `number`-th CM message of
-  // this attribute and direction, or, with queue pair 0, a time.
+  // What a rule for faults has hit that is no packet.
+  struct Hit {
+    bool received = false;
+    uint32_t number = 0;        // of the transfer, call or CM message
+    uint8_t attribute = 0;      // of the CM message
+    transport::Time delay = 0;  // that a rule `delay` drew
+  };
+  // A completion, which OnCompletion tells later, or a transfer of the queue
+  // pair; with queue pair 1 a CM message; with queue pair 0 a call or a time.
   void OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-               bool received = false, uint32_t number = 0,
-               uint8_t attribute = 0);
-  // A rule for faults let a call fail, which OnCall tells. Counts it.
-  void OnFailedCall(uint32_t rule);
+               const Hit& hit);
+  // Counts that a rule for faults has hit. OnCall tells of a call that failed.
+  void CountFault(uint32_t rule);
   // A rule for faults, at the end of the program.
   void OnFaultRule(const FaultRuleStatus& rule);
   // A call that began at `begin` (Now()) has returned.

@@ -57,6 +57,16 @@ std::string ActionWords(const std::string& rule) {
   return words;
 }
 
+// The same of what was hit: with the delay that was drawn. Older recordings
+// have only the least one.
+std::string WordsOf(const events::FaultEvent& fault, const std::string& rule) {
+  if (static_cast<Action>(fault.action) == Action::kDelay && fault.delay != 0) {
+    return absl::StrCat("delay ", fault.delay, "ns");
+  }
+  const std::string words = ActionWords(rule);
+  return words.substr(0, words.find('~'));
+}
+
 // What is known of a queue pair so far.
 struct QueuePair {
   uint32_t ordinal = 0;  // 0: its creation is not recorded
@@ -218,8 +228,7 @@ class Reader {
     if (fault.header.qpn == 1) {
       const bool sent =
           fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
-      std::string words = ActionWords(rule);
-      words = words.substr(0, words.find('~'));
+      const std::string words = WordsOf(fault, rule);
       // The last one first, as above.
       calls_text_ = absl::StrCat(
           words, sent ? " tx" : " rx", " op=",
@@ -229,10 +238,7 @@ class Reader {
       return;
     }
     if (call != std::string::npos) {
-      std::string words = ActionWords(rule);
-      if (action == Action::kDelay || action == Action::kStall) {
-        words = words.substr(0, words.find('~'));
-      }
+      const std::string words = WordsOf(fault, rule);
       // The last one first, as above.
       calls_text_ = absl::StrCat(
           words,

@@ -194,6 +194,23 @@ TEST_F(FiredRulesTest, RulesThatDidNotFitIntoTheRecording) {
       << fired.text;
 }
 
+// Not the least one, nor another by chance.
+TEST_F(FiredRulesTest, TheDelayThatWasDrawn) {
+  events::FaultEvent fault;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.delay = 2'345'678;
+  fault.psn = 3;
+  events::SetText("delay 2ms~1ms call=ibv_reg_mr p=50%", fault.text);
+  Add(fault);
+  fault.header.qpn = 1;
+  fault.opcode = 0x14;
+  events::SetText("delay 2ms~1ms op=CM_RTU", fault.text);
+  Add(fault);
+  EXPECT_EQ(Rules(),
+            "delay 2345678ns tx op=CM_RTU nth=3\n"
+            "delay 2345678ns call=ibv_reg_mr nth=3\n");
+}
+
 TEST_F(FiredRulesTest, RulesWithTabs) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
   Connect();

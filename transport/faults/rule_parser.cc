@@ -95,10 +95,10 @@ class RuleParser {
     while (next_ < words_.size()) {
       if (auto error = ParseOption(words_[next_++], rule)) return error;
     }
-    if (AnswersRequests(rule->action)) return LimitToRequests(rule);
     if (rule->action == Action::kFail) return LimitToCalls(rule);
-    if (rule->mads != 0) return LimitToMads(*rule);
     if (Has({"call="})) return LimitToOneCall(rule);
+    if (AnswersRequests(rule->action)) return LimitToRequests(rule);
+    if (rule->mads != 0) return LimitToMads(*rule);
     if (rule->action == Action::kEvent) return LimitEvent(rule);
     if (rule->action == Action::kLink) return LimitLink(rule);
     if (rule->action == Action::kUnmap) {

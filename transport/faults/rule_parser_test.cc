@@ -124,6 +124,10 @@ TEST(RuleParserTest, MessagesWorkRequestsAndCalls) {
   EXPECT_TRUE(ErrorOf("delay 1ms call=ibv_regmr")
                   .starts_with("line 1, column 16: 'ibv_regmr': call= needs "
                                "one of: ibv_advise_mr, "));
+  EXPECT_EQ(ErrorOf("no-ack call=ibv_reg_mr").find("line 1, column 8: "), 0u);
+  EXPECT_EQ(
+      ErrorOf("nak REM_OP_ERR call=ibv_reg_mr").find("line 1, column 16: "),
+      0u);
   EXPECT_TRUE(ErrorOf("drop call=ibv_reg_mr")
                   .starts_with("line 1, column 6: at a call there are delay "));
   EXPECT_TRUE(ErrorOf("event QP_FATAL call=ibv_reg_mr")

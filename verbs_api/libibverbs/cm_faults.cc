@@ -25,8 +25,11 @@ class FaultsOfMads final : public rxe_user::CmFaults {
     const Action action = fate.rule->action;
     if (action == Action::kLink) return {.copies = 0};
     if (auto* const tracer = rxe_user::CurrentTracer()) {
-      tracer->OnFault(*fate.rule, 1, !sent, static_cast<uint32_t>(fate.number),
-                      static_cast<uint8_t>(attribute));
+      tracer->OnFault(*fate.rule, 1,
+                      {.received = !sent,
+                       .number = static_cast<uint32_t>(fate.number),
+                       .attribute = static_cast<uint8_t>(attribute),
+                       .delay = fate.delay});
     }
     switch (action) {
       case Action::kDrop:
@@ -36,6 +39,11 @@ class FaultsOfMads final : public rxe_user::CmFaults {
       default:
         return {.copies = 1, .delay = fate.delay};
     }
+  }
+  bool LinkIsDown() override {
+    const rxe_user::ProcessFaults* const faults =
+        rxe_user::ProcessFaults::Find();
+    return faults != nullptr && faults->link_is_down();
   }
 };
 

@@ -61,7 +61,7 @@ void ContextFaults::Tick() {
   transport::Time next;
   for (const transport::faults::Rule* const rule : faults_.Tick(now, &next)) {
     if (auto* const tracer = rxe_user::CurrentTracer()) {
-      tracer->OnFault(*rule, 0);
+      tracer->OnFault(*rule, 0, {});
     }
   }
   if (next != transport::kNever) TickAfter(next - now);

@@ -87,7 +87,9 @@ int FailOnCommand(const char* function,
     if (rule == nullptr) return 0;
     if (rule->action != transport::faults::Action::kFail) {
       if (auto* const tracer = rxe_user::CurrentTracer()) {
-        tracer->OnFault(*rule, 0, false, static_cast<uint32_t>(fate.number));
+        tracer->OnFault(*rule, 0,
+                        {.number = static_cast<uint32_t>(fate.number),
+                         .delay = fate.delay});
       }
       if (rule->action == transport::faults::Action::kDelay) {
         std::this_thread::sleep_for(std::chrono::nanoseconds(fate.delay));
@@ -95,7 +97,7 @@ int FailOnCommand(const char* function,
       return 0;
     }
     if (auto* const tracer = rxe_user::CurrentTracer()) {
-      tracer->OnFailedCall(rule->number);
+      tracer->CountFault(rule->number);
     }
     return Because(rule->error, "fault rule " + std::to_string(rule->number) +
                                     " (" + rule->text + ")");
