@@ -196,7 +196,7 @@ TEST_F(ManagementTest, RequestsAreDroppedWhileProcessesMayComeBack) {
   EXPECT_EQ(Route(Of(Req(1))).what, What::kDrop);
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00923456})).what,
             What::kDrop);
-  // But such a slot may come back.
+  // Slot 10 cannot come back, so its DREQ is answered.
   EXPECT_EQ(Route(Of(wire::CmDreq{.remote_comm_id = 0x00a23456})).what,
             What::kAnswer);
   Listen(kA);

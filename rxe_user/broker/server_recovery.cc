@@ -161,8 +161,8 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// Accepts only connections that can be the client's: with an ID of one of its
-// slots, at an address of ours.
+// Accepts only connections that can be the client's: with an ID of its first
+// slot, at an address of ours.
 Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
   if (!connected.has_value() || connected->count > Connected::kMost) {

@@ -26,8 +26,8 @@ using std::chrono::milliseconds;
 // clients may hand it back, and for a foreign holder.
 constexpr milliseconds kOwnPortWait{1500};
 constexpr milliseconds kForeignPortWait{100};
-// How long such programs count as present. They repeat their request to a new
-// broker every second.
+// How long programs of another protocol version count as present after a
+// request. They ask a new broker every second.
 constexpr milliseconds kOtherVersionSeen{5000};
 // Retries, since the kernel does not report when a port becomes free.
 constexpr milliseconds kOpenRetry{10};

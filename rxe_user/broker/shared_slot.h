@@ -98,7 +98,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   // An epoll set that contains the connection. Threads can wait on it while the
   // connection is replaced.
   UniqueFd readable_;
-  // When to look for the next broker; max() unless there is none.
+  // When OnReadable must be called: to look for the next broker, or at once for
+  // messages in early_. max(): neither.
   std::atomic<Clock::time_point> retry_at_{Clock::time_point::max()};
   // Serializes requests. Its holder may wait for the broker.
   std::mutex requests_;

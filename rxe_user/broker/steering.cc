@@ -57,7 +57,7 @@ uint16_t IndexOf(const IndexMap& map, uint32_t slot) {
 // Ranges without buckets: the fastest program, but a large one if the indexes
 // are in no order.
 std::vector<Range> PlainRangesOf(const IndexMap& map) {
-  // With fewer consecutive slots, a search is faster.
+  // Fewer slots with consecutive indexes are found faster by a search.
   constexpr uint32_t kLinear = 8;
   std::vector<Range> ranges;
   for (uint32_t slot = 0; slot <= kSlots;) {

@@ -151,7 +151,7 @@ void CmServiceImpl::OnAddresses() {
   bool all = !sockets_.is_behind();
   {
     const std::lock_guard lock(opening_);
-    if (listens_all_) all &= OpenAll();
+    if (listens_all_) all &= OpenAll(ListDevicesAgain());
   }
   while (!changes_.empty()) {
     // on_link_ does not change after the start.

@@ -25,6 +25,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/cm_service.h"
 #include "rxe_user/cm/cm_sockets.h"
+#include "rxe_user/devices/device.h"
 #include "rxe_user/engine/control_thread.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "transport/cm/connection_manager.h"
@@ -116,9 +117,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int Open();
   absl::Status Start();
   int OpenLocked(const LocalAddress& local);
-  // Opens all addresses of all devices, except those that fail. False: no
-  // memory to list or open them.
-  bool OpenAll();
+  // Opens all addresses of `devices`, except those that fail. False: no memory
+  // to list or open them.
+  bool OpenAll(const absl::StatusOr<Devices>& devices);
   // Closes unused addresses that their interfaces no longer have, if many are
   // open. For the control thread only, which then does not wait on them.
   void CloseGone();

@@ -244,7 +244,7 @@ bool CmServiceImpl::IsUsed(const LocalAddress& local) const {
 }
 
 void CmServiceImpl::CloseGone() {
-  const absl::StatusOr<Devices> devices = ListDevices();
+  const absl::StatusOr<Devices> devices = ListDevicesAgain();
   if (!devices.ok()) return;
   const auto is_there = [&](const LocalAddress& local) {
     return std::any_of(
@@ -264,8 +264,7 @@ void CmServiceImpl::CloseGone() {
   }
 }
 
-bool CmServiceImpl::OpenAll() {
-  const absl::StatusOr<Devices> devices = ListDevices();
+bool CmServiceImpl::OpenAll(const absl::StatusOr<Devices>& devices) {
   if (!devices.ok()) return ErrnoFor(devices.status()) != ENOMEM;
   bool all = true;
   for (const auto& device : *devices) {

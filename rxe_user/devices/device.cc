@@ -381,30 +381,23 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
 
 namespace {
 
-struct KnownNames {
+// What ListDevices found out, for the next call.
+struct KnownDevices {
   ForkSafeMutex mutex;
   DeviceNames names;
+  // Null if the program may have no device, since its fault rules are wrong.
+  std::optional<DeviceConfig> config;
+  bool has_config = false;
 };
 
-}  // namespace
-
-absl::StatusOr<Devices> ListDevices() {
-  // A program that is to be tested with faults must not run without them.
-  FaultSettings faults;
-  if (const auto wrong = ReadFaultSettings(&faults)) {
-    WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
-    return Devices();
-  }
-  std::vector<std::string> problems;
+absl::StatusOr<Devices> DevicesOf(const DeviceConfig& config,
+                                  std::vector<std::string> problems) {
   const auto interfaces = ReadInterfaces();
   if (!interfaces.ok()) return interfaces.status();
-  DeviceConfig config =
-      ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
-  config.all_mlx5 = AllMlx5();
   Devices devices;
   {
     const std::string host = HostIdentity();
-    KnownNames& known = OnlyOne<KnownNames>();
+    KnownDevices& known = OnlyOne<KnownDevices>();
     const std::lock_guard<ForkSafeMutex> lock(known.mutex);
     devices = BuildDevices(*interfaces, config, host, &known.names, &problems);
   }
@@ -415,6 +408,33 @@ absl::StatusOr<Devices> ListDevices() {
   }
   AddPublicAddresses(translated);
   for (const std::string& problem : problems) WarnOnce(problem);
+  return devices;
+}
+
+}  // namespace
+
+absl::StatusOr<Devices> ListDevices() {
+  std::vector<std::string> problems;
+  std::optional<DeviceConfig> config;
+  FaultSettings faults;
+  const auto wrong = ReadFaultSettings(&faults);
+  if (!wrong.has_value()) {
+    config = ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
+    config->all_mlx5 = AllMlx5();
+  }
+  {
+    KnownDevices& known = OnlyOne<KnownDevices>();
+    const std::lock_guard<ForkSafeMutex> lock(known.mutex);
+    known.config = config;
+    known.has_config = true;
+  }
+  // A program that is to be tested with faults must not run without them.
+  if (wrong.has_value()) {
+    WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
+    return Devices();
+  }
+  const auto devices = DevicesOf(*config, std::move(problems));
+  if (!devices.ok()) return devices.status();
   if (const auto unknown = UnknownSettings(); !unknown.empty()) {
     WarnOnceAbout(
         "settings",
@@ -422,6 +442,20 @@ absl::StatusOr<Devices> ListDevices() {
                      "; the settings are ", Joined(SettingNames())));
   }
   return devices;
+}
+
+absl::StatusOr<Devices> ListDevicesAgain() {
+  std::optional<DeviceConfig> config;
+  bool has_config = false;
+  {
+    KnownDevices& known = OnlyOne<KnownDevices>();
+    const std::lock_guard<ForkSafeMutex> lock(known.mutex);
+    config = known.config;
+    has_config = known.has_config;
+  }
+  if (!has_config) return ListDevices();
+  if (!config.has_value()) return Devices();
+  return DevicesOf(*config, {});
 }
 
 void ReadPublicAddresses() {

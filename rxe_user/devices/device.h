@@ -58,7 +58,13 @@ enum class LinkChange : uint8_t {
 // on stderr, one clear line each. Fails when the interfaces cannot be read
 // (errno_status.h).
 using Devices = std::vector<std::shared_ptr<const Device>>;
+// Thread: one of the program's, as for getenv(3).
 absl::StatusOr<Devices> ListDevices();
+
+// As ListDevices, with the configuration that its last call read. For the
+// library's own threads, which cannot read the environment while the program
+// may change it.
+absl::StatusOr<Devices> ListDevicesAgain();
 
 // The current state of `before`, with its old name and GUID. Null if the
 // interface is gone or can no longer be a device. The cost does not depend on

@@ -340,6 +340,26 @@ TEST(ListDevices, FindsLoopback) {
   EXPECT_EQ(lo.gids[0].address.ToString(), "127.0.0.1");
 }
 
+TEST(ListDevices, AgainDoesNotReadTheEnvironment) {
+  const auto names = [](const absl::StatusOr<Devices>& devices) {
+    std::vector<std::string> names;
+    for (const auto& device : *devices) names.push_back(device->name);
+    return names;
+  };
+  ::setenv("RXE_USER_DEVICES", "mine=lo", 1);
+  EXPECT_THAT(names(ListDevices()), ElementsAre("mine"));
+  ::setenv("RXE_USER_DEVICES", "other=lo", 1);
+  EXPECT_THAT(names(ListDevicesAgain()), ElementsAre("mine"));
+  EXPECT_THAT(names(ListDevices()), ElementsAre("other"));
+  EXPECT_THAT(names(ListDevicesAgain()), ElementsAre("other"));
+  // With wrong fault rules there is no device, which is remembered as well.
+  ::setenv("RXE_USER_FAULTS", "nonsense", 1);
+  EXPECT_THAT(names(ListDevices()), IsEmpty());
+  ::unsetenv("RXE_USER_FAULTS");
+  EXPECT_THAT(names(ListDevicesAgain()), IsEmpty());
+  ::unsetenv("RXE_USER_DEVICES");
+}
+
 TEST(LinkMonitor, ReportsUpAndDown) {
   const auto monitor = LinkMonitor::Open(1);
   ASSERT_TRUE(monitor.ok()) << monitor.status();

@@ -45,9 +45,9 @@ class MkeySignature {
   // Begins a conversion at `place` of the wire form. Call it only if there are
   // signatures.
   Conversion Begin(uint64_t place, bool scatters);
-  // Ends a conversion. Records its error if it is the key's first. Invalidates
-  // the cursors of transfers that have passed bytes that it has written, so
-  // that they read these again.
+  // Ends a conversion. Records its error unless one waits to be taken.
+  // Invalidates the cursors of transfers that have passed bytes that it has
+  // written, so that they read these again.
   void End(const Conversion& conversion);
 
   // The first error since the last call.

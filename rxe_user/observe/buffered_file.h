@@ -29,7 +29,8 @@ class BufferedFile {
     size_t buffer_bytes = 4 << 20;
     // How long a record stays in a buffer that does not fill up.
     std::chrono::milliseconds flush_after{200};
-    // How long to wait for space when a record does not fit for the first time.
+    // How long a record that does not fit waits. After a wait in vain none
+    // waits until one has fit.
     std::chrono::milliseconds longest_wait{10};
   };
   // For the lines on stderr: "cannot capture packets to ...".

@@ -350,8 +350,8 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
       std::chrono::steady_clock::now() + kMostPatiences * patience;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
-    // Waits for half of the remaining time at most, so that some is left for
-    // the next ones.
+    // Waits for half of the remaining time, so that some is left for the next
+    // ones, but not less than kLeastPatience nor more than `patience`.
     const auto left = std::chrono::ceil<milliseconds>(
         end_of_all - std::chrono::steady_clock::now());
     const milliseconds now =

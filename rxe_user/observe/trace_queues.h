@@ -140,7 +140,7 @@ class TraceQueues {
                                       PacketEvent* event,
                                       std::optional<uint32_t>* repeated);
   std::optional<BegunEvent> Begin(QueuePair* qp, uint32_t psn, bool is_read);
-  // `has_answer`: the completion is a success that a packet reported.
+  // `has_answer`: if the completion is a success, a packet brought it.
   uint64_t CauseOf(const transport::Completion& completion, bool has_answer,
                    QueuePair* qp);
   void Forget(uint32_t qpn);

@@ -30,8 +30,8 @@ using transport::Time;
 constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
 constexpr size_t kMostBatches = 64;
 constexpr int kSegments = 256;
-// While packets come by memory, one call in this many asks the sockets, or
-// every other one if these had something in one of the last kQuiet calls that
+// While packets come by memory, this many calls between two that ask the
+// sockets, or one if these had something in one of the last kQuiet calls that
 // asked.
 constexpr uint32_t kSocketInterval = 16;
 constexpr uint32_t kQuiet = 64;

@@ -134,8 +134,10 @@ TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
 
 // Interface and address changes from the kernel are not lost.
 TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
-  const auto shell = [](const std::string& commands) {
-    return std::system(("{ " + commands + "; } 2>/dev/null").c_str()) == 0;
+  // One process for all of the commands.
+  const auto ip = [](const std::string& commands) {
+    const std::string shell = "printf '" + commands + "' | ip -batch - ";
+    return std::system((shell + "2>/dev/null").c_str()) == 0;
   };
   const auto any = [](rdma_cm_id* id) {
     EXPECT_EQ(rdma_bind_addr(id, CmAddress::Any(AF_INET, 7471).get()), 0);
@@ -145,16 +147,15 @@ TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
   any(listener);
   int refused = 0;
   for (int granted = 0, quiet = 0; quiet < 3; ++granted) {
-    if (!shell("ip link add rxeu_a type veth peer name rxeu_b && "
-               "ip link set rxeu_a addrgenmode none && "
-               "ip link set rxeu_b addrgenmode none && "
-               "ip link set rxeu_b up")) {
+    if (!ip("link add rxeu_a type veth peer name rxeu_b\\n"
+            "link set rxeu_a addrgenmode none\\n"
+            "link set rxeu_b addrgenmode none\\n"
+            "link set rxeu_b up\\n")) {
       Destroy(listener);
       GTEST_SKIP() << "not allowed to";
     }
     RefuseThreads(kThread, granted);
-    ASSERT_TRUE(
-        shell("ip link set rxeu_a up && ip addr add 192.0.2.1/24 dev rxeu_a"));
+    ASSERT_TRUE(ip("link set rxeu_a up\\naddr add 192.0.2.1/24 dev rxeu_a\\n"));
     rdma_cm_id* const id = NewId();
     while (rdma_bind_addr(id, CmAddress::Of("192.0.2.1").get()) != 0) {
       std::this_thread::yield();
@@ -167,7 +168,7 @@ TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
     Next(RDMA_CM_EVENT_ADDR_RESOLVED);
     EXPECT_EQ(rdma_resolve_route(client, 2000), 0);
     Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
-    ASSERT_TRUE(shell("ip link del rxeu_a"));
+    ASSERT_TRUE(ip("link del rxeu_a\\n"));
     std::set<rdma_cm_id*> removed;
     for (int i = 0; i < 2 && !HasFailure(); ++i) {
       removed.insert(Next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id);

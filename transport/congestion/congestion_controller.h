@@ -77,7 +77,7 @@ class CongestionController {
   // half of that early, since the network does not preserve the interval
   // between them (PathTest.NotificationsMayComeALittleEarly).
   bool OnNotification(Time rtt, Time now);
-  // A timeout during which no peer answered.
+  // A timeout during which no peer answered, or packets were lost.
   void OnTimeout(Time rtt, Time now);
   // The last timeout was too early, or not the path's fault: the window is
   // again what it was before the first in a row, unless there was another

@@ -158,7 +158,8 @@ class Path {
     flight_.OnSilence(bytes);
     if (news) CountSilence();
   }
-  // Its peer answers again: what it has in flight counts in the window.
+  // The peer of a queue pair that counted apart has answered, for the first
+  // time or again: what is in flight counts in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   // The same for packets that are never retransmitted (UC): the window grows
@@ -180,7 +181,8 @@ class Path {
   bool OnCongestionNotification(Time now) {
     return controller_.OnNotification(smoothed_rtt(), now);
   }
-  // A timeout during which no peer answered: the window goes back to its least.
+  // A timeout during which no peer answered, or packets were lost: the window
+  // goes back to its least.
   void OnTimeout(Time now) {
     controller_.OnTimeout(smoothed_rtt(), now);
     CountSilence();

@@ -38,7 +38,8 @@ class PathFlight {
     OnGone(bytes);
     unanswered_ += bytes;
   }
-  // Its peer answers again.
+  // The peer of a queue pair that counted apart has answered, for the first
+  // time or again.
   void OnAnswer(uint64_t bytes) {
     unanswered_ -= std::min(bytes, unanswered_);
     answered_ += bytes;

@@ -114,7 +114,8 @@ class Responder {
     // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
-  // Which NAK the expected PSN has got. No other is sent until it arrives.
+  // Which NAK the expected PSN has got. No other is sent until it arrives,
+  // unless a copy of a buffered packet asks for an ACK: then the NAK was lost.
   enum class NakMade : uint8_t {
     kNone,
     kSequence,
