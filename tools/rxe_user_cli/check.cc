@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/check.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/latencies.h"
@@ -90,10 +91,14 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
     check.senders.push_back(*address);
   }
   int status = 0;
+  Progress progress(out, err);
   errno = 0;
   for (const std::string& path : options.files) {
     trace::Recording recording;
-    const bool opened = trace::ReadRecording(path, &recording);
+    const bool opened =
+        trace::ReadRecording(path, &recording, trace::MostRecords(1),
+                             [&] { progress.Show(recording.read()); });
+    progress.Clear();
     if (!recording.error.empty()) {
       Complain(err, path, recording.error);
       status = kUnreadable;

@@ -16,6 +16,7 @@
 #include "tools/rxe_user_cli/explain.h"
 #include "tools/rxe_user_cli/explain_connections.h"
 #include "tools/rxe_user_cli/explain_index.h"
+#include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/recording.h"
@@ -494,12 +495,17 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
 int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
                  std::FILE* err) {
   int status = 0;
+  Progress progress(out, err);
+  uint64_t read = 0;  // packets and events of the files before
   std::vector<std::unique_ptr<trace::Recording>> recordings;
   std::vector<const trace::Recording*> readable;
   for (const std::string& path : files) {
     auto recording = std::make_unique<trace::Recording>();
-    const bool opened = trace::ReadRecording(path, recording.get(),
-                                             trace::MostRecords(files.size()));
+    const bool opened = trace::ReadRecording(
+        path, recording.get(), trace::MostRecords(files.size()),
+        [&] { progress.Show(read + recording->read()); });
+    read += recording->read();
+    progress.Clear();
     if (!recording->error.empty()) {
       std::fprintf(err, "rxe-user explain: %s: %s\n",
                    trace::Printable(path).c_str(),

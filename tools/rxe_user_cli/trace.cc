@@ -1,14 +1,14 @@
 #include "tools/rxe_user_cli/trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/conversation.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/ladder.h"
@@ -105,41 +105,17 @@ struct Closer {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// On a terminal that shows nothing else: how much was read of files that take
-// more than one part.
-class Progress {
- public:
-  Progress(std::FILE* out, std::FILE* err)
-      : err_(isatty(fileno(err)) != 0 && isatty(fileno(out)) == 0 ? err
-                                                                  : nullptr) {}
-  ~Progress() { Clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void Show(const trace::Parts& parts) {
-    uint64_t records = 0;
-    bool is_whole = true;
-    for (const trace::Recording* r : parts.recordings()) {
-      records += r->packets_before + r->packets.size() + r->events_before +
-                 r->events.size();
-      is_whole &= r->is_whole;
-    }
-    if (err_ == nullptr || is_whole) return;
-    std::fprintf(err_, "\r%.1f million packets and events",
-                 static_cast<double>(records) / 1e6);
-    std::fflush(err_);
-    is_shown_ = true;
+// Packets and events that have been read, if that was not everything.
+std::optional<uint64_t> ReadOf(const trace::Parts& parts) {
+  uint64_t records = 0;
+  bool is_whole = true;
+  for (const trace::Recording* r : parts.recordings()) {
+    records += r->read();
+    is_whole &= r->is_whole;
   }
-  // Before anything else is written to the terminal.
-  void Clear() {
-    if (is_shown_) std::fputs("\r\033[K", err_);
-    is_shown_ = false;
-  }
-
- private:
-  std::FILE* const err_;
-  bool is_shown_ = false;
-};
+  if (is_whole) return std::nullopt;
+  return records;
+}
 
 }  // namespace
 
@@ -204,7 +180,7 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
   };
   while (parts.Next()) {
     if (at_once && !WritePictures(options, parts, err)) return 1;
-    progress.Show(parts);
+    if (const auto read = ReadOf(parts)) progress.Show(*read);
     const bool had_output = !outputs.empty();
     if (!write_all([&](Output& each) { return each.Write(parts); })) return 1;
     if (at_once) break;

@@ -334,10 +334,17 @@ std::string LimitText(size_t most) {
          "larger files, `rxe-user trace` gives --text, --json and --sqlog";
 }
 
-bool ReadRecording(const std::string& path, Recording* recording, size_t most) {
+bool ReadRecording(const std::string& path, Recording* recording, size_t most,
+                   const std::function<void()>& watch) {
+  constexpr size_t kInterval = 1 << 20;
   RecordingReader reader(recording);
   if (!reader.Open(path)) return false;
-  reader.ReadUntil(most);
+  for (size_t read = std::min(kInterval, most);;
+       read = std::min(read + kInterval, most)) {
+    reader.ReadUntil(read);
+    if (recording->is_whole || read == most) break;
+    if (watch != nullptr) watch();
+  }
   if (!recording->is_whole) recording->error = LimitText(most);
   return true;
 }

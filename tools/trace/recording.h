@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -97,6 +98,9 @@ struct Recording {
   uint64_t packets_before = 0;
   uint64_t events_before = 0;
   bool is_whole = true;  // false: more follows in the file
+  uint64_t read() const {
+    return packets_before + packets.size() + events_before + events.size();
+  }
   // Frames that are not shown:
   uint64_t malformed = 0;  // sent to port 4791, but no RoCEv2 packet
   uint64_t other = 0;
@@ -150,9 +154,11 @@ std::string LimitText(size_t most);
 
 // Reads the file. If the file is damaged or truncated, or has more than `most`
 // packets and events, the result is what precedes that. False: it could not be
-// opened or is of another format.
+// opened or is of another format. Calls `watch` now and then while it reads a
+// large file, unless that is null.
 bool ReadRecording(const std::string& path, Recording* recording,
-                   size_t most = MostRecords(1));
+                   size_t most = MostRecords(1),
+                   const std::function<void()>& watch = nullptr);
 
 }  // namespace trace
 
