@@ -67,7 +67,7 @@ TEST(FaultCommands, AddListRemoveClear) {
 
 // It ended the stall, though the other rule's lasted.
 TEST(FaultCommands, TheShorterOfTwoStallsIsRemoved) {
-  const auto faults = Faults("stall 9ms nth=1; stall 2ms nth=1");
+  const auto faults = Faults("stall 9ms nth=1; stall 2ms nth=2");
   wire::Headers headers;
   headers.bth.opcode =
       wire::MakeOpcode(wire::Transport::kRc, wire::Operation::kSendOnly);

@@ -5,9 +5,7 @@
 // Two hosts on a virtual clock: endpoints and queue pairs of the transport, and
 // in front of their network the port that follows the rules. What a service
 // does not have:
-//   - DC: rnr, nak, no-ack, since these need to know the connection of a
-//   request,
-//     and a target has one for each initiator.
+//   - DC: rnr, nak, no-ack of a CONNECT, which no connection executes.
 //   - UC and UD: rnr, nak, no-ack, since nothing is answered. A message that
 //     loses a packet is lost, and the sender does not know it. A datagram that
 //     is doubled arrives twice.
@@ -273,8 +271,9 @@ class Host final : public transport::DcLane,
   }
   // --- EventSink
   void OnQpEvent(transport::QueuePair&, transport::QpEvent) override {}
-  std::optional<uint8_t> Refuse(uint32_t psn, uint8_t timer) override {
-    return faults.Refuse(qp->qpn(), psn, timer);
+  std::optional<uint8_t> Refuse(
+      const transport::RequestToExecute& request) override {
+    return faults.Refuse(qp->qpn(), request);
   }
   // --- PacketObserver
   void OnPacket(const ObservedPacket& packet) override {
@@ -477,7 +476,7 @@ TEST_P(FaultMatrixTest, HitsTheSecondPacketOfEachOpcode) {
       if (count < 2 || opcode == "CNP") continue;
       if (Answers(action) &&
           (host == 0 || sent || !service.is_reliable ||
-           service.responder == QpType::kDct || !requests.contains(opcode))) {
+           opcode == "DC_CONNECT" || !requests.contains(opcode))) {
         continue;
       }
       ++cells;
@@ -538,8 +537,7 @@ TEST_P(FaultMatrixTest, HitsTheSecondPacketOfEachOpcode) {
       }
     }
   }
-  const bool has_none = Answers(action) && (!service.is_reliable ||
-                                            service.responder == QpType::kDct);
+  const bool has_none = Answers(action) && !service.is_reliable;
   EXPECT_EQ(cells == 0, has_none) << cells;
   RecordProperty("cells", cells);
 }

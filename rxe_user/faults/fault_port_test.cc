@@ -341,12 +341,12 @@ TEST_F(FaultPortTest, DropsExactlyOneReceivedPacket) {
 }
 
 TEST_F(FaultPortTest, DuplicatesAndMarksAReceivedPacket) {
-  Open("duplicate rx nth=2; ce rx nth=2");
+  Open("duplicate rx nth=2; ce rx nth=2|3");
   Arrive(10, 3);
   const std::vector<Sent> got = Receive();
   EXPECT_EQ(PsnsOf(got), (Psns{10, 11, 11, 12}));
   ExpectGood(got);
-  // Rule 2 did not count the packet of rule 1.
+  // Rule 2 counted the packet of rule 1.
   EXPECT_EQ(got[0].traffic_class, 2);
   EXPECT_EQ(got[2].traffic_class, 2);
   EXPECT_EQ(got[3].traffic_class, 3);
@@ -411,7 +411,7 @@ TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
 }
 
 TEST_F(FaultPortTest, TheTimerIsReadableWhenAPacketIsDue) {
-  Open("delay 1ns rx nth=1; delay 3600s rx nth=1");
+  Open("delay 1ns rx nth=1; delay 3600s rx nth=2");
   timespec t;
   ::clock_gettime(CLOCK_MONOTONIC, &t);
   now = t.tv_sec * transport::kSecond + t.tv_nsec - transport::kSecond;
@@ -439,7 +439,7 @@ TEST_F(FaultPortTest, ReordersAReceivedPacket) {
 }
 
 TEST_F(FaultPortTest, WhatIsHeldIsLostWithTheLink) {
-  Open("delay 2ms rx nth=1; link down rx nth=1 for=5ms");
+  Open("delay 2ms rx nth=1; link down rx nth=2 for=5ms");
   Arrive(10, 2);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += 2 * kMillisecond;
@@ -450,6 +450,16 @@ TEST_F(FaultPortTest, WhatIsHeldIsLostWithTheLink) {
   EXPECT_TRUE(observer_.shown[1].dropped);
   EXPECT_EQ(observer_.shown[1].held, 110u);
   ExpectShownAsArrived();
+}
+
+// The outage is over by its time, though nobody has ticked yet.
+TEST_F(FaultPortTest, WhatIsHeldUntilTheLinkIsUpAgain) {
+  Open("delay 5ms rx nth=1; link down rx nth=2 for=5ms");
+  Arrive(10, 2);
+  EXPECT_EQ(PsnsOf(Receive()), Psns{});
+  now += 5 * kMillisecond;
+  EXPECT_TRUE(faults_->link_is_down());
+  EXPECT_EQ(PsnsOf(Receive()), Psns{10});
 }
 
 // Both directions, from the packet that matches on, and in their order.
@@ -527,8 +537,8 @@ TEST_F(FaultPortTest, ACallBeginsAStall) {
 // A delay that ends during a stall, and a packet that is sent twice.
 TEST_F(FaultPortTest, OtherActionsDuringAStall) {
   Open(
-      "delay 2ms rx nth=1; stall 5ms rx nth=1; duplicate rx nth=1; "
-      "drop rx nth=1");
+      "delay 2ms rx nth=1; stall 5ms rx nth=2; duplicate rx nth=3; "
+      "drop rx nth=4");
   Arrive(10, 5);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += 2 * kMillisecond;
@@ -761,19 +771,19 @@ TEST_F(FaultPortTest, NoAckDropsWhatAcknowledgesTheRequest) {
 }
 
 TEST_F(FaultPortTest, RefusedRequestsReachTheResponder) {
-  Open("rnr nth=2; nak REM_OP_ERR nth=2; rnr 10.24ms nth=2");
+  Open("rnr nth=2; nak REM_OP_ERR nth=3; rnr 10.24ms nth=4");
   Arrive(10, 5);
   const std::vector<Sent> received = Receive();
   EXPECT_EQ(PsnsOf(received), (Psns{10, 11, 12, 13, 14}));
   ExpectGood(received);
   EXPECT_EQ(Hit(), (Psns{11, 12, 13}));
   const auto refuse = [this](uint32_t psn) {
-    return faults_->Refuse(kQpn, psn, 12);
+    return faults_->Refuse(kQpn,
+                           {.psn = psn, .requester = {}, .min_rnr_timer = 12});
   };
   EXPECT_EQ(refuse(10), std::nullopt);
   EXPECT_EQ(refuse(11), wire::MakeRnrSyndrome(12));
   EXPECT_EQ(refuse(11), std::nullopt);
-  // The second packet that the second rule sees, and then the third one.
   EXPECT_EQ(refuse(12),
             wire::MakeNakSyndrome(wire::NakCode::kRemoteOperational));
   EXPECT_EQ(refuse(13), wire::MakeRnrSyndrome(20));
@@ -812,7 +822,7 @@ TEST_F(FaultPortTest, RulesComeAndGo) {
   OpenWithoutRules();
   Send(10, 2);
   EXPECT_EQ(PsnsOf(TakeSent()), (Psns{10, 11}));
-  AddRules("drop tx nth=2; drop rx nth=1; delay 1ms rx nth=1");
+  AddRules("drop tx nth=2; drop rx nth=1; delay 1ms rx nth=2");
   Send(12, 2);
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});
   Arrive(50, 3);
@@ -851,7 +861,7 @@ TEST_F(FaultPortTest, ARemovedStallEnds) {
 // The acknowledgement of the peer's last message may be among them.
 TEST_F(FaultPortTest, SendsWhatItHoldsWhenItIsClosed) {
   std::vector<Sent> sent;
-  Open("delay 1s tx nth=1; reorder 5 tx nth=1");
+  Open("delay 1s tx nth=1; reorder 5 tx nth=2");
   inner_->sent_at_end = &sent;
   Send(10, 3);
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{12});

@@ -16,13 +16,14 @@ void FaultTargets::Add(uint32_t qpn, FaultedQueuePair* qp) {
   }
 }
 
-void FaultTargets::Add(FaultedContext* context) {
+bool FaultTargets::Add(FaultedContext* context) {
   const std::lock_guard lock(mutex_);
   try {
     contexts_.insert(context);
   } catch (const std::bad_alloc&) {
-    // The same.
+    return false;  // it gets none
   }
+  return contexts_.size() == 1;
 }
 
 void FaultTargets::Remove(uint32_t qpn, const FaultedQueuePair* qp) {

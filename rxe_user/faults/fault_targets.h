@@ -43,7 +43,8 @@ class FaultedContext {
 class FaultTargets {
  public:
   void Add(uint32_t qpn, FaultedQueuePair* qp);
-  void Add(FaultedContext* context);
+  // Returns whether it is the only one.
+  bool Add(FaultedContext* context);
   // On return it is not called and will not be called again.
   void Remove(uint32_t qpn, const FaultedQueuePair* qp);
   void Remove(FaultedContext* context);

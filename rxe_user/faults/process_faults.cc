@@ -98,14 +98,11 @@ ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
 }
 
 void ProcessFaults::Survey() {
-  uint32_t concerns = 0;
-  if (injector_.concerns_received()) concerns |= kReceived;
-  if (injector_.concerns_transmitted()) concerns |= kTransmitted;
-  if (injector_.refuses()) concerns |= kRefuses;
-  if (injector_.changes_completions()) concerns |= kChangesCompletions;
-  if (injector_.is_for_calls()) concerns |= kIsForCalls;
-  if (injector_.unmaps()) concerns |= kUnmaps;
-  if (link_.rule != nullptr) concerns |= kLinkDown | kReceived | kTransmitted;
+  uint32_t concerns = injector_.concerns();
+  if (link_.rule != nullptr) {
+    concerns |= kLinkDown | transport::faults::kReceived |
+                transport::faults::kTransmitted;
+  }
   concerns_.store(concerns, std::memory_order_relaxed);
 }
 
@@ -164,7 +161,7 @@ std::optional<std::string> ProcessFaults::Remove(
 transport::faults::Fate ProcessFaults::Decide(
     const transport::faults::PacketFacts& facts, Time now) {
   std::unique_lock lock(mutex_);
-  if (link_.rule != nullptr && now < link_.until) {
+  if (link_.is_down(now)) {
     injector_.CountOnly(facts);
     transport::faults::Fate lost;
     lost.rule = link_.rule;
@@ -186,16 +183,19 @@ transport::faults::Fate ProcessFaults::Decide(
 }
 
 void ProcessFaults::SetLink(const Rule& rule, Time now) {
+  // The thread that ticks may be late. `link up` ends what began before its
+  // time, and ends it then.
+  const Time at = rule.is_timed ? injector_.BeginOf(rule) : now;
   if (rule.link_up) {
-    link_.until = std::min(link_.until, now);
+    if (link_.since <= at) link_.until = std::min(link_.until, at);
     return;
   }
   const Time until = rule.is_timed           ? injector_.EndOf(rule)
                      : rule.during == kNever ? kNever
                                              : now + rule.during;
   // The later end counts.
-  if (link_.rule == nullptr || link_.until <= now || until > link_.until) {
-    link_ = {.rule = &rule, .until = until};
+  if (!link_.is_down(at) || until > link_.until) {
+    link_ = {.rule = &rule, .since = at, .until = until};
     went_down_ = true;
   }
   Survey();
@@ -235,6 +235,13 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
   return fired;
 }
 
+void ProcessFaults::Add(FaultedContext* context, Time now) {
+  // The first one is not called before its own Tick.
+  if (!targets_.Add(context)) return;
+  const std::lock_guard lock(mutex_);
+  injector_.LookFrom(now);
+}
+
 const Rule* ProcessFaults::DecideTransfer(
     const transport::faults::TransferFacts& facts, Time now) {
   uint32_t number;
@@ -263,13 +270,15 @@ FaultLink ProcessFaults::link() const {
   return link_;
 }
 
-std::optional<uint8_t> ProcessFaults::Refuse(uint32_t qpn, uint32_t psn,
-                                             uint8_t min_rnr_timer) {
+std::optional<uint8_t> ProcessFaults::Refuse(
+    uint32_t qpn, const transport::RequestToExecute& request) {
   if (!refuses()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const Rule* const rule = injector_.TakeRefusal(qpn, psn);
+  const Rule* const rule = injector_.TakeRefusal(
+      qpn, {.address = request.requester, .qpn = request.requester_qpn},
+      request.psn);
   if (rule == nullptr) return std::nullopt;
-  return rule->syndrome.value_or(wire::MakeRnrSyndrome(min_rnr_timer));
+  return rule->syndrome.value_or(wire::MakeRnrSyndrome(request.min_rnr_timer));
 }
 
 const Rule* ProcessFaults::DecideCompletion(
@@ -279,11 +288,11 @@ const Rule* ProcessFaults::DecideCompletion(
   return injector_.DecideCompletion(facts, now);
 }
 
-transport::faults::CallFate ProcessFaults::DecideCall(
+transport::faults::NumberedFate ProcessFaults::DecideCall(
     std::string_view call, std::optional<uint64_t> wr_id) {
   const Time now = Now();
   std::unique_lock lock(mutex_);
-  const transport::faults::CallFate fate =
+  const transport::faults::NumberedFate fate =
       injector_.DecideCall(call, wr_id, now);
   if (fate.rule == nullptr) return fate;
   const Action action = fate.rule->action;
@@ -295,10 +304,10 @@ transport::faults::CallFate ProcessFaults::DecideCall(
   return fate;
 }
 
-transport::faults::CallFate ProcessFaults::DecideMad(
+transport::faults::NumberedFate ProcessFaults::DecideMad(
     const transport::faults::MadFacts& facts, Time now) {
   const std::lock_guard lock(mutex_);
-  if (link_.rule != nullptr && now < link_.until) return {.rule = link_.rule};
+  if (link_.is_down(now)) return {.rule = link_.rule};
   return injector_.DecideMad(facts, now);
 }
 
@@ -422,7 +431,9 @@ void ProcessFaults::WarnAtExit() const {
             : rule.matched == 0
                 ? std::string("no ") + rule.target + " matched it"
                 : std::to_string(rule.matched) + " " + rule.target +
-                      "s matched it, but it was for others of these") +
+                      "s matched it, but it was for others of these, or an "
+                      "earlier rule "
+                      "hit them") +
            "; a rule that says 'maybe' may do that");
     }
     if (const uint64_t lost = no_room[rule.number - 1]; lost != 0) {

@@ -18,6 +18,7 @@
 #include "rxe_user/faults/fault_targets.h"
 #include "transport/base/rare_event.h"
 #include "transport/base/types.h"
+#include "transport/base/work.h"
 #include "transport/faults/injector.h"
 #include "transport/qp/attributes.h"
 
@@ -42,7 +43,12 @@ struct FaultStall {
 
 // The port is down on command.
 struct FaultLink {
+  bool is_down(transport::Time now) const {
+    return rule != nullptr && now < until;
+  }
+
   const transport::faults::Rule* rule = nullptr;  // null: it is not
+  transport::Time since = 0;
   transport::Time until = transport::kNever;
 };
 
@@ -62,16 +68,21 @@ class ProcessFaults {
   static transport::Time Now();
 
   // --- What the rules concern. Takes no lock.
-  bool concerns_received() const { return Has(kReceived); }
-  bool concerns_transmitted() const { return Has(kTransmitted); }
+  bool concerns_received() const { return Has(transport::faults::kReceived); }
+  bool concerns_transmitted() const {
+    return Has(transport::faults::kTransmitted);
+  }
   // Whether a rule refuses requests.
-  bool refuses() const { return Has(kRefuses); }
-  bool changes_completions() const { return Has(kChangesCompletions); }
+  bool refuses() const { return Has(transport::faults::kRefusals); }
+  bool changes_completions() const {
+    return Has(transport::faults::kCompletions);
+  }
   // Whether rules are for calls.
-  bool is_for_calls() const { return Has(kIsForCalls); }
+  bool is_for_calls() const { return Has(transport::faults::kProgramCalls); }
   // Whether rules take memory away.
-  bool unmaps() const { return Has(kUnmaps); }
-  // Whether the port is down on command.
+  bool unmaps() const { return Has(transport::faults::kTransfers); }
+  // Whether the port is down on command. An outage whose time is over counts
+  // until the next Tick.
   bool link_is_down() const { return Has(kLinkDown); }
 
   // --- Rules that come and go (docs/faults-on-command.md). Takes memory.
@@ -93,16 +104,16 @@ class ProcessFaults {
   // By which the port is down.
   FaultLink link() const;
   // As transport::EventSink::Refuse, of queue pair `qpn`.
-  std::optional<uint8_t> Refuse(uint32_t qpn, uint32_t psn,
-                                uint8_t min_rnr_timer);
+  std::optional<uint8_t> Refuse(uint32_t qpn,
+                                const transport::RequestToExecute& request);
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
   // As Injector::DecideCall; the rule lives as long as this. Does what it says,
   // but for kFail and kDelay, which are the caller's. No lane's lock held.
-  transport::faults::CallFate DecideCall(std::string_view call,
-                                         std::optional<uint64_t> wr_id);
+  transport::faults::NumberedFate DecideCall(std::string_view call,
+                                             std::optional<uint64_t> wr_id);
   // As Injector::DecideMad. While the link is down by a rule, that is the rule.
-  transport::faults::CallFate DecideMad(
+  transport::faults::NumberedFate DecideMad(
       const transport::faults::MadFacts& facts, transport::Time now);
   // A packet for which there was no room was dropped in place of being held.
   void CountNoRoom(const transport::faults::Rule& rule);
@@ -121,7 +132,12 @@ class ProcessFaults {
   // a context is told. No lane's lock held.
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
-  // The queue pairs and contexts that rules reach.
+  // A context was opened, or is closed: then it is not called any more. Rules
+  // whose time is over before the first one is open do not fire, and again so
+  // after all were closed.
+  void Add(FaultedContext* context, transport::Time now);
+  void Remove(FaultedContext* context) { targets_.Remove(context); }
+  // The queue pairs that rules reach.
   FaultTargets& targets() { return targets_; }
 
   // --- Queue pairs.
@@ -158,14 +174,8 @@ class ProcessFaults {
   }
 
  private:
-  // What the rules concern: bits of concerns_.
-  static constexpr uint32_t kReceived = 1;
-  static constexpr uint32_t kTransmitted = 2;
-  static constexpr uint32_t kRefuses = 4;
-  static constexpr uint32_t kChangesCompletions = 8;
-  static constexpr uint32_t kIsForCalls = 16;
-  static constexpr uint32_t kUnmaps = 32;
-  static constexpr uint32_t kLinkDown = 64;
+  // Beside the bits of Concern.
+  static constexpr uint32_t kLinkDown = transport::faults::kNextConcern;
   bool Has(uint32_t bit) const {
     return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
   }

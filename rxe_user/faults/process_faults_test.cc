@@ -76,7 +76,7 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtItsTime) {
   ProcessFaults faults(
       Settings("link down after=10ms for=5ms; event LID_CHANGE after=12ms"), 0);
   FakeContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   Time next = 0;
   EXPECT_TRUE(faults.Tick(0, &next).empty());
   EXPECT_EQ(next, 10 * kMillisecond);
@@ -105,7 +105,7 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtItsTime) {
 TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
   ProcessFaults faults(Settings("link down tx nth=2 for=5ms"), 0);
   FakeContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   faults.OnCreated(kQpn);
   Time next = 0;
   faults.Tick(0, &next);
@@ -138,7 +138,7 @@ TEST_F(ProcessFaultsTest, PacketsAreCountedWhileTheLinkIsDown) {
 TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
   ProcessFaults faults(Settings("link down; link up after=4ms"), 0);
   FakeContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   Time next = 0;
   faults.Tick(0, &next);
   EXPECT_EQ(next, 4 * kMillisecond);
@@ -166,7 +166,7 @@ TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
                "link down after=10ms"),
       0);
   FakeContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   Time next = 0;
   EXPECT_TRUE(faults.Tick(0, &next).empty());
   EXPECT_EQ(faults.Tick(40 * kMillisecond, &next).size(), 3u);
@@ -179,15 +179,57 @@ TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
   // Over before there was a context.
   ProcessFaults earlier(Settings("link down after=1ms for=5ms"), 0);
   FakeContext later;
-  earlier.targets().Add(&later);
+  earlier.Add(&later, 7 * kMillisecond);
   EXPECT_TRUE(earlier.Tick(7 * kMillisecond, &next).empty());
   EXPECT_EQ(later.told, Told());
+}
+
+// A program closes its device, and opens it again later.
+TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
+  ProcessFaults faults(
+      Settings("link down after=1ms for=5ms; event LID_CHANGE after=2ms"), 0);
+  Time next = 0;
+  {
+    FakeContext first;
+    faults.Add(&first, 0);
+    faults.Tick(0, &next);
+    faults.Remove(&first);
+    EXPECT_EQ(first.told, Told());
+  }
+  FakeContext second;
+  faults.Add(&second, 7 * kMillisecond);
+  faults.Tick(7 * kMillisecond, &next);
+  EXPECT_EQ(second.told, Told{"event 11"});
+  // The second of two does not end the time of the first one.
+  FakeContext third;
+  std::vector<FaultRuleStatus> rules;
+  ASSERT_FALSE(
+      faults.Add("link down after=1ms for=1ms", 8 * kMillisecond, &rules));
+  faults.Add(&third, 20 * kMillisecond);
+  faults.Tick(20 * kMillisecond, &next);
+  EXPECT_EQ(third.told, (Told{"down", "up"}));
+}
+
+// `link up` ended an outage that had begun after its time.
+TEST_F(ProcessFaultsTest, ALateLinkUp) {
+  ProcessFaults faults(
+      Settings("link up after=4ms; link down tx nth=1 for=50ms"), 0);
+  FakeContext context;
+  faults.Add(&context, 0);
+  faults.OnCreated(kQpn);
+  Time next = 0;
+  faults.Tick(0, &next);
+  EXPECT_FALSE(IsLost(faults, 5 * kMillisecond));
+  faults.Tick(6 * kMillisecond, &next);
+  EXPECT_TRUE(IsLost(faults, 7 * kMillisecond));
+  EXPECT_EQ(context.told, Told{"down"});
+  EXPECT_EQ(next, 55 * kMillisecond);
 }
 
 TEST_F(ProcessFaultsTest, AShortOutageAtAPacketIsTold) {
   ProcessFaults faults(Settings("link down tx nth=1 for=2ms"), 0);
   FakeContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   Time next = 0;
   faults.Tick(0, &next);
   EXPECT_FALSE(IsLost(faults, kMillisecond));
@@ -214,7 +256,7 @@ class WaitingContext final : public FaultedContext {
 TEST_F(ProcessFaultsTest, ForkDoesNotWaitForAContext) {
   ProcessFaults faults(Settings("drop maybe"), 0);
   WaitingContext context;
-  faults.targets().Add(&context);
+  faults.Add(&context, 0);
   std::thread other([&] { faults.targets().TickAfter(0); });
   context.is_waiting.get_future().wait();
   auto locked = std::async(std::launch::async, [&] {

@@ -346,10 +346,11 @@ void QueuePair::Record(const transport::RareEvent& event) {
   }
 }
 
-std::optional<uint8_t> QueuePair::Refuse(uint32_t psn, uint8_t min_rnr_timer) {
+std::optional<uint8_t> QueuePair::Refuse(
+    const transport::RequestToExecute& request) {
   ProcessFaults* const faults = ProcessFaults::Current();
   if (faults == nullptr) return std::nullopt;
-  return faults->Refuse(qpn_, psn, min_rnr_timer);
+  return faults->Refuse(qpn_, request);
 }
 
 void QueuePair::OnRareEvent(const transport::RareEvent& event) {

@@ -186,7 +186,8 @@ class QueuePair final : public transport::EventSink, private FaultedQueuePair {
   // --- transport::EventSink; called with the lane's lock held.
   void OnQpEvent(transport::QueuePair& qp, transport::QpEvent event) override;
   void OnRareEvent(const transport::RareEvent& event) override;
-  std::optional<uint8_t> Refuse(uint32_t psn, uint8_t min_rnr_timer) override;
+  std::optional<uint8_t> Refuse(
+      const transport::RequestToExecute& request) override;
 
  private:
   // Members that only datagrams, raw packets and XRC targets need.

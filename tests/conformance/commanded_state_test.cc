@@ -19,7 +19,7 @@ class CommandedStateTest : public PairTest {
     setenv("RXE_USER_FAULTS",
            "event SM_CHANGE\n"
            "event PATH_MIG rx qp=@2 op=data nth=1\n"
-           "event CQ_ERR rx qp=@2 op=data nth=1\n"
+           "event CQ_ERR rx qp=@2 op=data nth=2\n"
            "event DEVICE_FATAL tx qp=@1 op=data nth=3\n"
            "event SRQ_LIMIT_REACHED rx qp=@2 maybe\n"
            "link down tx qp=@3 op=data nth=2\n"

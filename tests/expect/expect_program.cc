@@ -1,5 +1,5 @@
-// A verbs program for expect_test: two queue pairs of one process, connected to
-// each other. `expect_program WHAT END`.
+// A verbs program for tests of rxe-user: queue pairs of one process, connected
+// to each other. `expect_program WHAT END`.
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -32,6 +34,14 @@ void Need(int error, const char* what) {
   errno = error;
   Fail(what);
 }
+
+// What the second queue pair is given in place of what the first one has.
+struct Mistake {
+  uint32_t psn = 0;
+  uint32_t qpn = 0;
+  ibv_mtu mtu = IBV_MTU_1024;
+  uint8_t host = 0;
+} mistake;
 
 struct Pair {
   ibv_context* context = nullptr;
@@ -76,15 +86,17 @@ struct Pair {
                            IBV_QP_ACCESS_FLAGS),
          "INIT");
     attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_1024;
-    attr.dest_qp_num = peer->qp_num;
-    attr.rq_psn = 100;
+    const Mistake made = own == b ? mistake : Mistake();
+    attr.path_mtu = made.mtu;
+    attr.dest_qp_num = peer->qp_num + made.qpn;
+    attr.rq_psn = 100 + made.psn;
     attr.min_rnr_timer = 1;
     attr.max_dest_rd_atomic = 1;
     attr.ah_attr.is_global = 1;
     attr.ah_attr.port_num = 1;
     attr.ah_attr.grh.hop_limit = 1;
     Need(ibv_query_gid(context, 1, 0, &attr.ah_attr.grh.dgid), "GID");
+    attr.ah_attr.grh.dgid.raw[15] += made.host;
     Need(ibv_modify_qp(own, &attr,
                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
                            IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -173,10 +185,42 @@ void Calls(Pair* pair) {
   if (failures == 2) std::exit(11);
 }
 
+// Four pairs, each with a thread that sends and awaits.
+void Load() {
+  constexpr int kPairs = 4;
+  constexpr int kRounds = 40;  // 3 packets each
+  // They live until the program has ended.
+  static Pair pairs[kPairs];
+  std::string numbers = "queue pairs";
+  for (Pair& pair : pairs) {
+    pair.Open();
+    numbers += " " + std::to_string(pair.a->qp_num);
+    numbers += " " + std::to_string(pair.b->qp_num);
+  }
+  Print(numbers + "\n");
+  std::vector<std::thread> threads;
+  for (Pair& pair : pairs) {
+    threads.emplace_back([&pair] {
+      for (int round = 0; round < kRounds; ++round) {
+        pair.Receive(1);
+        pair.Send(2, IBV_WR_SEND, 0);
+        pair.Await(2);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 void Do(const std::string& what) {
   static Pair pair;
   if (what == "none") return;
+  if (what == "load") return Load();
+  if (what == "bad_psn") mistake.psn = 1;
+  if (what == "bad_qpn") mistake.qpn = 1;
+  if (what == "bad_mtu") mistake.mtu = IBV_MTU_2048;
+  if (what == "bad_gid") mistake.host = 1;
   pair.Open();
+  if (what.starts_with("bad_") && what != "bad_rkey") return;
   if (what == "send") {
     for (int i = 0; i < kSends; ++i) {
       pair.Receive(static_cast<uint64_t>(100 + i));

@@ -1,12 +1,15 @@
 #include "tools/rxe_user_cli/check.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/check.h"
+#include "tools/trace/ends.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/latencies.h"
 #include "tools/trace/recording.h"
@@ -46,6 +49,27 @@ void PrintJson(const trace::Finding& f, const std::string& path,
                                        {"psn", f.psn},
                                        {"what", f.what},
                                        {"section", f.section}};
+  std::fprintf(out, "%s\n", line.dump().c_str());
+}
+
+void Print(const trace::EndFinding& f, const std::vector<std::string>& files,
+           std::FILE* out) {
+  const std::string& end = files[f.end->file];
+  const std::string& peer = files[f.peer->file];
+  std::fprintf(out, "%s%s: lint %u (%s): %s\n", Name(end).c_str(),
+               end == peer ? "" : (", " + Name(peer)).c_str(), f.lint,
+               std::string(f.name).c_str(), f.what.c_str());
+}
+
+void PrintJson(const trace::EndFinding& f,
+               const std::vector<std::string>& files, std::FILE* out) {
+  const nlohmann::ordered_json line = {{"file", Name(files[f.end->file])},
+                                       {"peer_file", Name(files[f.peer->file])},
+                                       {"lint", f.lint},
+                                       {"name", f.name},
+                                       {"qp", f.end->qpn},
+                                       {"peer_qp", f.peer->qpn},
+                                       {"what", f.what}};
   std::fprintf(out, "%s\n", line.dump().c_str());
 }
 
@@ -90,10 +114,15 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
     }
     check.senders.push_back(*address);
   }
+  const auto is_wanted = [&](std::string_view name) {
+    return std::ranges::find(options.without, name) == options.without.end();
+  };
   int status = 0;
   Progress progress(out, err);
   errno = 0;
-  for (const std::string& path : options.files) {
+  std::vector<trace::ConnectionEnd> ends;
+  for (size_t file = 0; file < options.files.size(); ++file) {
+    const std::string& path = options.files[file];
     trace::Recording recording;
     const bool opened =
         trace::ReadRecording(path, &recording, trace::MostRecords(1),
@@ -110,7 +139,9 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
                "it does not tell sent from received packets, so most rules are "
                "not applied; --local ADDRESS names the host that wrote it");
     }
+    std::ranges::move(trace::EndsOf(recording, file), std::back_inserter(ends));
     for (const trace::Finding& f : trace::CheckRecording(recording, check)) {
+      if (!is_wanted(f.rule)) continue;
       options.json ? PrintJson(f, path, out) : Print(f, path, out);
       if (status == 0) status = 1;
     }
@@ -119,6 +150,12 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
       options.json ? PrintLatenciesJson(latencies, path, out)
                    : PrintLatencies(latencies, path, out);
     }
+  }
+  for (const trace::EndFinding& f : trace::CompareEnds(ends)) {
+    if (!is_wanted(f.name)) continue;
+    options.json ? PrintJson(f, options.files, out)
+                 : Print(f, options.files, out);
+    if (status == 0) status = 1;
   }
   if (std::ferror(out) != 0 || std::fflush(out) != 0) {
     if (errno == EPIPE) return status;

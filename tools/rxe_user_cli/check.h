@@ -19,14 +19,17 @@ struct CheckOptions {
   std::optional<uint8_t> retry_count;
   std::optional<uint8_t> timeout;
   double cnp_interval_us = 4;
+  // Rules and lints that are not applied, by name: "icrc", "peer-mtu".
+  std::vector<std::string> without;
   bool latencies = false;  // print a table of them, too
   bool json = false;
 };
 
-// Writes a line for each finding to `out`, and the latencies. Returns the exit
-// status: 0 without findings, 1 with, 2 if a file cannot be read to its end or
-// an option is wrong, with one line on `err`. What could be read is checked. A
-// closed reader of `out` (EPIPE) is not an error.
+// Writes a line for each finding to `out`, and the latencies. The attributes of
+// queue pairs in all recordings are compared with those of their peers. Returns
+// the exit status: 0 without findings, 1 with, 2 if a file cannot be read to
+// its end or an option is wrong, with one line on `err`. What could be read is
+// checked. A closed reader of `out` (EPIPE) is not an error.
 int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err);
 
 }  // namespace rxe_user_cli

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -148,7 +149,7 @@ class Reader {
   void OnCall(const events::CallEvent& call) {
     const std::string function = TextOf(call.function);
     const std::string arguments = TextOf(call.arguments);
-    const size_t number = ++calls_[function];
+    uint64_t number = ++calls_[function];
     if (call.result == 1 && absl::StartsWith(function, "ibv_create_qp")) {
       constexpr char kNumber[] = "qp_num=";
       const size_t at = arguments.find(kNumber);
@@ -159,20 +160,22 @@ class Reader {
       queue_pairs_[qpn].ordinal = ++created_;
     } else if (call.error != 0 &&
                arguments.find("refused: fault rule ") != std::string::npos) {
-      // "refused: fault rule 1 (fail ibv_reg_mr ENOMEM nth=2)"
+      // "refused: fault rule 1 (fail ibv_reg_mr ENOMEM nth=2)", or with its
+      // number, "refused: fault rule 1, call 2 (fail ...".
       const size_t at = arguments.find("(fail ");
       if (at == std::string::npos) return;
       std::string rule = arguments.substr(at + 1);
       if (absl::EndsWith(rule, ")")) rule.pop_back();
       if (IsCut(ActionWords(rule))) return LeaveOut(rule, kCut);
-      if (absl::StartsWith(function, "ibv_post_")) {
+      constexpr std::string_view kCall = ", call ";
+      const size_t told = arguments.find(kCall);
+      if (told < at) {
+        number =
+            std::strtoull(arguments.c_str() + told + kCall.size(), nullptr, 10);
+      } else if (absl::StartsWith(function, "ibv_post_")) {
         return LeaveOut(rule, "a recording does not count posts");
       }
-      // A call that one rule lets fail is not counted by the rules after it:
-      // the last call comes first, so that each rule counts right without the
-      // others.
-      calls_text_ =
-          absl::StrCat(ActionWords(rule), " nth=", number, "\n", calls_text_);
+      absl::StrAppend(&calls_text_, ActionWords(rule), " nth=", number, "\n");
       ++rules_.rules;
     }
   }
@@ -228,25 +231,20 @@ class Reader {
     if (fault.header.qpn == 1) {
       const bool sent =
           fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
-      const std::string words = WordsOf(fault, rule);
-      // The last one first, as above.
-      calls_text_ = absl::StrCat(
-          words, sent ? " tx" : " rx", " op=",
+      absl::StrAppend(
+          &calls_text_, WordsOf(fault, rule), sent ? " tx" : " rx", " op=",
           wire::CmAttributeName(static_cast<wire::CmAttribute>(fault.opcode)),
-          " nth=", fault.psn, "\n", calls_text_);
+          " nth=", fault.psn, "\n");
       ++rules_.rules;
       return;
     }
     if (call != std::string::npos) {
-      const std::string words = WordsOf(fault, rule);
-      // The last one first, as above.
-      calls_text_ = absl::StrCat(
-          words,
-          rule.substr(call, end_of_call == std::string::npos
-                                ? end_of_call
-                                : end_of_call - call),
-          " nth=", fault.psn, action == Action::kLink ? DurationWord(rule) : "",
-          "\n", calls_text_);
+      absl::StrAppend(&calls_text_, WordsOf(fault, rule),
+                      rule.substr(call, end_of_call == std::string::npos
+                                            ? end_of_call
+                                            : end_of_call - call),
+                      " nth=", fault.psn,
+                      action == Action::kLink ? DurationWord(rule) : "", "\n");
       ++rules_.rules;
       return;
     }
@@ -255,10 +253,10 @@ class Reader {
       if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
       const bool received =
           fault.way == static_cast<uint8_t>(events::WhichWay::kReceived);
-      // The last one first, as above. How many there are is a matter of time.
-      transfers_text_ = absl::StrCat(
-          ActionWords(rule), received ? " rx" : " tx", " qp=@", qp.ordinal,
-          " nth=", fault.psn, " maybe\n", transfers_text_);
+      // How many there are is a matter of time.
+      absl::StrAppend(&transfers_text_, ActionWords(rule),
+                      received ? " rx" : " tx", " qp=@", qp.ordinal,
+                      " nth=", fault.psn, " maybe\n");
       ++rules_.rules;
       return;
     }

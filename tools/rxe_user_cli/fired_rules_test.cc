@@ -158,10 +158,10 @@ TEST_F(FiredRulesTest, EventsTheLinkTransfersAndTimes) {
   fault.psn = 8;
   Add(fault);
   EXPECT_EQ(Rules(),
-            "delay 2ms call=ibv_reg_mr nth=9\n"
             "delay 2ms call=ibv_reg_mr nth=3\n"
-            "unmap rx qp=@1 nth=8 maybe\n"
+            "delay 2ms call=ibv_reg_mr nth=9\n"
             "unmap rx qp=@1 nth=7 maybe\n"
+            "unmap rx qp=@1 nth=8 maybe\n"
             "event QP_FATAL tx op=RC_SEND_ONLY qp=@1 psn=+0 iter=1\n"
             "link down for=200ms tx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n"
             "link down after=1s for=20ms\n");
@@ -207,8 +207,8 @@ TEST_F(FiredRulesTest, TheDelayThatWasDrawn) {
   events::SetText("delay 2ms~1ms op=CM_RTU", fault.text);
   Add(fault);
   EXPECT_EQ(Rules(),
-            "delay 2345678ns tx op=CM_RTU nth=3\n"
-            "delay 2345678ns call=ibv_reg_mr nth=3\n");
+            "delay 2345678ns call=ibv_reg_mr nth=3\n"
+            "delay 2345678ns tx op=CM_RTU nth=3\n");
 }
 
 TEST_F(FiredRulesTest, RulesWithTabs) {
@@ -238,8 +238,8 @@ TEST_F(FiredRulesTest, MessagesOfTheCmByTheirNumber) {
   fault.way = static_cast<uint8_t>(events::WhichWay::kReceived);
   Add(fault);
   EXPECT_EQ(Rules(),
-            "delay 5ms rx op=CM_RTU nth=2\n"
-            "delay 5ms tx op=CM_REP nth=2\n");
+            "delay 5ms tx op=CM_REP nth=2\n"
+            "delay 5ms rx op=CM_RTU nth=2\n");
 }
 
 TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
@@ -288,8 +288,6 @@ TEST_F(FiredRulesTest, AReceivedPacketThatCameTwice) {
   EXPECT_EQ(Rules(), "duplicate rx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n");
 }
 
-// A call that one rule hits is not counted by the rules after it. From the last
-// call to the first, each rule is right without the others, too.
 TEST_F(FiredRulesTest, SeveralFailuresOfACall) {
   constexpr char kRefused[] =
       "addr=0x1 refused: fault rule 1 (fail ibv_reg_mr ENOMEM p=50%)";
@@ -300,10 +298,23 @@ TEST_F(FiredRulesTest, SeveralFailuresOfACall) {
   Call("ibv_post_send", 12,
        "refused: fault rule 2 (fail ibv_post_send ENOMEM nth=9)", 12);
   EXPECT_EQ(Rules(),
-            "fail ibv_reg_mr ENOMEM nth=4\n"
             "fail ibv_reg_mr ENOMEM nth=2\n"
+            "fail ibv_reg_mr ENOMEM nth=4\n"
             "# left out, a recording does not count posts: fail ibv_post_send "
             "ENOMEM nth=9\n");
+}
+
+// The recording has no calls of librdmacm and no posts, but the number of those
+// that fail.
+TEST_F(FiredRulesTest, FailuresOfCallsThatAreNotRecorded) {
+  Call("rdma_connect", 111,
+       "refused: fault rule 1, call 3 (fail rdma_connect ECONNREFUSED p=50%)",
+       111);
+  Call("ibv_post_send", 12,
+       "refused: fault rule 2, call 70 (fail ibv_post_send ENOMEM p=1%)", 12);
+  EXPECT_EQ(Rules(),
+            "fail rdma_connect ECONNREFUSED nth=3\n"
+            "fail ibv_post_send ENOMEM nth=70\n");
 }
 
 TEST_F(FiredRulesTest, SaysWhatItLeavesOut) {

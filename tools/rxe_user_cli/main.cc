@@ -505,11 +505,15 @@ int main(int argc, char** argv) {
                    "(default: 4)")
       ->type_name("US")
       ->check(CLI::Range(0.0, 1e6));
+  check
+      ->add_option("--without", check_options.without,
+                   "Rule or lint that is not applied, by name (repeatable)")
+      ->type_name("NAME");
   check->add_flag("--latencies", check_options.latencies,
                   "Print how long answers, NAKs and repeats took");
   check->footer(
       "Exit status: 0 without findings, 1 with, 2 if a file cannot be read.\n"
-      "docs/check.md lists the rules.");
+      "docs/check.md lists the rules, docs/lints.md the lints of two ends.");
 
   bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;

@@ -221,17 +221,25 @@ enum class QpEvent : uint8_t {
   kLastWqeReached = 16,  // IBV_EVENT_QP_LAST_WQE_REACHED: SRQ, QP in error
 };
 
+// A request whose turn to be executed has come.
+struct RequestToExecute {
+  uint32_t psn = 0;
+  // The queue pair that sent it: of a DC target, the initiator.
+  wire::IpAddress requester;
+  uint32_t requester_qpn = 0;
+  uint8_t min_rnr_timer = 0;  // of the responder, a code
+};
+
 class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual void OnQpEvent(QueuePair& qp, QpEvent event) = 0;
   virtual void OnRareEvent(const RareEvent& /*event*/) {}
   // Faults on command: the AETH syndrome of the NAK or RNR NAK with which a
-  // responder is to answer the request `psn` instead of executing it; nullopt:
-  // it is to execute it. Called before each execution, if QpConfig::may_refuse
-  // is set. `min_rnr_timer`: that of the queue pair, a code.
-  virtual std::optional<uint8_t> Refuse(uint32_t /*psn*/,
-                                        uint8_t /*min_rnr_timer*/) {
+  // responder is to answer the request instead of executing it; nullopt: it is
+  // to execute it. Called before each execution, if QpConfig::may_refuse is
+  // set.
+  virtual std::optional<uint8_t> Refuse(const RequestToExecute& /*request*/) {
     return std::nullopt;
   }
 };

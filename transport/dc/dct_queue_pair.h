@@ -54,6 +54,9 @@ class DctQueuePair final : public QueuePair, private EventSink {
 
   // --- EventSink, of the connections.
   void OnQpEvent(QueuePair& connection, QpEvent event) override;
+  std::optional<uint8_t> Refuse(const RequestToExecute& request) override {
+    return config().events->Refuse(request);
+  }
 
   // Whether `packet` is a well-formed CONNECT.
   static bool IsConnect(const wire::PacketView& packet);

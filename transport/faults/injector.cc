@@ -116,53 +116,55 @@ bool Injector::Remove(uint32_t number) {
   counts_[number - 1].removed = true;
   const Rule* const rule = &rules_[number - 1];
   for (auto& [qpn, qp] : queue_pairs_) {
-    if (qp.unacknowledged_by == rule) qp.unacknowledged_by = nullptr;
-    std::erase_if(qp.refusals, [rule](const QueuePair::Refusal& refusal) {
-      return refusal.rule == rule;
-    });
+    qp.ForEach([rule](Connection& connection) { connection.Forget(rule); });
   }
   Survey();
   return true;
 }
 
 void Injector::Survey() {
-  const bool counted_received = counts_iterations_ && received_;
-  const bool counted_sent = counts_iterations_ && transmitted_;
-  const bool counted_messages = counts_received_messages_;
+  const uint32_t before = concerns_;
   live_.clear();
-  received_ = transmitted_ = refuses_ = is_for_calls_ = unmaps_ = false;
-  changes_completions_ = counts_iterations_ = false;
-  counts_received_messages_ = false;
+  concerns_ = 0;
+  const auto concern = [this](Concern what, bool applies) {
+    if (applies) concerns_ |= what;
+  };
   for (const Rule& rule : rules_) {
     if (counts_[rule.number - 1].removed) continue;
     live_.push_back(&rule);
+    // A stall holds the packets of both directions, whatever begins it.
+    const bool stalls = rule.action == Action::kStall;
     if (IsForNoPacket(rule)) {
-      changes_completions_ |= IsOfCompletions(rule.action);
-      unmaps_ |= rule.action == Action::kUnmap;
-      is_for_calls_ |= !rule.call.empty();
-      // A call begins it, but ports hold the packets.
-      if (rule.action == Action::kStall) received_ = transmitted_ = true;
+      concern(kCompletions, IsOfCompletions(rule.action));
+      concern(kTransfers, rule.action == Action::kUnmap);
+      concern(kProgramCalls, !rule.call.empty());
+      concern(kReceived, stalls);
+      concern(kTransmitted, stalls);
       continue;
     }
-    // A stall holds the packets of both directions, and ACKs are transmitted.
-    received_ |= rule.received || rule.action == Action::kStall;
-    transmitted_ |= rule.transmitted || rule.action == Action::kStall ||
-                    rule.action == Action::kNoAck;
-    refuses_ |= Refuses(rule.action);
-    counts_received_messages_ |= rule.message && rule.received;
-    counts_iterations_ |=
-        rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0;
+    // ACKs are transmitted.
+    concern(kReceived, rule.received || stalls);
+    concern(kTransmitted,
+            rule.transmitted || stalls || rule.action == Action::kNoAck);
+    concern(kRefusals, Refuses(rule.action));
+    concern(kReceivedMessages, rule.message && rule.received);
+    concern(kIterations,
+            rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0);
   }
   // What passed meanwhile was not counted, so what passed before is not either.
-  const bool clears_received =
-      counts_iterations_ && received_ && !counted_received;
-  const bool clears_sent = counts_iterations_ && transmitted_ && !counted_sent;
-  const bool clears_messages = counts_received_messages_ && !counted_messages;
+  const auto begins = [&](uint32_t all) {
+    return (concerns_ & all) == all && (before & all) != all;
+  };
+  const bool clears_received = begins(kIterations | kReceived);
+  const bool clears_sent = begins(kIterations | kTransmitted);
+  const bool clears_messages = begins(kReceivedMessages);
   if (!clears_received && !clears_sent && !clears_messages) return;
   for (auto& [qpn, qp] : queue_pairs_) {
-    if (clears_messages) qp.received_messages = {};
-    if (clears_received) qp.received = {};
-    if (clears_sent) qp.sent = {};
+    qp.ForEach([&](Connection& connection) {
+      if (clears_messages) connection.received_messages = {};
+      if (clears_received) connection.received = {};
+      if (clears_sent) connection.sent = {};
+    });
   }
 }
 
@@ -180,13 +182,12 @@ void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
   if (qp == queue_pairs_.end()) return;
   qp->second.receive_psn = psn;
   qp->second.knows_receive_psn = true;
-  qp->second.sent = {};
-  qp->second.received = {};
-  qp->second.unacknowledged_by = nullptr;
-  qp->second.refusals.clear();
+  qp->second.own = {};
+  qp->second.of_initiators.clear();
   qp->second.sent_messages = {};
-  qp->second.received_messages = {};
-  if (counts_received_messages_) qp->second.received_messages.StartAt(psn);
+  if (concerns(kReceivedMessages)) {
+    qp->second.own.received_messages.StartAt(psn);
+  }
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
@@ -200,7 +201,8 @@ void Injector::OnReset(uint32_t qpn) {
   const auto qp = queue_pairs_.find(qpn);
   if (qp == queue_pairs_.end()) return;
   qp->second.sent_messages = {};
-  qp->second.received_messages = {};
+  qp->second.ForEach(
+      [](Connection& connection) { connection.received_messages = {}; });
 }
 
 void Injector::OnPathMtu(uint32_t qpn, uint32_t bytes) {
@@ -238,19 +240,51 @@ uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
   return ++entry.count;
 }
 
-void Injector::CountReceived(const wire::PacketView& packet, QueuePair* qp) {
-  const RequestFacts request = FactsOf(packet, qp->path_mtu);
+void Injector::Connection::CountMessage(const wire::PacketView& packet,
+                                        uint32_t path_mtu) {
+  const RequestFacts request = FactsOf(packet, path_mtu);
   switch (wire::TransportOf(packet.opcode())) {
     case wire::Transport::kUd:
-      qp->received_messages.OnDatagram(request.psn);
+      received_messages.OnDatagram(request.psn);
       break;
     case wire::Transport::kUc:
     case wire::Transport::kDc:
-      qp->received_messages.OnReceivedOnce(request);
+      received_messages.OnReceivedOnce(request);
       break;
     default:
-      qp->received_messages.OnReceivedInOrder(request);
+      received_messages.OnReceivedInOrder(request);
   }
+}
+
+void Injector::Connection::Forget(const Rule* rule) {
+  if (unacknowledged_by == rule) unacknowledged_by = nullptr;
+  std::erase_if(refusals, [rule](const Refusal& refusal) {
+    return refusal.rule == rule;
+  });
+}
+
+Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
+                                             QueuePair* qp) {
+  const wire::PacketView& packet = *facts.packet;
+  if (!packet.info().Has(wire::kDcEth) ||
+      packet.dceth().from_initiator == facts.transmitted) {
+    return &qp->own;
+  }
+  const Initiator initiator = {facts.peer, facts.transmitted
+                                               ? packet.bth().dest_qpn
+                                               : packet.dceth().src_qpn};
+  auto& all = qp->of_initiators;
+  auto found = all.find(initiator);
+  if (found == all.end()) {
+    // Anybody may claim to be an initiator.
+    if (all.size() == kMostInitiators) {
+      all.erase(std::ranges::min_element(
+          all, {}, [](const auto& each) { return each.second.used; }));
+    }
+    found = all.try_emplace(initiator).first;
+  }
+  found->second.used = ++uses_;
+  return &found->second;
 }
 
 uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
@@ -270,8 +304,8 @@ uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
 }
 
 bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
-                       const QueuePair* qp, uint32_t relative,
-                       uint32_t iteration, Fate* fate) const {
+                       const QueuePair* qp, const Connection* connection,
+                       uint32_t relative, uint32_t iteration) {
   if (IsForNoPacket(rule)) return false;
   if (!(facts.transmitted ? rule.transmitted : rule.received)) return false;
   const wire::PacketView& packet = *facts.packet;
@@ -290,7 +324,7 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
     return false;
   }
   if ((rule.message || rule.wr_id) &&
-      (qp == nullptr || !IsOfMessage(rule, facts, *qp))) {
+      (qp == nullptr || !IsOfMessage(rule, facts, *qp, *connection))) {
     return false;
   }
   // They need to know more of a connection than its packets.
@@ -304,22 +338,18 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
        (rule.event_of == EventOf::kSharedReceiveQueue && !qp->has_srq))) {
     return false;
   }
-  if (rule.action == Action::kCorrupt) {
-    const std::optional<Place> place = PlaceOf(rule.corruption, packet);
-    if (!place) return false;
-    fate->place = *place;
-  }
-  return true;
+  return rule.action != Action::kCorrupt ||
+         PlaceOf(rule.corruption, packet).has_value();
 }
 
 bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
-                           const QueuePair& qp) {
+                           const QueuePair& qp, const Connection& connection) {
   // An answer belongs to the message of its request.
   const bool is_own = facts.transmitted != facts.packet->info().is_response;
   // Only the program's own requests have a wr_id that it knows.
   if (rule.wr_id && !is_own) return false;
   const Message* const message =
-      (is_own ? qp.sent_messages : qp.received_messages)
+      (is_own ? qp.sent_messages : connection.received_messages)
           .Find(facts.packet->bth().psn);
   return message != nullptr &&
          (!rule.message || *rule.message == message->number) &&
@@ -338,16 +368,33 @@ bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
   return counts_[rule.number - 1].fired < rule.times;
 }
 
-uint32_t Injector::Count(const PacketFacts& facts, QueuePair* qp) {
-  if (qp == nullptr) return 1;
+template <typename IsFor, typename RandomOf>
+Injector::Hit Injector::FirstThatFires(Time now, const IsFor& is_for,
+                                       const RandomOf& random_of) {
+  Hit hit;
+  for (const Rule* const rule : live_) {
+    if (!IsItsTime(*rule, now) || !is_for(*rule)) continue;
+    RuleCount& count = counts_[rule->number - 1];
+    ++count.matched;
+    if (hit.rule != nullptr) continue;
+    const uint64_t random =
+        random_of(Mix(seed_ ^ Mix(rule->number)), count.matched);
+    if (Fires(*rule, count.matched, random)) hit = {rule, random};
+  }
+  if (hit.rule != nullptr) ++counts_[hit.rule->number - 1].fired;
+  return hit;
+}
+
+uint32_t Injector::Count(const PacketFacts& facts, const QueuePair& qp,
+                         Connection* connection) {
   uint32_t iteration = 1;
-  if (counts_iterations_) {
-    iteration = (facts.transmitted ? qp->sent : qp->received)
+  if (concerns(kIterations)) {
+    iteration = (facts.transmitted ? connection->sent : connection->received)
                     .Count(facts.packet->opcode(), facts.packet->bth().psn);
   }
-  if (counts_received_messages_ && !facts.transmitted &&
+  if (concerns(kReceivedMessages) && !facts.transmitted &&
       IsOfAMessage(*facts.packet)) {
-    CountReceived(*facts.packet, qp);
+    connection->CountMessage(*facts.packet, qp.path_mtu);
   }
   return iteration;
 }
@@ -355,9 +402,10 @@ uint32_t Injector::Count(const PacketFacts& facts, QueuePair* qp) {
 void Injector::CountOnly(const PacketFacts& facts) {
   const auto found = queue_pairs_.find(facts.qpn);
   if (found == queue_pairs_.end()) return;
-  (void)RelativePsn(facts, &found->second);
+  QueuePair& qp = found->second;
+  (void)RelativePsn(facts, &qp);
   try {
-    (void)Count(facts, &found->second);
+    (void)Count(facts, qp, ConnectionOf(facts, &qp));
   } catch (const std::bad_alloc&) {
     // It is not counted.
   }
@@ -367,111 +415,112 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
   const auto found = queue_pairs_.find(facts.qpn);
   QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
   const uint32_t relative = RelativePsn(facts, qp);
-  uint32_t iteration;
-  try {
-    iteration = Count(facts, qp);
-  } catch (const std::bad_alloc&) {
-    return {};
-  }
-  const uint32_t psn = facts.packet->bth().psn;
-  if (qp != nullptr && qp->unacknowledged_by != nullptr) {
-    if (!facts.transmitted && facts.packet->info().is_request &&
-        wire::PsnDiff(psn, qp->unacknowledged_psn) <= 0) {
-      qp->unacknowledged_by = nullptr;
-    } else if (facts.transmitted &&
-               Acknowledges(*facts.packet, qp->unacknowledged_psn)) {
-      Fate fate;
-      fate.rule = qp->unacknowledged_by;
-      fate.is_consequence = true;
-      return fate;
+  Connection* connection = nullptr;
+  uint32_t iteration = 1;
+  if (qp != nullptr) {
+    try {
+      connection = ConnectionOf(facts, qp);
+      iteration = Count(facts, *qp, connection);
+    } catch (const std::bad_alloc&) {
+      return {};
     }
   }
-  for (const Rule* const live : live_) {
-    const Rule& rule = *live;
-    Fate fate;
-    if (!IsItsTime(rule, now) ||
-        !Matches(rule, facts, qp, relative, iteration, &fate)) {
-      continue;
-    }
-    RuleCount& count = counts_[rule.number - 1];
-    ++count.matched;
-    uint64_t random = Mix(seed_ ^ Mix(rule.number));
-    random = Mix(random ^
-                 (uint64_t{facts.transmitted} << 63 |
-                  uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 | relative));
-    random = Mix(random ^ iteration);
-    if (!Fires(rule, count.matched, random)) continue;
-    if (qp != nullptr) {
-      try {
-        Remember(rule, psn, qp);
-      } catch (const std::bad_alloc&) {
-        return {};
-      }
-    }
-    ++count.fired;
-    fate.rule = &rule;
-    fate.delay = DelayOf(rule, random);
+  Fate fate;
+  fate.rule = TakeUnacknowledged(facts, connection);
+  if (fate.rule != nullptr) {
+    fate.is_consequence = true;
     return fate;
   }
-  return {};
-}
-
-void Injector::Remember(const Rule& rule, uint32_t psn, QueuePair* qp) {
-  if (rule.action == Action::kNoAck && qp->unacknowledged_by == nullptr) {
-    qp->unacknowledged_by = &rule;
-    qp->unacknowledged_psn = psn;
-  } else if (Refuses(rule.action)) {
-    if (qp->refusals.size() == kMostRefusals) qp->refusals.clear();
-    qp->refusals.push_back({.psn = psn, .rule = &rule});
-  }
-}
-
-CallFate Injector::DecideCall(std::string_view call,
-                              std::optional<uint64_t> wr_id, Time now) {
-  CallFate fate;
-  const auto* const known = std::ranges::find(kCalls, call);
-  if (known != std::end(kCalls)) fate.number = ++calls_[known - kCalls];
-  for (const Rule* const live : live_) {
-    const Rule& rule = *live;
-    if (rule.call != call || !IsItsTime(rule, now) ||
-        (rule.wr_id && rule.wr_id != wr_id)) {
-      continue;
+  const uint64_t place = uint64_t{facts.transmitted} << 63 |
+                         uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 |
+                         relative;
+  const Hit hit = FirstThatFires(
+      now,
+      [&](const Rule& rule) {
+        return Matches(rule, facts, qp, connection, relative, iteration);
+      },
+      [&](uint64_t random, uint64_t) {
+        return Mix(Mix(random ^ place) ^ iteration);
+      });
+  if (hit.rule == nullptr) return {};
+  if (connection != nullptr) {
+    try {
+      connection->Remember(*hit.rule, facts.packet->bth().psn);
+    } catch (const std::bad_alloc&) {
+      --counts_[hit.rule->number - 1].fired;
+      return {};
     }
-    RuleCount& count = counts_[rule.number - 1];
-    ++count.matched;
-    const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
-    if (!Fires(rule, count.matched, random)) continue;
-    ++count.fired;
-    fate.rule = &rule;
-    fate.delay = DelayOf(rule, random);
-    return fate;
+  }
+  fate.rule = hit.rule;
+  fate.delay = DelayOf(*hit.rule, hit.random);
+  if (hit.rule->action == Action::kCorrupt) {
+    fate.place = *PlaceOf(hit.rule->corruption, *facts.packet);
   }
   return fate;
 }
 
-CallFate Injector::DecideMad(const MadFacts& facts, Time now) {
-  CallFate fate;
+const Rule* Injector::TakeUnacknowledged(const PacketFacts& facts,
+                                         Connection* connection) {
+  if (connection == nullptr || connection->unacknowledged_by == nullptr) {
+    return nullptr;
+  }
+  if (!facts.transmitted && facts.packet->info().is_request &&
+      wire::PsnDiff(facts.packet->bth().psn, connection->unacknowledged_psn) <=
+          0) {
+    connection->unacknowledged_by = nullptr;
+    return nullptr;
+  }
+  const bool acknowledges =
+      facts.transmitted &&
+      Acknowledges(*facts.packet, connection->unacknowledged_psn);
+  return acknowledges ? connection->unacknowledged_by : nullptr;
+}
+
+void Injector::Connection::Remember(const Rule& rule, uint32_t psn) {
+  if (rule.action == Action::kNoAck && unacknowledged_by == nullptr) {
+    unacknowledged_by = &rule;
+    unacknowledged_psn = psn;
+  } else if (Refuses(rule.action)) {
+    if (refusals.size() == kMostRefusals) refusals.clear();
+    refusals.push_back({.psn = psn, .rule = &rule});
+  }
+}
+
+NumberedFate Injector::DecideCall(std::string_view call,
+                                  std::optional<uint64_t> wr_id, Time now) {
+  NumberedFate fate;
+  const auto* const known = std::ranges::find(kCalls, call);
+  if (known != std::end(kCalls)) fate.number = ++calls_[known - kCalls];
+  const Hit hit = FirstThatFires(
+      now,
+      [&](const Rule& rule) {
+        return rule.call == call && (!rule.wr_id || rule.wr_id == wr_id);
+      },
+      [](uint64_t random, uint64_t match) { return Mix(random ^ match); });
+  if (hit.rule == nullptr) return fate;
+  fate.rule = hit.rule;
+  fate.delay = DelayOf(*hit.rule, hit.random);
+  return fate;
+}
+
+NumberedFate Injector::DecideMad(const MadFacts& facts, Time now) {
+  NumberedFate fate;
   const size_t index = facts.attribute - size_t{kFirstMad};
   if (index >= kMads) return fate;
   fate.number = ++mads_[facts.transmitted ? 1 : 0][index];
-  for (const Rule* const live : live_) {
-    const Rule& rule = *live;
-    if ((rule.mads >> index & 1) == 0 || !IsItsTime(rule, now) ||
-        !(facts.transmitted ? rule.transmitted : rule.received) ||
-        (rule.peer && *rule.peer != facts.peer)) {
-      continue;
-    }
-    RuleCount& count = counts_[rule.number - 1];
-    ++count.matched;
-    uint64_t random = Mix(seed_ ^ Mix(rule.number));
-    random = Mix(random ^ (uint64_t{facts.transmitted} << 63 |
-                           uint64_t{facts.attribute} << 32 | fate.number));
-    if (!Fires(rule, count.matched, random)) continue;
-    ++count.fired;
-    fate.rule = &rule;
-    fate.delay = DelayOf(rule, random);
-    return fate;
-  }
+  const uint64_t place = uint64_t{facts.transmitted} << 63 |
+                         uint64_t{facts.attribute} << 32 | fate.number;
+  const Hit hit = FirstThatFires(
+      now,
+      [&](const Rule& rule) {
+        return (rule.mads >> index & 1) != 0 &&
+               (facts.transmitted ? rule.transmitted : rule.received) &&
+               (!rule.peer || *rule.peer == facts.peer);
+      },
+      [&](uint64_t random, uint64_t) { return Mix(random ^ place); });
+  if (hit.rule == nullptr) return fate;
+  fate.rule = hit.rule;
+  fate.delay = DelayOf(*hit.rule, hit.random);
   return fate;
 }
 
@@ -479,25 +528,22 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
   const auto found = queue_pairs_.find(facts.qpn);
   const uint32_t ordinal =
       found != queue_pairs_.end() ? found->second.ordinal : 0;
-  for (const Rule* const live : live_) {
-    const Rule& rule = *live;
-    if (!IsOfCompletions(rule.action) || !IsItsTime(rule, now) ||
-        !(facts.sent ? rule.transmitted : rule.received) ||
-        (rule.qpn && *rule.qpn != facts.qpn) ||
-        (rule.ordinal && *rule.ordinal != ordinal) ||
-        (rule.longer_than && facts.bytes <= *rule.longer_than) ||
-        (rule.wr_id && *rule.wr_id != facts.wr_id) ||
-        (rule.action == Action::kLateCompletion && !facts.may_be_late)) {
-      continue;
-    }
-    RuleCount& count = counts_[rule.number - 1];
-    ++count.matched;
-    const uint64_t random = Mix(Mix(seed_ ^ Mix(rule.number)) ^ count.matched);
-    if (!Fires(rule, count.matched, random)) continue;
-    ++count.fired;
-    return &rule;
-  }
-  return nullptr;
+  return FirstThatFires(
+             now,
+             [&](const Rule& rule) {
+               return IsOfCompletions(rule.action) &&
+                      (facts.sent ? rule.transmitted : rule.received) &&
+                      (!rule.qpn || *rule.qpn == facts.qpn) &&
+                      (!rule.ordinal || *rule.ordinal == ordinal) &&
+                      (!rule.longer_than || facts.bytes > *rule.longer_than) &&
+                      (!rule.wr_id || *rule.wr_id == facts.wr_id) &&
+                      (rule.action != Action::kLateCompletion ||
+                       facts.may_be_late);
+             },
+             [](uint64_t random, uint64_t match) {
+               return Mix(random ^ match);
+             })
+      .rule;
 }
 
 const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
@@ -506,25 +552,19 @@ const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
   QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
   const uint32_t ordinal = qp != nullptr ? qp->ordinal : 0;
   *number = qp != nullptr ? ++qp->transfers[facts.reads ? 1 : 0] : 0;
-  for (const Rule* const live : live_) {
-    const Rule& rule = *live;
-    if (rule.action != Action::kUnmap || !IsItsTime(rule, now) ||
-        !(facts.reads ? rule.transmitted : rule.received) ||
-        (rule.qpn && *rule.qpn != facts.qpn) ||
-        (rule.ordinal && *rule.ordinal != ordinal) ||
-        (rule.longer_than && facts.bytes <= *rule.longer_than)) {
-      continue;
-    }
-    RuleCount& count = counts_[rule.number - 1];
-    ++count.matched;
-    uint64_t random = Mix(seed_ ^ Mix(rule.number));
-    random = Mix(random ^ (uint64_t{facts.reads} << 63 |
-                           uint64_t{ordinal} << 32 | *number));
-    if (!Fires(rule, count.matched, random)) continue;
-    ++count.fired;
-    return &rule;
-  }
-  return nullptr;
+  const uint64_t place =
+      uint64_t{facts.reads} << 63 | uint64_t{ordinal} << 32 | *number;
+  return FirstThatFires(
+             now,
+             [&](const Rule& rule) {
+               return rule.action == Action::kUnmap &&
+                      (facts.reads ? rule.transmitted : rule.received) &&
+                      (!rule.qpn || *rule.qpn == facts.qpn) &&
+                      (!rule.ordinal || *rule.ordinal == ordinal) &&
+                      (!rule.longer_than || facts.bytes > *rule.longer_than);
+             },
+             [&](uint64_t random, uint64_t) { return Mix(random ^ place); })
+      .rule;
 }
 
 const Rule* Injector::TakeTimed(Time now) {
@@ -558,11 +598,17 @@ Time Injector::EndOf(const Rule& rule) const {
   return rule.during == kNever ? kNever : BeginOf(rule) + rule.during;
 }
 
-const Rule* Injector::TakeRefusal(uint32_t qpn, uint32_t psn) {
+const Rule* Injector::TakeRefusal(uint32_t qpn, const RequesterFacts& requester,
+                                  uint32_t psn) {
   const auto found = queue_pairs_.find(qpn);
   if (found == queue_pairs_.end()) return nullptr;
+  QueuePair& qp = found->second;
+  const auto initiator =
+      qp.of_initiators.find({requester.address, requester.qpn});
+  Connection& connection =
+      initiator != qp.of_initiators.end() ? initiator->second : qp.own;
   const Rule* rule = nullptr;
-  std::erase_if(found->second.refusals, [&](const QueuePair::Refusal& refusal) {
+  std::erase_if(connection.refusals, [&](const Refusal& refusal) {
     if (refusal.psn == psn && rule == nullptr) rule = refusal.rule;
     return wire::PsnDiff(refusal.psn, psn) <= 0;
   });

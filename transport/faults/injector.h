@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/base/types.h"
@@ -62,8 +64,14 @@ struct Fate {
   bool is_consequence = false;
 };
 
+// The peer that sent a request: of a DC target, the initiator.
+struct RequesterFacts {
+  wire::IpAddress address;
+  uint32_t qpn = 0;
+};
+
 // The fate of a call of the program, or of a CM message.
-struct CallFate {
+struct NumberedFate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   // Among the calls of this name, or the messages of this attribute and
   // direction, from 1.
@@ -83,6 +91,19 @@ struct RuleCount {
   uint64_t matched = 0;  // packets that it is for, within its time
   uint64_t fired = 0;
   bool removed = false;  // matches nothing any more
+};
+
+// What the rules concern: bits.
+enum Concern : uint32_t {
+  kReceived = 1,     // packets that are received
+  kTransmitted = 2,  // packets that are sent
+  kRefusals = 4,     // requests that are refused in place of being executed
+  kCompletions = 8,
+  kProgramCalls = 16,
+  kTransfers = 32,  // of which the memory is taken away
+  kIterations = 64,
+  kReceivedMessages = 128,
+  kNextConcern = 256,  // for other bits of the caller
 };
 
 class Injector {
@@ -126,9 +147,9 @@ class Injector {
   // A packet is about to be sent, whether or not Decide is called for it.
   void OnSent(uint32_t qpn, const wire::PacketView& packet);
 
-  // The first rule that fires decides; later rules do not count the packet.
-  // Call once for each packet, in their order. If there is no memory, nothing
-  // happens to the packet.
+  // The first rule that fires decides. Each rule counts the packets that match
+  // it, whatever the others do. Call once for each packet, in their order. If
+  // there is no memory, nothing happens to the packet.
   Fate Decide(const PacketFacts& facts, Time now);
   // In place of Decide for a packet that is lost anyway: it is an iteration,
   // and may begin a message.
@@ -136,10 +157,10 @@ class Injector {
   // The rule by which a call of the program, "ibv_reg_mr", is to fail (kFail),
   // or at which something else happens; null: none. `wr_id`: of the first
   // request, if it posts some. Call once for each call.
-  CallFate DecideCall(std::string_view call, std::optional<uint64_t> wr_id,
-                      Time now);
+  NumberedFate DecideCall(std::string_view call, std::optional<uint64_t> wr_id,
+                          Time now);
   // Call once for each message, in their order.
-  CallFate DecideMad(const MadFacts& facts, Time now);
+  NumberedFate DecideMad(const MadFacts& facts, Time now);
   // The rule, of those for completions, that hits this one; null: none. Call
   // once for each completion, in their order.
   const Rule* DecideCompletion(const CompletionFacts& facts, Time now);
@@ -150,37 +171,40 @@ class Injector {
                              uint32_t* number);
   // The first timed rule whose time has come, and that has not fired yet; null:
   // none. It has fired now. A call may be late: what has come and gone between
-  // two calls fires, too, but not what was over before the first one.
+  // two calls fires, too, but not what was over before the first one, or before
+  // LookFrom.
   const Rule* TakeTimed(Time now);
+  // Nobody was there to see what was over before.
+  void LookFrom(Time now) { looked_at_ = now; }
   // When the next one fires; kNever: there is none.
   Time NextTimed(Time now) const;
   // Whether the rule has not been removed, and its time is not over.
   bool IsValid(const Rule& rule, Time now) const {
     return !counts_[rule.number - 1].removed && IsItsTime(rule, now);
   }
-  // When its time is over: kNever, if never.
+  // When its time begins and is over: kNever, if never.
+  Time BeginOf(const Rule& rule) const {
+    return since_[rule.number - 1] + rule.after;
+  }
   Time EndOf(const Rule& rule) const;
   // The rule, kRnr or kNak, that has hit this request before it is executed;
-  // null: none. Forgets it, and those that are for earlier requests.
-  const Rule* TakeRefusal(uint32_t qpn, uint32_t psn);
+  // null: none. Forgets it, and those that are for earlier requests of the
+  // requester.
+  const Rule* TakeRefusal(uint32_t qpn, const RequesterFacts& requester,
+                          uint32_t psn);
 
   const std::deque<Rule>& rules() const { return rules_; }
   // In the order of the rules.
   std::span<const RuleCount> counts() const { return counts_; }
-  bool concerns_received() const { return received_; }
-  bool concerns_transmitted() const { return transmitted_; }
-  // Whether a rule is for completions.
-  bool changes_completions() const { return changes_completions_; }
-  // Whether a rule is for calls of the program.
-  bool is_for_calls() const { return is_for_calls_; }
-  // Whether a rule refuses requests.
-  bool refuses() const { return refuses_; }
-  // Whether a rule takes memory away.
-  bool unmaps() const { return unmaps_; }
+  // Bits of Concern.
+  uint32_t concerns() const { return concerns_; }
+  bool concerns(Concern what) const { return (concerns_ & what) != 0; }
 
  private:
   // Requests that arrive beyond a gap wait; a window has fewer.
   static constexpr size_t kMostRefusals = 4096;
+  // Of a DC target; it has as many connections at most.
+  static constexpr size_t kMostInitiators = 2048;
 
   // How often each packet of one direction has come. Remembers the last
   // kRemembered PSNs.
@@ -196,7 +220,39 @@ class Injector {
     };
     std::vector<Entry> entries_;  // allocated by the first call
   };
+  // kRnr, kNak: a request that has arrived and is not executed yet.
+  struct Refusal {
+    uint32_t psn = 0;
+    const Rule* rule = nullptr;
+  };
+  // What is known of one peer of a queue pair.
+  struct Connection {
+    // Keeps what a rule that has hit the request `psn` needs later. May throw
+    // bad_alloc.
+    void Remember(const Rule& rule, uint32_t psn);
+    // The rule was removed.
+    void Forget(const Rule* rule);
+    // A packet of a message has arrived. May throw bad_alloc.
+    void CountMessage(const wire::PacketView& packet, uint32_t path_mtu);
+
+    // kNoAck: the responses that acknowledge this request are dropped, until it
+    // comes again, or one before it.
+    const Rule* unacknowledged_by = nullptr;  // null: none
+    uint32_t unacknowledged_psn = 0;
+    std::vector<Refusal> refusals;
+    Iterations sent;
+    Iterations received;
+    Messages received_messages;
+    uint64_t used = 0;  // of a DC target: the value of uses_ then
+  };
+  using Initiator = std::pair<wire::IpAddress, uint32_t>;  // and its number
   struct QueuePair {
+    template <typename Visit>
+    void ForEach(const Visit& visit) {
+      visit(own);
+      for (auto& [initiator, connection] : of_initiators) visit(connection);
+    }
+
     uint32_t ordinal = 0;
     bool has_cqs = false;
     bool has_srq = false;
@@ -204,37 +260,43 @@ class Injector {
     uint32_t send_psn = 0;
     uint32_t receive_psn = 0;
     bool knows_receive_psn = false;  // else that of the first packet
-    // kNoAck: the responses that acknowledge this request are dropped, until it
-    // comes again, or one before it.
-    const Rule* unacknowledged_by = nullptr;  // null: none
-    uint32_t unacknowledged_psn = 0;
-    // kRnr, kNak: requests that have arrived and are not executed yet.
-    struct Refusal {
-      uint32_t psn = 0;
-      const Rule* rule = nullptr;
-    };
-    std::vector<Refusal> refusals;
-    Iterations sent;
-    Iterations received;
     uint32_t path_mtu = 1024;
     Messages sent_messages;
-    Messages received_messages;
+    Connection own;
+    // Of a DC target.
+    std::map<Initiator, Connection> of_initiators;
+  };
+  // A rule that fires, and the random number that it drew.
+  struct Hit {
+    const Rule* rule = nullptr;  // null: none
+    uint64_t random = 0;
   };
 
+  // The first rule whose time it is, for which `is_for` is true, and that
+  // fires. Counts. `random_of`: the random number of the rule, from that of
+  // seed and rule, and from its count of matches.
+  template <typename IsFor, typename RandomOf>
+  Hit FirstThatFires(Time now, const IsFor& is_for, const RandomOf& random_of);
+  // That of the packet: a DC target has one for each initiator. May throw
+  // bad_alloc.
+  Connection* ConnectionOf(const PacketFacts& facts, QueuePair* qp);
   // Returns the iteration. May throw bad_alloc.
-  uint32_t Count(const PacketFacts& facts, QueuePair* qp);
-  static void CountReceived(const wire::PacketView& packet, QueuePair* qp);
+  uint32_t Count(const PacketFacts& facts, const QueuePair& qp,
+                 Connection* connection);
+  // The rule by which the packet is an acknowledgement that is dropped; null:
+  // none. `connection` may be null.
+  static const Rule* TakeUnacknowledged(const PacketFacts& facts,
+                                        Connection* connection);
 
   // The PSN counted from the first one.
   static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
-  bool Matches(const Rule& rule, const PacketFacts& facts, const QueuePair* qp,
-               uint32_t relative, uint32_t iteration, Fate* fate) const;
+  // `qp` and `connection` may be null, both.
+  static bool Matches(const Rule& rule, const PacketFacts& facts,
+                      const QueuePair* qp, const Connection* connection,
+                      uint32_t relative, uint32_t iteration);
   // Whether the packet is of the message that the rule names.
   static bool IsOfMessage(const Rule& rule, const PacketFacts& facts,
-                          const QueuePair& qp);
-  Time BeginOf(const Rule& rule) const {
-    return since_[rule.number - 1] + rule.after;
-  }
+                          const QueuePair& qp, const Connection& connection);
   // Whether its time has come.
   bool IsItsTime(const Rule& rule, Time now) const {
     const Time age = now - since_[rule.number - 1];
@@ -247,25 +309,17 @@ class Injector {
   // count anew if they were not counted before. Takes no memory beyond that of
   // live_.
   void Survey();
-  // Keeps what a rule of this queue pair needs later.
-  static void Remember(const Rule& rule, uint32_t psn, QueuePair* qp);
 
   std::deque<Rule> rules_;         // by number; never erased
   std::vector<const Rule*> live_;  // those that were not removed
   std::vector<Time> since_;        // when each was added
   const uint64_t seed_;
-  bool received_ = false;
-  bool transmitted_ = false;
-  bool refuses_ = false;
-  bool unmaps_ = false;
-  bool is_for_calls_ = false;
-  bool changes_completions_ = false;
-  bool counts_iterations_ = false;
-  bool counts_received_messages_ = false;
+  uint32_t concerns_ = 0;
   std::vector<RuleCount> counts_;
   uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
   uint64_t mads_[2][kMads] = {};            // the same: received, sent
   uint32_t created_ = 0;
+  uint64_t uses_ = 0;              // of connections of DC targets
   std::optional<Time> looked_at_;  // the first TakeTimed
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
 };

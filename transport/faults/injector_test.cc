@@ -10,6 +10,7 @@
 
 #include "transport/faults/rule_parser.h"
 #include "wire/aeth.h"
+#include "wire/dc.h"
 #include "wire/packet.h"
 
 namespace transport::faults {
@@ -115,8 +116,8 @@ TEST_F(InjectorTest, CountsThePacketsThatMatch) {
 
 TEST_F(InjectorTest, OnlyTheDirectionAndTheOpcodes) {
   Injector injector = Make("drop rx op=ack nth=2");
-  EXPECT_FALSE(injector.concerns_transmitted());
-  EXPECT_TRUE(injector.concerns_received());
+  EXPECT_FALSE(injector.concerns(kTransmitted));
+  EXPECT_TRUE(injector.concerns(kReceived));
   EXPECT_EQ(Decide(&injector, false, Operation::kAcknowledge, 1).rule, nullptr);
   EXPECT_EQ(Decide(&injector, true, Operation::kAcknowledge, 2).rule, nullptr);
   EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, 3).rule, nullptr);
@@ -195,15 +196,16 @@ TEST_F(InjectorTest, PeerAndBytes) {
 }
 
 TEST_F(InjectorTest, TheFirstRuleThatFiresDecides) {
-  Injector injector = Make("drop tx nth=2; ce tx nth=2");
+  Injector injector = Make("drop tx nth=2; ce tx nth=2|4");
   std::vector<Action> actions;
   for (uint32_t i = 1; i <= 4; ++i) {
     const Fate fate = Decide(&injector, true, Operation::kSendOnly, i);
     if (fate.rule != nullptr) actions.push_back(fate.rule->action);
   }
-  // The second rule does not count the packet that the first one dropped.
+  // The second rule counts the packet that the first one dropped.
   EXPECT_EQ(actions, (std::vector<Action>{Action::kDrop, Action::kMark}));
-  EXPECT_EQ(injector.counts()[1].matched, 3u);
+  EXPECT_EQ(injector.counts()[1].matched, 4u);
+  EXPECT_EQ(injector.counts()[1].fired, 1u);
 }
 
 TEST_F(InjectorTest, CorruptionOnlyWhereThePacketHasTheField) {
@@ -226,7 +228,7 @@ TEST_F(InjectorTest, CorruptionOnlyWhereThePacketHasTheField) {
 
 TEST_F(InjectorTest, NoAckUntilTheRequestComesAgain) {
   Injector injector = Make("no-ack op=data nth=2");
-  EXPECT_TRUE(injector.concerns_transmitted());
+  EXPECT_TRUE(injector.concerns(kTransmitted));
   const auto arrives = [&](uint32_t psn) {
     return Decide(&injector, false, Operation::kWriteMiddle, psn).rule !=
            nullptr;
@@ -268,40 +270,38 @@ TEST_F(InjectorTest, NoAckEndsWhenAnEarlierRequestComesAgain) {
 }
 
 TEST_F(InjectorTest, RefusalsAreOfTheRequestsThatMatch) {
-  Injector injector = Make("rnr op=data nth=2|4; nak REM_OP_ERR nth=5");
-  EXPECT_TRUE(injector.refuses());
-  EXPECT_FALSE(Make("drop").refuses());
+  Injector injector = Make("rnr op=data nth=2|4; nak REM_OP_ERR nth=7");
+  EXPECT_TRUE(injector.concerns(kRefusals));
+  EXPECT_FALSE(Make("drop").concerns(kRefusals));
   for (uint32_t psn = 500; psn < 506; ++psn) {
     Decide(&injector, false, Operation::kSendOnly, psn);
   }
-  EXPECT_EQ(injector.TakeRefusal(kQpn, 500), nullptr);
-  ASSERT_NE(injector.TakeRefusal(kQpn, 501), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 500), nullptr);
+  ASSERT_NE(injector.TakeRefusal(kQpn, {}, 501), nullptr);
   // Once.
-  EXPECT_EQ(injector.TakeRefusal(kQpn, 501), nullptr);
-  EXPECT_EQ(injector.TakeRefusal(99, 503), nullptr);
-  // The first rule does not count the packets of the second one: the fifth
-  // packet that gets there is 506.
-  EXPECT_EQ(injector.TakeRefusal(kQpn, 503)->action, Action::kRnr);
-  EXPECT_EQ(injector.TakeRefusal(kQpn, 505), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 501), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(99, {}, 503), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 503)->action, Action::kRnr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 505), nullptr);
   Decide(&injector, false, Operation::kSendOnly, 506);
-  EXPECT_EQ(injector.TakeRefusal(kQpn, 506)->action, Action::kNak);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 506)->action, Action::kNak);
   // What has been executed is not refused later.
   Injector late = Make("rnr");
   Decide(&late, false, Operation::kSendOnly, 500);
-  EXPECT_EQ(late.TakeRefusal(kQpn, 501), nullptr);
-  EXPECT_EQ(late.TakeRefusal(kQpn, 500), nullptr);
+  EXPECT_EQ(late.TakeRefusal(kQpn, {}, 501), nullptr);
+  EXPECT_EQ(late.TakeRefusal(kQpn, {}, 500), nullptr);
   // A connection that is made again has none.
   Decide(&late, false, Operation::kSendOnly, 502);
   late.OnReceivePsn(kQpn, 502);
-  EXPECT_EQ(late.TakeRefusal(kQpn, 502), nullptr);
+  EXPECT_EQ(late.TakeRefusal(kQpn, {}, 502), nullptr);
 }
 
 TEST_F(InjectorTest, CallsThatFail) {
   Injector injector = Make(
       "fail ibv_reg_mr ENOMEM nth=2; drop nth=1; fail ibv_create_qp EAGAIN "
       "after=5s for=1s");
-  EXPECT_TRUE(injector.is_for_calls());
-  EXPECT_FALSE(Make("drop").is_for_calls());
+  EXPECT_TRUE(injector.concerns(kProgramCalls));
+  EXPECT_FALSE(Make("drop").concerns(kProgramCalls));
   EXPECT_EQ(injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule, nullptr);
   EXPECT_EQ(injector.DecideCall("ibv_create_cq", std::nullopt, 0).rule,
             nullptr);
@@ -343,9 +343,9 @@ TEST_F(InjectorTest, CallsThatFail) {
 TEST_F(InjectorTest, Completions) {
   Injector injector = Make(
       "complete GENERAL_ERR tx qp=@1 nth=2; late-completion rx; drop nth=1");
-  EXPECT_TRUE(injector.changes_completions());
-  EXPECT_FALSE(Make("drop").changes_completions());
-  EXPECT_FALSE(Make("complete GENERAL_ERR").concerns_received());
+  EXPECT_TRUE(injector.concerns(kCompletions));
+  EXPECT_FALSE(Make("drop").concerns(kCompletions));
+  EXPECT_FALSE(Make("complete GENERAL_ERR").concerns(kReceived));
   const auto hit = [&](bool sent, uint32_t qpn, bool may_be_late) {
     const Rule* const rule = injector.DecideCompletion(
         {.sent = sent, .qpn = qpn, .bytes = 0, .may_be_late = may_be_late}, 0);
@@ -418,10 +418,10 @@ std::vector<Rule> Parsed(const std::string& text) {
 
 TEST_F(InjectorTest, RulesComeAndGo) {
   Injector injector = Make("drop tx nth=2");
-  EXPECT_FALSE(injector.concerns_received());
+  EXPECT_FALSE(injector.concerns(kReceived));
   EXPECT_EQ(Hits(&injector, 3), Numbers{2});
-  ASSERT_TRUE(injector.Add(Parsed("ce nth=1; drop nth=1|2"), 10));
-  EXPECT_TRUE(injector.concerns_received());
+  ASSERT_TRUE(injector.Add(Parsed("ce nth=1; drop nth=2|3"), 10));
+  EXPECT_TRUE(injector.concerns(kReceived));
   const Fate marked =
       Decide(&injector, true, Operation::kSendOnly, kSendPsn, 10);
   ASSERT_NE(marked.rule, nullptr);
@@ -439,7 +439,7 @@ TEST_F(InjectorTest, RulesComeAndGo) {
   EXPECT_EQ(injector.rules().back().number, 4u);
   EXPECT_TRUE(injector.Remove(1));
   EXPECT_TRUE(injector.Remove(3));
-  EXPECT_FALSE(injector.concerns_transmitted());
+  EXPECT_FALSE(injector.concerns(kTransmitted));
 }
 
 TEST_F(InjectorTest, TimesOfARuleCountFromItsAddition) {
@@ -457,7 +457,7 @@ TEST_F(InjectorTest, TimesOfARuleCountFromItsAddition) {
 
 // The requester would repeat the request until its timeouts end.
 TEST_F(InjectorTest, ARemovedRuleDoesNothingMore) {
-  Injector injector = Make("no-ack nth=1; rnr nth=1");
+  Injector injector = Make("no-ack nth=1; rnr nth=2");
   ASSERT_NE(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
             nullptr);
   EXPECT_TRUE(AckIsDropped(&injector, kReceivePsn));
@@ -467,8 +467,8 @@ TEST_F(InjectorTest, ARemovedRuleDoesNothingMore) {
   EXPECT_TRUE(injector.Remove(1));
   EXPECT_TRUE(injector.Remove(2));
   EXPECT_FALSE(AckIsDropped(&injector, kReceivePsn));
-  EXPECT_EQ(injector.TakeRefusal(kQpn, kReceivePsn + 1), nullptr);
-  EXPECT_FALSE(injector.refuses());
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, kReceivePsn + 1), nullptr);
+  EXPECT_FALSE(injector.concerns(kRefusals));
 }
 
 // Counts from before such a gap were mixed with later ones.
@@ -518,7 +518,7 @@ TEST_F(InjectorTest, RulesAreLimited) {
 TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
   Injector injector =
       Make("drop rx op=CM_REQ nth=2; delay 2ms~2ms op=CM_REP peer=192.0.2.7");
-  EXPECT_FALSE(injector.concerns_received());
+  EXPECT_FALSE(injector.concerns(kReceived));
   const auto decide = [&](bool sent, uint16_t attribute,
                           const char* peer = "192.0.2.7") {
     return injector.DecideMad({.transmitted = sent,
@@ -528,12 +528,12 @@ TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
   };
   EXPECT_EQ(decide(false, 0x10).rule, nullptr);
   EXPECT_EQ(decide(true, 0x10).rule, nullptr);
-  const CallFate lost = decide(false, 0x10);
+  const NumberedFate lost = decide(false, 0x10);
   ASSERT_NE(lost.rule, nullptr);
   EXPECT_EQ(lost.number, 2u);
   EXPECT_EQ(decide(false, 0x10).rule, nullptr);
   EXPECT_EQ(decide(true, 0x13, "192.0.2.8").rule, nullptr);
-  const CallFate late = decide(true, 0x13);
+  const NumberedFate late = decide(true, 0x13);
   EXPECT_EQ(late.number, 2u);
   EXPECT_GE(late.delay, 2 * kMillisecond);
   EXPECT_LE(late.delay, 4 * kMillisecond);
@@ -541,6 +541,108 @@ TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
   // Its opcode is not one of packets.
   EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
             nullptr);
+}
+
+// --- DC targets.
+
+class DcTargetTest : public InjectorTest {
+ protected:
+  // A request or response of the target kQpn with initiator `initiator` of
+  // 192.0.2.`host`, whose connection is 0x800001.
+  Fate Pass(Injector* injector, bool transmitted, Operation operation,
+            uint32_t psn, uint32_t initiator, int host) {
+    wire::DcEth dceth;
+    dceth.from_initiator = !transmitted;
+    dceth.src_qpn = transmitted ? 0x800001 : initiator;
+    dceth.dct = kQpn;
+    wire::Headers headers;
+    headers.bth.opcode = MakeOpcode(Transport::kDc, operation);
+    headers.bth.psn = psn;
+    headers.bth.dest_qpn = transmitted ? initiator : 0x800001;
+    headers.aeth.syndrome = wire::MakeAckSyndrome(0);
+    bytes_.assign(
+        wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize,
+        0);
+    wire::EmitDcHeaders(headers, dceth, bytes_.data());
+    EXPECT_EQ(wire::PacketView::Parse(bytes_, &packet_), wire::ParseError::kOk);
+    return injector->Decide(
+        {.transmitted = transmitted,
+         .qpn = kQpn,
+         .packet = &packet_,
+         .peer = *wire::IpAddress::Parse("192.0.2." + std::to_string(host))},
+        0);
+  }
+  static RequesterFacts Requester(uint32_t initiator, int host) {
+    return {
+        .address = *wire::IpAddress::Parse("192.0.2." + std::to_string(host)),
+        .qpn = initiator};
+  }
+};
+
+TEST_F(DcTargetTest, RefusalsAreOfTheInitiatorsRequest) {
+  Injector injector = Make("rnr nth=1|3");
+  Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 1);
+  Pass(&injector, false, Operation::kSendOnly, 100, 0x12, 1);
+  Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 2);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, Requester(0x12, 1), 100), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 100), nullptr);
+  EXPECT_NE(injector.TakeRefusal(kQpn, Requester(0x11, 2), 100), nullptr);
+  EXPECT_NE(injector.TakeRefusal(kQpn, Requester(0x11, 1), 100), nullptr);
+  EXPECT_EQ(injector.TakeRefusal(kQpn, Requester(0x11, 1), 100), nullptr);
+}
+
+TEST_F(DcTargetTest, NoAckIsOfTheInitiatorsRequest) {
+  Injector injector = Make("no-ack nth=1");
+  const auto is_dropped = [&](uint32_t psn, uint32_t initiator) {
+    return Pass(&injector, true, Operation::kAcknowledge, psn, initiator, 1)
+        .is_consequence;
+  };
+  EXPECT_NE(Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 1).rule,
+            nullptr);
+  EXPECT_EQ(Pass(&injector, false, Operation::kSendOnly, 100, 0x12, 1).rule,
+            nullptr);
+  EXPECT_FALSE(is_dropped(100, 0x12));
+  EXPECT_TRUE(is_dropped(100, 0x11));
+  EXPECT_FALSE(is_dropped(99, 0x11));
+  // Another initiator's request does not end it.
+  Pass(&injector, false, Operation::kSendOnly, 99, 0x12, 1);
+  EXPECT_TRUE(is_dropped(101, 0x11));
+  Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 1);
+  EXPECT_FALSE(is_dropped(101, 0x11));
+}
+
+TEST_F(DcTargetTest, IterationsAndMessagesAreOfEachInitiator) {
+  Injector iterations = Make("drop rx iter=2");
+  for (const uint32_t initiator : {0x11, 0x12}) {
+    EXPECT_EQ(
+        Pass(&iterations, false, Operation::kSendOnly, 7, initiator, 1).rule,
+        nullptr);
+  }
+  EXPECT_NE(Pass(&iterations, false, Operation::kSendOnly, 7, 0x11, 1).rule,
+            nullptr);
+  Injector messages = Make("drop rx msg=2");
+  const auto is_hit = [&](uint32_t psn, uint32_t initiator) {
+    return Pass(&messages, false, Operation::kSendOnly, psn, initiator, 1)
+               .rule != nullptr;
+  };
+  EXPECT_FALSE(is_hit(500, 0x11));
+  EXPECT_FALSE(is_hit(20, 0x12));
+  EXPECT_TRUE(is_hit(21, 0x12));
+  EXPECT_TRUE(is_hit(501, 0x11));
+}
+
+TEST_F(DcTargetTest, ForgetsTheInitiatorThatWasUsedLeastRecently) {
+  Injector injector = Make("drop rx iter=2");
+  const auto is_hit = [&](uint32_t initiator) {
+    return Pass(&injector, false, Operation::kSendOnly, 7, initiator, 1).rule !=
+           nullptr;
+  };
+  constexpr uint32_t kMany = 2048;
+  for (uint32_t i = 1; i <= kMany; ++i) EXPECT_FALSE(is_hit(i));
+  EXPECT_TRUE(is_hit(1));
+  EXPECT_FALSE(is_hit(kMany + 1));
+  EXPECT_FALSE(is_hit(2));  // forgotten
+  EXPECT_TRUE(is_hit(kMany));
 }
 
 // --- Messages and work requests.
@@ -624,12 +726,12 @@ TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
   Injector injector = Make(
       "delay 2ms~2ms call=ibv_reg_mr nth=2; fail ibv_post_send ENOMEM wr_id=5; "
       "link down call=ibv_post_recv wr_id=9");
-  EXPECT_FALSE(injector.concerns_received());
-  EXPECT_FALSE(injector.concerns_transmitted());
+  EXPECT_FALSE(injector.concerns(kReceived));
+  EXPECT_FALSE(injector.concerns(kTransmitted));
   EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, kSendPsn).rule,
             nullptr);
   EXPECT_EQ(injector.DecideCall("ibv_reg_mr", std::nullopt, 0).rule, nullptr);
-  const CallFate slow = injector.DecideCall("ibv_reg_mr", std::nullopt, 0);
+  const NumberedFate slow = injector.DecideCall("ibv_reg_mr", std::nullopt, 0);
   ASSERT_NE(slow.rule, nullptr);
   EXPECT_EQ(slow.number, 2u);
   EXPECT_GE(slow.delay, 2 * kMillisecond);

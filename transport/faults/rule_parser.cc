@@ -390,8 +390,8 @@ class RuleParser {
     for (const Word& word : words_) {
       if (word.text.starts_with("op=")) {
         return Error(word, std::string(words_[0].text) +
-                               " answers requests of RC and XRC, and none is "
-                               "among these");
+                               " answers requests of RC, XRC and DC, and none "
+                               "is among these");
       }
     }
     return std::nullopt;

@@ -174,9 +174,12 @@ TEST(RuleParserTest, AnswersToRequests) {
   EXPECT_TRUE(none.opcodes[MakeOpcode(Transport::kRc, Operation::kSendOnly)]);
   EXPECT_TRUE(
       none.opcodes[MakeOpcode(Transport::kXrc, Operation::kReadRequest)]);
+  EXPECT_TRUE(none.opcodes[MakeOpcode(Transport::kDc, Operation::kSendOnly)]);
   EXPECT_FALSE(none.opcodes[MakeOpcode(Transport::kUc, Operation::kSendOnly)]);
   EXPECT_FALSE(
       none.opcodes[MakeOpcode(Transport::kRc, Operation::kAcknowledge)]);
+  // No connection executes it.
+  EXPECT_FALSE(none.opcodes[MakeOpcode(Transport::kDc, Operation::kConnect)]);
   // What an atomic acknowledges has data, too.
   EXPECT_EQ(One("nak REM_OP_ERR op=RC_FETCH_ADD").opcodes.count(), 1u);
   EXPECT_EQ(One("rnr rx nth=2").action, Action::kRnr);
@@ -208,9 +211,10 @@ TEST(RuleParserTest, AnswersToRequests) {
   EXPECT_EQ(ErrorOf("rnr rx wr_id=7"),
             "line 1, column 8: rnr answers requests of the peer, whose wr_id "
             "is not known; msg= counts them");
-  EXPECT_EQ(ErrorOf("rnr op=ack"),
-            "line 1, column 5: rnr answers requests of RC and XRC, and none is "
-            "among these");
+  EXPECT_EQ(
+      ErrorOf("rnr op=ack"),
+      "line 1, column 5: rnr answers requests of RC, XRC and DC, and none "
+      "is among these");
 }
 
 TEST(RuleParserTest, CallsThatFail) {
@@ -223,7 +227,8 @@ TEST(RuleParserTest, CallsThatFail) {
             "line 1, column 16: fail ibv_reg_mr needs errno, one of: EPERM, "
             "ENOENT, EINTR, EIO, ENXIO, EAGAIN, ENOMEM, EACCES, EFAULT, EBUSY, "
             "EEXIST, ENODEV, EINVAL, ENFILE, EMFILE, ENOSPC, ERANGE, ENOSYS, "
-            "EPROTO, EOPNOTSUPP, ETIMEDOUT, EADDRNOTAVAIL");
+            "EPROTO, EOPNOTSUPP, ETIMEDOUT, EADDRNOTAVAIL, EADDRINUSE, "
+            "ECONNREFUSED, ENETUNREACH, EHOSTUNREACH");
   EXPECT_TRUE(ErrorOf("fail reg_mr ENOMEM")
                   .starts_with(
                       "line 1, column 6: fail needs a call, and then errno: "

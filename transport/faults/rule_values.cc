@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "wire/cm.h"
+#include "wire/dc.h"
 #include "wire/opcode.h"
 
 namespace transport::faults {
@@ -33,8 +34,10 @@ std::bitset<256> AnsweredRequests() {
     const auto opcode = static_cast<uint8_t>(i);
     const wire::Transport transport = wire::TransportOf(opcode);
     opcodes[i] = wire::GetOpcodeInfo(opcode).is_request &&
+                 opcode != wire::kOpcodeDcConnect &&
                  (transport == wire::Transport::kRc ||
-                  transport == wire::Transport::kXrc);
+                  transport == wire::Transport::kXrc ||
+                  transport == wire::Transport::kDc);
   }
   return opcodes;
 }

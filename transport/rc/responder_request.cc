@@ -8,7 +8,10 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
   if (gap_.made != NakMade::kNone) OnAwaited(packet, now);
   if (core_.config.may_refuse) [[unlikely]] {
     if (const auto syndrome = core_.config.events->Refuse(
-            expected_psn(), attributes().min_rnr_timer)) {
+            {.psn = expected_psn(),
+             .requester = attributes().av.destination,
+             .requester_qpn = attributes().dest_qpn,
+             .min_rnr_timer = attributes().min_rnr_timer})) {
       return Refuse(*syndrome, now);
     }
   }

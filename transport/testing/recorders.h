@@ -36,8 +36,8 @@ class RecordingEvents : public EventSink {
   void OnQpEvent(QueuePair&, QpEvent event) override {
     events.push_back(event);
   }
-  std::optional<uint8_t> Refuse(uint32_t psn, uint8_t) override {
-    const auto refusal = refused.extract(psn);
+  std::optional<uint8_t> Refuse(const RequestToExecute& request) override {
+    const auto refusal = refused.extract(request.psn);
     if (refusal.empty()) return std::nullopt;
     return refusal.mapped();
   }

@@ -1,10 +1,13 @@
-// Rules for CM messages, for librdmacm.
+// Rules for CM messages and for calls of librdmacm, for that library.
 #include "rxe_user/cm/cm_faults.h"
+
+#include <string_view>
 
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
 #include "verbs_api/libibverbs/interface.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/refusal.h"
 
 namespace verbs_api {
 namespace {
@@ -15,7 +18,7 @@ class FaultsOfMads final : public rxe_user::CmFaults {
               const wire::IpAddress& peer) override {
     rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
     if (faults == nullptr) return {};
-    const transport::faults::CallFate fate =
+    const transport::faults::NumberedFate fate =
         faults->DecideMad({.transmitted = sent,
                            .attribute = static_cast<uint16_t>(attribute),
                            .peer = peer},
@@ -53,6 +56,13 @@ VERBS_EXPORT rxe_user::CmFaults* rxe_user_cm_faults() {
   if (rxe_user::ProcessFaults::Find() == nullptr) return nullptr;
   static auto* const faults = new FaultsOfMads;
   return faults;
+}
+
+VERBS_EXPORT int rxe_user_fail_on_command(const char* function) {
+  if (!std::string_view(function).starts_with("rdma_")) return 0;
+  const int error = FailOnCommand(function);
+  if (error != 0) ReportRefusal(function, error);
+  return error;
 }
 
 }  // namespace verbs_api

@@ -29,7 +29,7 @@ std::unique_ptr<ContextFaults> ContextFaults::Create(
     rxe_user::WarnOnce("fault rules that depend on time do not fire: " +
                        std::string(alarm.status().message()));
   }
-  faults->targets().Add(self);
+  faults->Add(self, rxe_user::ProcessFaults::Now());
   // The port may have gone down before this context was there to be told.
   if (faults->link_is_down()) self->device_->DeviceChanged();
   self->Tick();
@@ -37,7 +37,7 @@ std::unique_ptr<ContextFaults> ContextFaults::Create(
 }
 
 ContextFaults::~ContextFaults() {
-  faults_.targets().Remove(this);
+  faults_.Remove(this);
   if (alarm_ != 0) device_->engine().RemoveAlarm(alarm_);
 }
 

@@ -81,7 +81,7 @@ int FailOnCommand(const char* function,
   rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
   if (faults == nullptr || !faults->is_for_calls()) return 0;
   try {
-    const transport::faults::CallFate fate =
+    const transport::faults::NumberedFate fate =
         faults->DecideCall(CallName(function), wr_id);
     const transport::faults::Rule* const rule = fate.rule;
     if (rule == nullptr) return 0;
@@ -99,8 +99,13 @@ int FailOnCommand(const char* function,
     if (auto* const tracer = rxe_user::CurrentTracer()) {
       tracer->CountFault(rule->number);
     }
-    return Because(rule->error, "fault rule " + std::to_string(rule->number) +
-                                    " (" + rule->text + ")");
+    // A recording has no other calls of a function that it does not follow.
+    const bool is_alone = depth == 0 && rxe_user::CurrentTracer() != nullptr;
+    return Because(
+        rule->error,
+        "fault rule " + std::to_string(rule->number) +
+            (is_alone ? ", call " + std::to_string(fate.number) : "") + " (" +
+            rule->text + ")");
   } catch (const std::bad_alloc&) {
     return 0;
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "rxe_user/base/no_cancellation.h"
+#include "verbs_api/libibverbs/interface.h"
 
 // Exports a function under its plain name. librdmacm.map gives its version
 // node.
@@ -23,15 +24,17 @@ inline int Return(int error) {
 
 // Runs `body`, which returns 0 or an errno value. No exception comes out, and
 // the call is not a cancellation point, so it is not for functions that wait
-// for events. errno is unchanged on success.
+// for events. errno is unchanged on success. `function` is the caller, and not
+// to be passed: a rule for faults may name it, and then `body` does not run.
 template <typename Body>
-int Call(Body&& body) noexcept {
+int Call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
   const int before = errno;
   int error;
   {
     const rxe_user::NoCancellation no_cancellation;
     try {
-      error = body();
+      error = rxe_user_fail_on_command(function);
+      if (error == 0) error = body();
     } catch (...) {
       error = ENOMEM;
     }
@@ -43,10 +46,16 @@ int Call(Body&& body) noexcept {
 // The same for functions that return a pointer. Null with errno if `body`
 // returns null, or on ENOMEM.
 template <typename Body>
-auto PointerCall(Body&& body) noexcept -> decltype(body()) {
+auto PointerCall(Body&& body,
+                 const char* function = __builtin_FUNCTION()) noexcept
+    -> decltype(body()) {
   const int before = errno;
   const rxe_user::NoCancellation no_cancellation;
   try {
+    if (const int failed = rxe_user_fail_on_command(function)) {
+      errno = failed;
+      return nullptr;
+    }
     const auto result = body();
     if (result != nullptr) errno = before;
     return result;

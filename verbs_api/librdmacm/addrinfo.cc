@@ -189,6 +189,9 @@ CM_EXPORT int rdma_getaddrinfo(const char* node, const char* service,
                                const rdma_addrinfo* hints,
                                rdma_addrinfo** out) {
   const rxe_user::NoCancellation no_cancellation;
+  if (const int failed = rxe_user_fail_on_command(__func__)) {
+    return Return(failed);
+  }
   if (out == nullptr ||
       (node == nullptr && service == nullptr && hints == nullptr)) {
     return Return(EINVAL);

@@ -271,6 +271,9 @@ CM_EXPORT int rdma_get_cm_event(rdma_event_channel* channel,
   std::shared_ptr<EventChannel> found;
   {
     const NoCancellation no_cancellation;
+    if (const int failed = rxe_user_fail_on_command(__func__)) {
+      return Return(failed);
+    }
     found = FindChannel(channel);
   }
   if (found == nullptr || event == nullptr) return Return(EINVAL);

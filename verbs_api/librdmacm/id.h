@@ -215,9 +215,10 @@ void EndId(Id& id);
 std::shared_ptr<rxe_user::CmService> Service();
 
 // Finds the id and calls `body(Id&)` with `calls` held. EINVAL if there is no
-// such id. Returns 0, or -1 with errno.
+// such id. Returns 0, or -1 with errno. `function`: as that of Call.
 template <typename Body>
-int IdCall(rdma_cm_id* pointer, Body&& body) noexcept;
+int IdCall(rdma_cm_id* pointer, Body&& body,
+           const char* function = __builtin_FUNCTION()) noexcept;
 
 // For calls whose result is an event. On a synchronous id, waits for the event
 // and stores it in the id. Unrelated events stay in the channel, except device
@@ -240,7 +241,8 @@ bool ResumesWait(Id& id, WaitingCall call);
 
 // IdCall, then Complete.
 template <typename Body>
-int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body);
+int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body,
+                 const char* function = __builtin_FUNCTION());
 
 }  // namespace librdmacm
 
@@ -249,21 +251,25 @@ int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body);
 namespace librdmacm {
 
 template <typename Body>
-int IdCall(rdma_cm_id* pointer, Body&& body) noexcept {
-  return Call([&]() -> int {
-    const std::shared_ptr<Id> id = FindId(pointer);
-    if (id == nullptr) return EINVAL;
-    std::lock_guard<std::mutex> lock(id->calls);
-    if (id->destroyed) return EINVAL;
-    return body(*id);
-  });
+int IdCall(rdma_cm_id* pointer, Body&& body, const char* function) noexcept {
+  return Call(
+      [&]() -> int {
+        const std::shared_ptr<Id> id = FindId(pointer);
+        if (id == nullptr) return EINVAL;
+        std::lock_guard<std::mutex> lock(id->calls);
+        if (id->destroyed) return EINVAL;
+        return body(*id);
+      },
+      function);
 }
 
 template <typename Body>
-int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body) {
-  const int result = IdCall(pointer, [&](Id& id) -> int {
-    return ResumesWait(id, call) ? 0 : body(id);
-  });
+int CompleteCall(rdma_cm_id* pointer, WaitingCall call, Body&& body,
+                 const char* function) {
+  const int result = IdCall(
+      pointer,
+      [&](Id& id) -> int { return ResumesWait(id, call) ? 0 : body(id); },
+      function);
   return result != 0 ? result : Complete(pointer, call);
 }
 

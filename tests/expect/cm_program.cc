@@ -1,0 +1,97 @@
+// A program of rdma_cm(7) for tests of rxe-user: a server and its client, in
+// one process. Prints the first call that fails, with its errno, and ends
+// with 5.
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+namespace {
+
+constexpr int kPatienceMs = 2000;
+
+void Need(bool done, const char* call) {
+  if (done) return;
+  std::printf("%s: %s\n", call, std::strerror(errno));
+  std::exit(5);
+}
+
+// The next event of the channel, which has to be this one. Its id.
+rdma_cm_id* Await(rdma_event_channel* channel, rdma_cm_event_type type) {
+  rdma_cm_event* event = nullptr;
+  Need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
+  if (event->event != type) {
+    std::printf("%s in place of %s\n", rdma_event_str(event->event),
+                rdma_event_str(type));
+    std::exit(6);
+  }
+  rdma_cm_id* const id = event->id;
+  Need(rdma_ack_cm_event(event) == 0, "rdma_ack_cm_event");
+  return id;
+}
+
+void CreateQueuePair(rdma_cm_id* id) {
+  ibv_qp_init_attr init = {};
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {4, 4, 1, 1, 0};
+  Need(rdma_create_qp(id, nullptr, &init) == 0, "rdma_create_qp");
+}
+
+}  // namespace
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  rdma_event_channel* const at_server = rdma_create_event_channel();
+  Need(at_server != nullptr, "rdma_create_event_channel");
+  rdma_event_channel* const at_client = rdma_create_event_channel();
+  Need(at_client != nullptr, "rdma_create_event_channel");
+  rdma_cm_id* listener = nullptr;
+  rdma_cm_id* client = nullptr;
+  Need(rdma_create_id(at_server, &listener, nullptr, RDMA_PS_TCP) == 0,
+       "rdma_create_id");
+  Need(rdma_create_id(at_client, &client, nullptr, RDMA_PS_TCP) == 0,
+       "rdma_create_id");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const to = reinterpret_cast<sockaddr*>(&address);
+  Need(rdma_bind_addr(listener, to) == 0, "rdma_bind_addr");
+  Need(rdma_listen(listener, 1) == 0, "rdma_listen");
+  address.sin_port = rdma_get_src_port(listener);
+
+  // Again, as a patient program does.
+  int tries = 1;
+  while (rdma_resolve_addr(client, nullptr, to, kPatienceMs) != 0) {
+    Need(errno == EAGAIN && tries < 3, "rdma_resolve_addr");
+    ++tries;
+  }
+  Await(at_client, RDMA_CM_EVENT_ADDR_RESOLVED);
+  Need(rdma_resolve_route(client, kPatienceMs) == 0, "rdma_resolve_route");
+  Await(at_client, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  CreateQueuePair(client);
+  rdma_conn_param param = {};
+  param.retry_count = 7;
+  param.rnr_retry_count = 7;
+  Need(rdma_connect(client, &param) == 0, "rdma_connect");
+  rdma_cm_id* const server = Await(at_server, RDMA_CM_EVENT_CONNECT_REQUEST);
+  CreateQueuePair(server);
+  Need(rdma_accept(server, &param) == 0, "rdma_accept");
+  Await(at_client, RDMA_CM_EVENT_ESTABLISHED);
+  Await(at_server, RDMA_CM_EVENT_ESTABLISHED);
+  Need(rdma_disconnect(client) == 0, "rdma_disconnect");
+  Await(at_client, RDMA_CM_EVENT_DISCONNECTED);
+  Await(at_server, RDMA_CM_EVENT_DISCONNECTED);
+  for (rdma_cm_id* const id : {client, server}) {
+    rdma_destroy_qp(id);
+    Need(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+  }
+  Need(rdma_destroy_id(listener) == 0, "rdma_destroy_id");
+  rdma_destroy_event_channel(at_client);
+  rdma_destroy_event_channel(at_server);
+  std::printf("connected, tries %d\n", tries);
+  return 0;
+}
