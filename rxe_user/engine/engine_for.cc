@@ -44,8 +44,10 @@ absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
     return port;
   }
   // Where memory files or eventfds are refused, all goes by UDP.
-  absl::StatusOr<std::unique_ptr<Port>> memory =
-      MemoryPort::Create(*std::move(port));
+  absl::StatusOr<std::unique_ptr<Port>> memory = MemoryPort::Create(
+      *std::move(port), IsOn("RXE_USER_TEST_RINGS")
+                            ? MemoryLinks::OwnProcess::kAtOnce
+                            : MemoryLinks::OwnProcess::kByUdp);
   return memory.ok() ? std::move(memory) : CreateSocketPort();
 }
 

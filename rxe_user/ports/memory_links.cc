@@ -38,6 +38,9 @@ constexpr int kBacklog = 64;
 // Connections, of which not all have a ring.
 constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
 constexpr int kEvents = 16;
+// Of connections that are accepted from a listener, or begun, before the lane
+// is told of them.
+constexpr int kTurn = 16;
 // The process's links, each of which has one or two descriptors, are at most
 // this part of the soft limit: the rest is the program's.
 constexpr rlim_t kPartOfLimit = 16;
@@ -198,6 +201,7 @@ void MemoryLinks::AfterForkInChild() {
   foreign_.Reset();
   poll_.Reset();
   event_.Reset();
+  wishes_mutex_.unlock();
   mutex_.unlock();
 }
 
@@ -315,7 +319,7 @@ bool MemoryLinks::KeepIfOwn(UniqueFd& socket) {
 }
 
 void MemoryLinks::Accept(Listener& listener) {
-  while (!foreign_.valid()) {
+  for (int i = 0; i < kTurn && !foreign_.valid(); ++i) {
     UniqueFd socket(MoveHigh(::accept4(listener.socket.get(), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)));
     if (!socket.valid()) {
@@ -338,7 +342,7 @@ void MemoryLinks::Accept(Listener& listener) {
 // --- The lane's wishes.
 
 bool MemoryLinks::Connect(const MemoryRoute& route) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(wishes_mutex_);
   try {
     wanted_.push_back(route);
   } catch (const std::bad_alloc&) {
@@ -349,19 +353,19 @@ bool MemoryLinks::Connect(const MemoryRoute& route) {
 }
 
 void MemoryLinks::DisconnectIncoming(int bit) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(wishes_mutex_);
   broken_incoming_ |= Bit(bit);
   Wake();
 }
 
 void MemoryLinks::DisconnectOutgoing(int number) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(wishes_mutex_);
   broken_outgoing_ |= Bit(number);
   Wake();
 }
 
 void MemoryLinks::OnAddressesChanged() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(wishes_mutex_);
   check_addresses_ = true;
   Wake();
 }
@@ -375,7 +379,10 @@ int MemoryLinks::fd() const {
 
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return resting_ ? rest_until_ : Clock::time_point::max();
+  Clock::time_point time = Clock::time_point::max();
+  if (resting_) time = rest_until_;
+  if (outgoing_ != 0) time = std::min(time, asked_unused_at_ + kAskUnused);
+  return time;
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
@@ -387,7 +394,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!poll_.valid()) return;  // a child of fork
       Work();
-      if (std::ranges::none_of(links_, news)) return;
+      if (outgoing_ == 0 && std::ranges::none_of(links_, news)) return;
     }
     with_lane([this] {
       for (Link& link : links_) Tell(link);
@@ -398,6 +405,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
     throw;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
+  asked_unused_at_ = Clock::now();
   links_.remove_if([this](Link& link) {
     if (link.state != State::kEnded) return false;
     if (!link.outgoing && link.bit >= 0) incoming_ &= ~Bit(link.bit);
@@ -415,7 +423,8 @@ void MemoryLinks::Work() {
   uint64_t ignored;
   (void)!::read(event_.get(), &ignored, sizeof(ignored));
   EndLinks();
-  while (!wanted_.empty() && !foreign_.valid()) Begin();
+  for (int i = 0; i < kTurn && HasWanted() && !foreign_.valid(); ++i) Begin();
+  if (HasWanted()) Wake();
   epoll_event events[kEvents];
   const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);
   for (int i = 0; i < count; ++i) {
@@ -438,28 +447,43 @@ void MemoryLinks::Work() {
 
 // Links that the user does not know of yet stay.
 void MemoryLinks::EndLinks() {
-  // Each address is asked for once, also one that the lane no longer has.
+  uint64_t broken_incoming, broken_outgoing;
+  bool check_addresses;
+  {
+    const std::lock_guard<std::mutex> lock(wishes_mutex_);
+    broken_incoming = std::exchange(broken_incoming_, 0);
+    broken_outgoing = std::exchange(broken_outgoing_, 0);
+    check_addresses = std::exchange(check_addresses_, false);
+  }
+  // Each address is asked for once, also one that the lane no longer has; where
+  // memory is short, more often.
   std::vector<std::pair<wire::IpAddress, bool>> asked;
   const auto is_gone = [&](const wire::IpAddress& own) {
     const auto before =
         std::ranges::find(asked, own, &std::pair<wire::IpAddress, bool>::first);
     if (before != asked.end()) return before->second;
     const bool gone = IsGone({own, ScopeOf(own)});
-    asked.emplace_back(own, gone);
+    try {
+      asked.emplace_back(own, gone);
+    } catch (const std::bad_alloc&) {
+    }
     return gone;
   };
   for (Link& link : links_) {
     if (link.told != State::kOpen) continue;
     const wire::IpAddress& own =
         link.outgoing ? link.route.source : link.route.destination;
-    const uint64_t broken = link.outgoing ? broken_outgoing_ & Bit(link.number)
-                                          : broken_incoming_ & Bit(link.bit);
-    if (broken != 0 || (check_addresses_ && is_gone(own))) {
+    const uint64_t broken = link.outgoing ? broken_outgoing & Bit(link.number)
+                                          : broken_incoming & Bit(link.bit);
+    if (broken != 0 || (check_addresses && is_gone(own))) {
       link.state = State::kEnded;
     }
   }
-  broken_incoming_ = broken_outgoing_ = 0;
-  check_addresses_ = false;
+}
+
+bool MemoryLinks::HasWanted() {
+  const std::lock_guard<std::mutex> lock(wishes_mutex_);
+  return !wanted_.empty();
 }
 
 void MemoryLinks::Begin() {
@@ -467,15 +491,19 @@ void MemoryLinks::Begin() {
   Link& link = links_.emplace_back();  // kEnded: the user is told
   link.outgoing = true;
   link.told = State::kAsked;
-  link.route = wanted_.back();
-  wanted_.pop_back();
+  {
+    const std::lock_guard<std::mutex> lock(wishes_mutex_);
+    link.route = wanted_.back();
+    wanted_.pop_back();
+  }
   if (!full && Ask(link)) link.state = State::kAsked;
 }
 
 // Within a process all goes by UDP: what a program has posted to itself has
 // then arrived, and is executed before it deregisters the memory.
 bool MemoryLinks::Ask(Link& link) {
-  if (std::ranges::find(slots_, link.route.slot) != slots_.end() ||
+  if ((own_ != OwnProcess::kAtOnce &&
+       std::ranges::find(slots_, link.route.slot) != slots_.end()) ||
       outgoing_ == ~uint64_t{0}) {
     return false;
   }
@@ -576,7 +604,13 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
 
 // A call that throws is repeated.
 void MemoryLinks::Tell(Link& link) {
-  if (link.told == link.state) return;
+  if (link.told == link.state) {
+    if (link.outgoing && link.state == State::kOpen &&
+        user_.GivesUp(link.route, link.number)) {
+      link.state = link.told = State::kEnded;
+    }
+    return;
+  }
   switch (link.state) {
     case State::kUnknown:
     case State::kAsked:

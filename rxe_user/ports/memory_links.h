@@ -66,6 +66,10 @@ class MemoryLinkUser {
   // There is no ring for `route` (`number` is -1), or that of link `number` is
   // no more. The route may have got another one after a Disconnect.
   virtual void OnOutgoingEnd(const MemoryRoute& route, int number) = 0;
+  // Whether the user gives up the ring of link `number`, having sent nothing by
+  // it for long. If so, it has forgotten the ring. Asked at least every
+  // MemoryLinks::kAskUnused.
+  virtual bool GivesUp(const MemoryRoute& route, int number) = 0;
   // Packets from `source` to `destination` come in `ring`, whose bit is `bit`.
   virtual void OnIncoming(int bit, const wire::IpAddress& source,
                           const wire::IpAddress& destination,
@@ -84,8 +88,11 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
 
   // Flows to other lanes of this process. By UDP, what a program has posted to
   // itself has arrived before the memory is deregistered; a ring would hold it
-  // back, at first and when it is full. kToo: for tests with one process.
-  enum class OwnProcess : uint8_t { kByUdp, kToo };
+  // back, at first and when it is full. For tests with one process: kToo; and
+  // kAtOnce, also within a lane, and from the first packet on, which waits for
+  // the ring.
+  enum class OwnProcess : uint8_t { kByUdp, kToo, kAtOnce };
+  static constexpr std::chrono::seconds kAskUnused{10};
 
   // `user` and `doorbell` outlive it; `doorbell_file` and `wake` are given to
   // other lanes and stay the caller's.
@@ -169,7 +176,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   bool must_rest() const { return foreign_.valid() || short_; }
   // Ends the links that are broken or have lost their address.
   void EndLinks();
-  // Takes one wanted route.
+  bool HasWanted();
+  // Takes one wanted route. There is one.
   void Begin();
   bool Ask(Link& link);
   void OnReadable(Link& link);
@@ -184,8 +192,14 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   void Tell(Link& link);
 
   // --- ForkGuard. The child has none of it.
-  void BeforeFork() override { mutex_.lock(); }
-  void AfterForkInParent() override { mutex_.unlock(); }
+  void BeforeFork() override {
+    mutex_.lock();
+    wishes_mutex_.lock();
+  }
+  void AfterForkInParent() override {
+    wishes_mutex_.unlock();
+    mutex_.unlock();
+  }
   void AfterForkInChild() override;
 
   MemoryLinkUser& user_;
@@ -193,8 +207,11 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   const int wake_;
   const OwnProcess own_;
 
-  // Taken after the lane's lock; not held while the lane's is taken.
+  // Taken after the lane's lock; not held while the lane's is taken. The
+  // control thread holds it while it works, for milliseconds.
   mutable std::mutex mutex_;
+  // Of the lane's wishes. Taken after the other two, and held briefly.
+  std::mutex wishes_mutex_;
   UniqueFd poll_;   // epoll: listeners, connections, event_
   UniqueFd event_;  // there are requests
   std::vector<LocalAddress> addresses_;
@@ -202,19 +219,22 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   std::list<Listener> listeners_;
   std::list<Listener> ended_listeners_;
   std::list<Link> links_;
-  std::vector<MemoryRoute> wanted_;  // of Connect
-  // By bit or number.
-  uint64_t incoming_ = 0;         // in use
-  uint64_t outgoing_ = 0;         // in use
-  uint64_t broken_incoming_ = 0;  // of DisconnectIncoming
-  uint64_t broken_outgoing_ = 0;  // of DisconnectOutgoing
-  bool check_addresses_ = false;  // of OnAddressesChanged
-  bool short_ = false;            // of descriptors, when last accepting
+  // By bit or number: in use.
+  uint64_t incoming_ = 0;
+  uint64_t outgoing_ = 0;
+  bool short_ = false;  // of descriptors, when last accepting
   // As the last Work found it: what is added meanwhile wakes the control
   // thread.
   bool resting_ = false;
   Clock::time_point rest_until_;
+  Clock::time_point asked_unused_at_;
   UniqueFd foreign_;  // another user's connection, which could not be closed
+
+  // --- wishes_mutex_ held.
+  std::vector<MemoryRoute> wanted_;  // of Connect
+  uint64_t broken_incoming_ = 0;     // of DisconnectIncoming, by bit
+  uint64_t broken_outgoing_ = 0;     // of DisconnectOutgoing, by number
+  bool check_addresses_ = false;     // of OnAddressesChanged
 };
 
 }  // namespace rxe_user

@@ -52,25 +52,25 @@ Time MonotonicNow() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner) {
-  return Create(std::move(inner), &MonotonicNow,
-                MemoryLinks::OwnProcess::kByUdp);
+    std::unique_ptr<Port> inner, MemoryLinks::OwnProcess own) {
+  return Create(std::move(inner), &MonotonicNow, own);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
     std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own) {
   auto port =
-      std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock));
-  if (absl::Status status = port->Open(own); !status.ok()) return status;
+      std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock, own));
+  if (absl::Status status = port->Open(); !status.ok()) return status;
   return port;
 }
 
-MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock)
-    : inner_(std::move(inner)), clock_(clock) {}
+MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock,
+                       MemoryLinks::OwnProcess own)
+    : inner_(std::move(inner)), clock_(clock), own_process_(own) {}
 
 MemoryPort::~MemoryPort() = default;
 
-absl::Status MemoryPort::Open(MemoryLinks::OwnProcess own) {
+absl::Status MemoryPort::Open() {
   wake_ = UniqueFd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
   absl::StatusOr<SharedMemory> doorbell =
@@ -84,8 +84,8 @@ absl::Status MemoryPort::Open(MemoryLinks::OwnProcess own) {
   }
   batches_.reserve(kMostBatches);
   waiting_.reserve(MemoryLinks::kMost);
-  auto links =
-      MemoryLinks::Create(this, doorbell_file_.get(), wake_.get(), own);
+  auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get(),
+                                   own_process_);
   if (!links.ok()) return links.status();
   links_ = *std::move(links);
   return absl::OkStatus();
@@ -299,6 +299,7 @@ MemoryPort::Peer* MemoryPort::Find(const Flow& flow) {
     }
     try {
       found = peers_.try_emplace(route).first;
+      if (waits_for_answer()) found->second.left = 0;
     } catch (const std::bad_alloc&) {
       return nullptr;
     }
@@ -346,6 +347,10 @@ Burst* MemoryPort::BeginUdp(Peer& peer, const Flow& flow) {
     } else if (links_->Connect(last_->first)) {
       peer.state = Peer::State::kAsked;
     }
+  }
+  if (!MaySend(peer)) {
+    Refuse(peer);
+    return nullptr;
   }
   return inner_->Begin(flow);
 }
@@ -419,8 +424,9 @@ void MemoryPort::Queue() {
 bool MemoryPort::MaySend(Peer& peer) {
   switch (peer.state) {
     case Peer::State::kUdp:
-    case Peer::State::kAsked:
       return true;
+    case Peer::State::kAsked:
+      return !waits_for_answer();
     case Peer::State::kPausing:
       return HasPaused(peer);
     case Peer::State::kOpen:
@@ -452,6 +458,8 @@ void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
   peer.ring.emplace(link.ring);
   peer.interval = 0;
   peer.full_at = ~uint64_t{0};
+  peer.used_to = 0;
+  peer.used_at = now;
 }
 
 // Flows that wait are told by CheckRoom.
@@ -460,6 +468,27 @@ void MemoryPort::OnOutgoingEnd(const MemoryRoute& route, int number) {
   if (found != peers_.end() && found->second.link.number == number) {
     End(found->second);
   }
+}
+
+bool MemoryPort::GivesUp(const MemoryRoute& route, int number) {
+  const auto found = peers_.find(route);
+  if (found == peers_.end() || found->second.link.number != number) {
+    return false;
+  }
+  Peer& peer = found->second;
+  const Time now = clock_();
+  if (peer.used_to != peer.ring->tail()) {
+    peer.used_to = peer.ring->tail();
+    peer.used_at = now;
+  }
+  // What is in the ring would be lost with it.
+  if (now - peer.used_at < kUnused || peer.waits || !peer.ring->IsRead()) {
+    return false;
+  }
+  End(peer);
+  peer.interval = 0;
+  peer.left = kFirstTry;
+  return true;
 }
 
 void MemoryPort::End(Peer& peer) {

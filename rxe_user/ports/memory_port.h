@@ -43,10 +43,14 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   // Between the last packet by UDP and the first one by memory. What the kernel
   // has of the former is in the receiving socket by then.
   static constexpr transport::Time kPause = transport::kMillisecond;
+  // A ring by which nothing has been sent for this long, or up to twice as
+  // long, is given up: both lanes have a limit, and others may want one.
+  static constexpr transport::Time kUnused =
+      MemoryLinks::kAskUnused / std::chrono::nanoseconds(1);
 
   // Errors: what the system refused.
   static absl::StatusOr<std::unique_ptr<Port>> Create(
-      std::unique_ptr<Port> inner);
+      std::unique_ptr<Port> inner, MemoryLinks::OwnProcess own);
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own);
   ~MemoryPort() override;
@@ -117,6 +121,9 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     // The reader's position when the ring was found full, and when that was.
     uint64_t full_at = ~uint64_t{0};
     transport::Time full_since = 0;
+    // The end of what had been sent when that was last found to have changed.
+    uint64_t used_to = 0;
+    transport::Time used_at = 0;
   };
   struct Reader {
     std::optional<RingReader> ring;
@@ -131,12 +138,14 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   };
   using Peers = std::unordered_map<MemoryRoute, Peer, Hash>;
 
-  MemoryPort(std::unique_ptr<Port> inner, Clock clock);
-  absl::Status Open(MemoryLinks::OwnProcess own);
+  MemoryPort(std::unique_ptr<Port> inner, Clock clock,
+             MemoryLinks::OwnProcess own);
+  absl::Status Open();
 
   // --- MemoryLinkUser.
   void OnOutgoing(const MemoryRoute& route, const Outgoing& link) override;
   void OnOutgoingEnd(const MemoryRoute& route, int number) override;
+  bool GivesUp(const MemoryRoute& route, int number) override;
   void OnIncoming(int bit, const wire::IpAddress& source,
                   const wire::IpAddress& destination,
                   RingMemory* ring) override;
@@ -144,6 +153,10 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   // The peer of a flow; null: it goes by UDP.
   Peer* Find(const transport::Flow& flow);
+  // Flows to a lane that was asked for a ring wait for the answer.
+  bool waits_for_answer() const {
+    return own_process_ == MemoryLinks::OwnProcess::kAtOnce;
+  }
   // A burst by UDP; asks for a ring now and then.
   transport::Burst* BeginUdp(Peer& peer, const transport::Flow& flow);
   transport::Burst* BeginFull(Peer& peer, const transport::Flow& flow);
@@ -168,6 +181,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   const std::unique_ptr<Port> inner_;
   const Clock clock_;
+  const MemoryLinks::OwnProcess own_process_;
   std::function<void()> on_room_ = [] {};
   PortCounters own_;            // of memory alone
   mutable PortCounters total_;  // the result of counters()

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -694,7 +696,8 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
 // and made so that they may have rings.
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
-  a_.port = *MemoryPort::Create(*CreateSocketPort());
+  a_.port =
+      *MemoryPort::Create(*CreateSocketPort(), MemoryLinks::OwnProcess::kByUdp);
   Open(&b_, "127.0.0.2", 6);
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -704,6 +707,187 @@ TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   }
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_EQ(CountRings(), 0);
+}
+
+class SoftLimit {
+ public:
+  explicit SoftLimit(rlim_t descriptors) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit limit = {descriptors, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(MemoryPortTest, AFlowWithinALaneMayUseARingForTests) {
+  a_.port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
+                                MemoryLinks::OwnProcess::kAtOnce);
+  a_.port->AddSlot(a_.slot);
+  const int fd = Bind(a_.local);
+  ASSERT_GE(fd, 0);
+  ASSERT_TRUE(a_.port->AddReceiver(a_.local, fd).ok());
+  const auto flow = FlowOf(a_, a_);
+  EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+  for (int i = 0; i < 10; ++i) Run(a_);
+  EXPECT_EQ(a_.port->Begin(*flow), nullptr);
+  Pause(a_);
+  ASSERT_TRUE(Send(a_, *flow, 32, 1));
+  const std::vector<Arrival> got = Receive(a_, 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_FALSE(got[0].batch.has_icrc);
+}
+
+// --- Rings that are not used.
+
+TEST_F(MemoryPortTest, ARingThatIsNotUsedIsGivenUp) {
+  constexpr auto kNever = Port::ControlTask::Clock::time_point::max();
+  const Port::ControlTask& task = *a_.port->control_task();
+  EXPECT_EQ(task.time(), kNever);
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));
+  ASSERT_EQ(Receive(b_, 1).size(), 1u);
+  Run(a_);
+  test_now += MemoryPort::kUnused - 1;
+  Run(a_);
+  EXPECT_TRUE(UsesMemory(a_, b_));
+  EXPECT_LT(task.time(), kNever);
+  test_now += 1;
+  Run(a_);
+  EXPECT_FALSE(UsesMemory(a_, b_));
+  EXPECT_EQ(task.time(), kNever);
+  ASSERT_TRUE(Work([] { return CountRings() == 0; }));
+  // There may be another one.
+  Join(*flow);
+  ASSERT_TRUE(Send(a_, *flow, 32, 3));
+  const std::vector<Arrival> got = Receive(b_, 1);
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_FALSE(got[0].batch.has_icrc);
+}
+
+TEST_F(MemoryPortTest, ARingThatIsUsedStays) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(Send(a_, *flow, 32, 2));
+    ASSERT_EQ(Receive(b_, 1).size(), 1u);
+    test_now += MemoryPort::kUnused;
+    Run(a_);
+    EXPECT_TRUE(UsesMemory(a_, b_));
+  }
+}
+
+TEST_F(MemoryPortTest, ARingWithPacketsStays) {
+  const auto flow = FlowOf(a_, b_);
+  Join(*flow);
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));
+  for (int i = 0; i < 5; ++i) {
+    test_now += MemoryPort::kUnused;
+    Run(a_);
+    EXPECT_TRUE(UsesMemory(a_, b_));
+  }
+  ASSERT_EQ(Receive(b_, 1).size(), 1u);
+  Run(a_);
+  EXPECT_FALSE(UsesMemory(a_, b_));
+}
+
+// It used to stay with UDP for as long as the other 64 were there.
+TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
+  const SoftLimit limit(4096);
+  std::vector<std::unique_ptr<transport::Flow>> flows;
+  const auto uses_memory = [&](size_t i) {
+    return a_.port->UsesMemory(a_.local.address, b_.local.address,
+                               flows[i]->peer_qpn);
+  };
+  for (size_t i = 0; i <= MemoryLinks::kMost; ++i) {
+    b_.slot = static_cast<uint16_t>(10 + i);
+    b_.port->AddSlot(b_.slot);
+    flows.push_back(FlowOf(a_, b_));
+    SendFirst(a_, *flows[i]);
+    (void)Receive(b_, kFirst);
+    for (int turn = 0; turn < 3; ++turn) {
+      Run(a_);
+      Run(b_);
+    }
+  }
+  test_now += MemoryPort::kPause;
+  for (const auto& flow : flows) ASSERT_TRUE(Send(a_, *flow, 32, 2));
+  ASSERT_EQ(Receive(b_, flows.size()).size(), flows.size());
+  for (size_t i = 0; i < MemoryLinks::kMost; ++i) ASSERT_TRUE(uses_memory(i));
+  EXPECT_FALSE(uses_memory(MemoryLinks::kMost));
+  Run(a_);
+  test_now += MemoryPort::kUnused;
+  Run(a_);
+  ASSERT_TRUE(Work([] { return CountRings() == 0; }));
+  // It asks again after some bursts by UDP.
+  const transport::Flow& last = *flows.back();
+  for (int i = 0; i < 2000; ++i) {
+    if (!Send(a_, last, 32, 3)) break;
+    (void)Receive(b_, 1);
+    Run(a_);
+    Run(b_);
+  }
+  test_now += MemoryPort::kPause;
+  ASSERT_TRUE(Send(a_, last, 32, 4));
+  EXPECT_TRUE(uses_memory(MemoryLinks::kMost));
+}
+
+// --- The lane's threads and the control thread.
+
+// It used to wait for all that the control thread had to do.
+TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
+  const auto flow = FlowOf(a_, b_);
+  SendFirst(a_, *flow);
+  std::promise<int> listener;
+  std::thread control([&] {
+    const int fd = InterceptCall(SYS_memfd_create);
+    listener.set_value(fd);
+    if (fd >= 0) Run(a_);
+  });
+  const UniqueFd calls(listener.get_future().get());
+  if (!calls.valid()) {
+    control.join();
+    GTEST_SKIP() << "no seccomp listener here";
+  }
+  pollfd ready = {calls.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ready, 1, 30'000), 1);
+  seccomp_notif call = {};
+  EXPECT_EQ(::ioctl(calls.get(), SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
+  b_.slot = 7;
+  const auto other = FlowOf(a_, b_);
+  const std::future<void> asks =
+      std::async(std::launch::async, [&] { SendFirst(a_, *other); });
+  EXPECT_EQ(asks.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  seccomp_notif_resp response = {};
+  response.id = call.id;
+  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+  EXPECT_EQ(::ioctl(calls.get(), SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
+  asks.wait();
+  control.join();
+}
+
+// So that the first of them need not wait for the last.
+TEST_F(MemoryPortTest, ManyRingsAreMadeInTurns) {
+  const SoftLimit limit(4096);
+  std::vector<std::unique_ptr<transport::Flow>> flows;
+  for (size_t i = 0; i < 40; ++i) {
+    b_.slot = static_cast<uint16_t>(10 + i);
+    b_.port->AddSlot(b_.slot);
+    flows.push_back(FlowOf(a_, b_));
+    SendFirst(a_, *flows[i]);
+  }
+  Run(a_);
+  EXPECT_GT(CountRings(), 0);
+  EXPECT_LT(CountRings(), 40);
+  EXPECT_TRUE(IsReadable(a_.port->control_task()->fd()));
+  EXPECT_TRUE(Work([&] {
+    return std::ranges::none_of(flows, [&](const auto& flow) {
+      return a_.port->Begin(*flow) != nullptr;
+    });
+  }));
 }
 
 // --- Lack of memory.
@@ -784,19 +968,6 @@ class Keeper {
 
  private:
   const pid_t child_;
-};
-
-class SoftLimit {
- public:
-  explicit SoftLimit(rlim_t descriptors) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit limit = {descriptors, before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  }
-  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
 };
 
 // They are the program's, which may use select(2).

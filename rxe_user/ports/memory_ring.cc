@@ -78,6 +78,11 @@ bool RingWriter::HasRoom() {
   return broken_ || Free() >= kCapacity / 2;
 }
 
+bool RingWriter::IsRead() {
+  if (!broken_) ReadHead();
+  return !broken_ && head_ == tail_;
+}
+
 // --- The reader.
 
 size_t RingReader::Read(std::span<uint8_t> out, RecordHeader* header) {

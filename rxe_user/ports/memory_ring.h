@@ -70,6 +70,10 @@ class RingWriter {
   bool HasRoom();
   // The reader's position cannot be right. The ring is of no more use.
   bool broken() const { return broken_; }
+  // The end of what has been published.
+  uint64_t tail() const { return tail_; }
+  // Whether the reader has read all that has been published.
+  bool IsRead();
   // The reader's position when it was last read.
   uint64_t head() const { return head_; }
 

@@ -22,6 +22,7 @@
 
 #include "rxe_user/ports/udp_socket.h"
 #include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/testing/refused_calls.h"
 #include "transport/testing/scarce_memory.h"
 #include "wire/headers.h"
 
@@ -29,22 +30,6 @@ namespace rxe_user {
 namespace {
 
 std::atomic<bool> no_memory = false;
-
-// Permanently redirects system call `number` of the calling thread to the
-// listener of the returned descriptor. -1 where that is not allowed.
-int Intercept(uint32_t number) {
-  sock_filter code[] = {
-      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, number},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
-      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
-  };
-  const sock_fprog program = {4, code};
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  return static_cast<int>(::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                    SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                                    &program));
-}
 
 // Makes each recvmsg(2) of the calling thread from `fd` fail, permanently.
 bool RefuseReceives(int fd, int error) {
@@ -101,7 +86,7 @@ class PortBlockedTest : public LoopbackPortTest {
            uint32_t number = __NR_sendmmsg) {
     std::promise<int> listener;
     std::thread thread([&] {
-      const int fd = Intercept(number);
+      const int fd = InterceptCall(number);
       listener.set_value(fd);
       if (fd >= 0) sends();
     });

@@ -81,4 +81,17 @@ bool RefuseSteering(int error) {
          RefuseSocketOption(SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, error);
 }
 
+int InterceptCall(long number) {
+  sock_filter code[] = {
+      {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<uint32_t>(number)},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
+      {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+  };
+  const sock_fprog program = {4, code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  return static_cast<int>(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+                                  SECCOMP_FILTER_FLAG_NEW_LISTENER, &program));
+}
+
 }  // namespace rxe_user

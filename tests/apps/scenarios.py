@@ -1,5 +1,6 @@
 """Scenarios of several pairs at once: many pairs, kills, and leftovers."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -97,6 +98,31 @@ def eight_pairs_one_killed(runner, place, how=How()):
         for pair in started:
             for process in pair:
                 places.end(process)
+    places.await_nothing_left(place)
+
+
+def medium(runner, place, how=How()):
+    """With shared memory, `rxe-user stat` shows by what queue pairs send: UDP
+    between two network namespaces."""
+    how = dataclasses.replace(how, same_host="memory")
+    ends = ()
+    try:
+        ends = _write_bw(runner, place, how, 18760, 5)
+        for end in ends:
+            _await_traffic(end)
+        one = place.server.netns == place.client.netns
+        for side, end in zip((place.server, place.client), ends):
+            stat = subprocess.run(
+                side.prefix() + [runner.rxe_user, "stat", "--json",
+                                 str(end.pid)], capture_output=True, text=True)
+            expected = "memory" if one else "udp"
+            if f'"medium": "{expected}"' not in stat.stdout:
+                raise Failure(f"not by {expected}:\n{stat.stdout}{stat.stderr}")
+        places.perftest_row(places.finish(ends[1], "the client"))
+        places.finish(ends[0], "the server")
+    finally:
+        for end in ends:
+            places.end(end)
     places.await_nothing_left(place)
 
 
@@ -228,4 +254,5 @@ def ended_run(runner):
         places.end(run)
 
 
-ALL = (counters_in_sysfs, eight_pairs_one_killed, broker_killed, slot_usable_again)
+ALL = (counters_in_sysfs, medium, eight_pairs_one_killed, broker_killed,
+       slot_usable_again)

@@ -1,6 +1,9 @@
 // Every RC operation, with its content checked.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tests/conformance/fixture.h"
 
@@ -23,6 +26,26 @@ TEST_F(RcTest, SendArrives) {
     EXPECT_EQ(sent.opcode, IBV_WC_SEND);
     EXPECT_EQ(sent.qp_num, a_.qp->qp_num);
     EXPECT_TRUE(HasPattern(b_.memory.data(), length, length)) << length;
+  }
+}
+
+// The tests are run over both media (BUILD).
+TEST_F(RcTest, PacketsGoByTheMediumOfTheTest) {
+  ASSERT_EQ(Receive(b_, 1, 0, kMemory), 0);
+  ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, kMemory), 0);
+  ExpectSuccess(b_.cq, 1);
+  ExpectSuccess(a_.cq, 2);
+  std::ifstream maps("/proc/self/maps");
+  int shared = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:rxe_user-memory") != std::string::npos) ++shared;
+  }
+  // A doorbell of each lane, and rings.
+  const int lanes = std::atoi(::getenv("RXE_USER_LANES"));
+  if (::getenv("RXE_USER_TEST_RINGS") != nullptr) {
+    EXPECT_GT(shared, lanes);
+  } else {
+    EXPECT_LE(shared, lanes);
   }
 }
 

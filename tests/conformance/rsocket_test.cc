@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "rxe_user/testing/by_udp.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/watched_thread.h"
 #include "tests/conformance/rsocket_fixture.h"
@@ -223,8 +224,7 @@ constexpr char kAddress[] = "192.0.2.77";
 class RouteTest : public RsocketTest {
  protected:
   // Packets through shared memory use no route. The peer inherits it.
-  RouteTest() { ::setenv("RXE_USER_SAME_HOST", "udp", 1); }
-  ~RouteTest() override { ::unsetenv("RXE_USER_SAME_HOST"); }
+  const rxe_user::ByUdp by_udp_;
   void TearDown() override {
     rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);
     RsocketTest::TearDown();
