@@ -64,7 +64,9 @@ int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 
 bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
-bool SameHostMemory() { return IsOther("RXE_USER_SAME_HOST", "memory", "udp"); }
+bool SameHostMemory() {
+  return !IsOther("RXE_USER_SAME_HOST", "udp", "memory");
+}
 
 Io IoSetting() {
   const char* const value = Environment("RXE_USER_IO");

@@ -21,8 +21,8 @@ bool AllMlx5();
 // Whether the value of `variable` is 1. Unset, empty and 0: false.
 bool IsOn(const char* variable);
 // RXE_USER_SAME_HOST: whether packets to processes of the same user on this
-// host go through shared memory ("memory") or as all others ("udp", the
-// default).
+// host go through shared memory ("memory", the default) or as all others
+// ("udp").
 bool SameHostMemory();
 // RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring"), also
 // with a kernel thread ("uring-sqpoll"), by plain system calls ("sockets"), or

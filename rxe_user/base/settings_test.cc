@@ -114,15 +114,15 @@ TEST(SameHostMemory, FollowsTheEnvironment) {
   };
   ::unsetenv("RXE_USER_SAME_HOST");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(SameHostMemory());
-  EXPECT_FALSE(with(""));
+  EXPECT_TRUE(SameHostMemory());
+  EXPECT_TRUE(with(""));
   EXPECT_TRUE(with("memory"));
   EXPECT_FALSE(with("udp"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
-  EXPECT_FALSE(with("Memory"));
+  EXPECT_TRUE(with("UDP"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "rxe_user: RXE_USER_SAME_HOST is 'Memory', neither memory nor udp: "
+            "rxe_user: RXE_USER_SAME_HOST is 'UDP', neither udp nor memory: "
             "ignored\n");
 }
 

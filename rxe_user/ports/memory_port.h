@@ -1,6 +1,6 @@
 // A port in front of the UDP port, whose flows to processes of the same user
 // on the same host go through shared memory (docs/design/progress.md, "Same
-// host"). Lanes have it with RXE_USER_SAME_HOST=memory only.
+// host"). Lanes have it unless RXE_USER_SAME_HOST=udp.
 //
 // Each packet is the same as by UDP, but for its ICRC, which is neither
 // computed nor checked. Connected flows are sent by memory; datagrams, whose

@@ -28,6 +28,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <span>
 #include <string>
@@ -841,11 +842,16 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
 TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
+  std::mutex lane;
   std::promise<int> listener;
   std::thread control([&] {
     const int fd = InterceptCall(SYS_memfd_create);
     listener.set_value(fd);
-    if (fd >= 0) Run(a_);
+    if (fd < 0) return;
+    a_.port->control_task()->Run([&](const auto& call) {
+      const std::lock_guard<std::mutex> lock(lane);
+      call();
+    });
   });
   const UniqueFd calls(listener.get_future().get());
   if (!calls.valid()) {
@@ -858,8 +864,10 @@ TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
   EXPECT_EQ(::ioctl(calls.get(), SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
   b_.slot = 7;
   const auto other = FlowOf(a_, b_);
-  const std::future<void> asks =
-      std::async(std::launch::async, [&] { SendFirst(a_, *other); });
+  const std::future<void> asks = std::async(std::launch::async, [&] {
+    const std::lock_guard<std::mutex> lock(lane);
+    SendFirst(a_, *other);
+  });
   EXPECT_EQ(asks.wait_for(std::chrono::seconds(10)), std::future_status::ready);
   seccomp_notif_resp response = {};
   response.id = call.id;

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nlohmann/json.hpp"
@@ -52,6 +54,27 @@ int PortOf(int fd) {
   if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return 0;
   // The port is at the same offset for both families.
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// Descriptors of a ring of shared memory, of which `fd` is the connection: this
+// one, and at the sender one that wakes the receiver. 0 for other descriptors.
+size_t DescriptorsOfRing(int fd) {
+  const auto is_ring = [fd](auto name_of) {
+    sockaddr_un name = {};
+    socklen_t length = sizeof(name);
+    return name_of(fd, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+           name.sun_family == AF_UNIX && length > sizeof(sa_family_t) + 1 &&
+           std::string_view(name.sun_path + 1, length - sizeof(sa_family_t) - 1)
+               .starts_with("rxe_user-memory-");
+  };
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 ||
+      listens != 0) {
+    return 0;
+  }
+  if (is_ring(getpeername)) return 2;  // from this process
+  return is_ring(getsockname) ? 1 : 0;
 }
 
 std::vector<int> OpenDescriptors() {
@@ -300,18 +323,22 @@ class Peer {
 
   void SayStatistics() {
     // Sending sockets are opened when flows need them, up to a limit for each
-    // address, so they are counted separately.
+    // address, so they are counted separately; and so are those of rings, which
+    // are made when flows have sent for some time.
     size_t senders = 0;
+    size_t rings = 0;
     size_t others = 0;
     for (const int fd : OpenDescriptors()) {
       ++(PortOf(fd) >= kFirstSourcePort ? senders : others);
+      rings += DescriptorsOfRing(fd);
     }
     json links = json::array();
     for (const auto& [id, link] : links_) links.push_back(link->Statistics());
     Say({{"is", "statistics"},
          {"waited_ms", WaitedMs()},
          {"resident_kib", ResidentKiB()},
-         {"descriptors", others},
+         {"descriptors", others - rings},
+         {"rings", rings},
          {"senders", senders},
          {"links", links}});
   }
