@@ -83,8 +83,9 @@ int main() {
   Await(at_client, RDMA_CM_EVENT_ESTABLISHED);
   Await(at_server, RDMA_CM_EVENT_ESTABLISHED);
   Need(rdma_disconnect(client) == 0, "rdma_disconnect");
-  Await(at_client, RDMA_CM_EVENT_DISCONNECTED);
   Await(at_server, RDMA_CM_EVENT_DISCONNECTED);
+  Need(rdma_disconnect(server) == 0, "rdma_disconnect");
+  Await(at_client, RDMA_CM_EVENT_DISCONNECTED);
   for (rdma_cm_id* const id : {client, server}) {
     rdma_destroy_qp(id);
     Need(rdma_destroy_id(id) == 0, "rdma_destroy_id");

@@ -148,7 +148,7 @@ TEST_F(FaultsTest, OneSeedIsOneFate) {
   std::ofstream(input) << std::string(60, 'x');  // 180 packets
   std::vector<std::string> first;
   for (const char* const lanes : {"1", "4"}) {
-    for (int run = 0; run < 3; ++run) {
+    for (int run = 0; run < 10; ++run) {
       const std::string recording = root_ / "a.pcapng";
       cli_test::fs::remove(recording);
       const Result r = Execute(
