@@ -390,6 +390,24 @@ struct KnownDevices {
   bool has_config = false;
 };
 
+// Reads the environment, and notes the result for ListDevicesAgain.
+std::optional<DeviceConfig> ReadConfig(std::vector<std::string>* problems) {
+  std::optional<DeviceConfig> config;
+  FaultSettings faults;
+  // A program that is to be tested with faults must not run without them.
+  if (const auto wrong = ReadFaultSettings(&faults)) {
+    WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
+  } else {
+    config = ReadDeviceConfig(Environment("RXE_USER_DEVICES"), problems);
+    config->all_mlx5 = AllMlx5();
+  }
+  KnownDevices& known = OnlyOne<KnownDevices>();
+  const std::lock_guard<ForkSafeMutex> lock(known.mutex);
+  known.config = config;
+  known.has_config = true;
+  return config;
+}
+
 absl::StatusOr<Devices> DevicesOf(const DeviceConfig& config,
                                   std::vector<std::string> problems) {
   const auto interfaces = ReadInterfaces();
@@ -415,24 +433,8 @@ absl::StatusOr<Devices> DevicesOf(const DeviceConfig& config,
 
 absl::StatusOr<Devices> ListDevices() {
   std::vector<std::string> problems;
-  std::optional<DeviceConfig> config;
-  FaultSettings faults;
-  const auto wrong = ReadFaultSettings(&faults);
-  if (!wrong.has_value()) {
-    config = ReadDeviceConfig(Environment("RXE_USER_DEVICES"), &problems);
-    config->all_mlx5 = AllMlx5();
-  }
-  {
-    KnownDevices& known = OnlyOne<KnownDevices>();
-    const std::lock_guard<ForkSafeMutex> lock(known.mutex);
-    known.config = config;
-    known.has_config = true;
-  }
-  // A program that is to be tested with faults must not run without them.
-  if (wrong.has_value()) {
-    WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
-    return Devices();
-  }
+  const std::optional<DeviceConfig> config = ReadConfig(&problems);
+  if (!config.has_value()) return Devices();
   const auto devices = DevicesOf(*config, std::move(problems));
   if (!devices.ok()) return devices.status();
   if (const auto unknown = UnknownSettings(); !unknown.empty()) {
@@ -461,7 +463,12 @@ absl::StatusOr<Devices> ListDevicesAgain() {
 void ReadPublicAddresses() {
   static std::atomic<bool> read = false;
   if (read.load(std::memory_order_acquire)) return;
-  if (Environment("RXE_USER_DEVICES") != nullptr) (void)ListDevices();
+  if (Environment("RXE_USER_DEVICES") != nullptr) {
+    (void)ListDevices();
+  } else {
+    std::vector<std::string> problems;
+    (void)ReadConfig(&problems);
+  }
   read.store(true, std::memory_order_release);
 }
 

@@ -432,8 +432,7 @@ void ProcessFaults::WarnAtExit() const {
                 ? std::string("no ") + rule.target + " matched it"
                 : std::to_string(rule.matched) + " " + rule.target +
                       "s matched it, but it was for others of these, or an "
-                      "earlier rule "
-                      "hit them") +
+                      "earlier rule hit them") +
            "; a rule that says 'maybe' may do that");
     }
     if (const uint64_t lost = no_room[rule.number - 1]; lost != 0) {

@@ -1,6 +1,6 @@
 // A program of rdma_cm(7) for tests of rxe-user: a server and its client, in
-// one process. Prints the first call that fails, with its errno, and ends
-// with 5.
+// one process; with the argument `synchronous`, an id without a channel. Prints
+// the first call that fails, with its errno, and ends with 5.
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
@@ -41,10 +41,36 @@ void CreateQueuePair(rdma_cm_id* id) {
   Need(rdma_create_qp(id, nullptr, &init) == 0, "rdma_create_qp");
 }
 
+sockaddr_in Loopback() {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// The library takes and acknowledges the events of such an id.
+int UseSynchronousId() {
+  rdma_cm_id* id = nullptr;
+  Need(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) == 0,
+       "rdma_create_id");
+  sockaddr_in to = Loopback();
+  to.sin_port = htons(1);
+  Need(rdma_resolve_addr(id, nullptr, reinterpret_cast<sockaddr*>(&to),
+                         kPatienceMs) == 0,
+       "rdma_resolve_addr");
+  Need(rdma_resolve_route(id, kPatienceMs) == 0, "rdma_resolve_route");
+  Need(rdma_destroy_id(id) == 0, "rdma_destroy_id");
+  std::printf("destroyed\n");
+  return 0;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (argc > 1 && std::strcmp(argv[1], "synchronous") == 0) {
+    return UseSynchronousId();
+  }
   rdma_event_channel* const at_server = rdma_create_event_channel();
   Need(at_server != nullptr, "rdma_create_event_channel");
   rdma_event_channel* const at_client = rdma_create_event_channel();
@@ -55,9 +81,7 @@ int main() {
        "rdma_create_id");
   Need(rdma_create_id(at_client, &client, nullptr, RDMA_PS_TCP) == 0,
        "rdma_create_id");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = Loopback();
   auto* const to = reinterpret_cast<sockaddr*>(&address);
   Need(rdma_bind_addr(listener, to) == 0, "rdma_bind_addr");
   Need(rdma_listen(listener, 1) == 0, "rdma_listen");

@@ -59,6 +59,13 @@ TEST_F(EndsTest, ALintThatIsNotWanted) {
   const Result r = Check("bad_mtu", {"--without", "peer-mtu"});
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.out, "");
+  // What follows the name are files.
+  const std::string recording = root_ / "a.pcapng";
+  const std::string other = root_ / "b.pcapng";
+  cli_test::fs::copy(recording, other);
+  EXPECT_EQ(
+      Execute({"check", "--without", "peer-qpn", recording, other}).status, 1);
+  EXPECT_EQ(Execute({"check", "--without", "peer-mut", recording}).status, 2);
 }
 
 }  // namespace

@@ -223,6 +223,15 @@ TEST_F(CmFaultsTest, CallsAreCounted) {
             "earlier rule hit them; a rule that says 'maybe' may do that\n");
 }
 
+// Such a rule is for calls of the program.
+TEST_F(CmFaultsTest, TheLibrarysOwnAcknowledgementsDoNotFail) {
+  const Result r =
+      Execute({"run", "--faults", "fail rdma_ack_cm_event EINVAL maybe", "--",
+               "cm_program", "synchronous"});
+  EXPECT_EQ(r.status, 0);
+  EXPECT_EQ(r.out + r.err, "destroyed\n");
+}
+
 TEST_F(CmFaultsTest, OtherThingsHappenAtACall) {
   const Result r = Connect(
       "event CLIENT_REREGISTER call=rdma_connect; "

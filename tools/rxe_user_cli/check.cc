@@ -101,6 +101,14 @@ void PrintLatenciesJson(const std::vector<trace::Latency>& latencies,
 
 }  // namespace
 
+std::vector<std::string> CheckNames() {
+  std::vector<std::string> names(std::begin(trace::kRules),
+                                 std::end(trace::kRules));
+  names.insert(names.end(), std::begin(trace::kEndLints),
+               std::end(trace::kEndLints));
+  return names;
+}
+
 int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
   trace::CheckOptions check;
   check.retry_count = options.retry_count;

@@ -19,11 +19,14 @@ struct CheckOptions {
   std::optional<uint8_t> retry_count;
   std::optional<uint8_t> timeout;
   double cnp_interval_us = 4;
-  // Rules and lints that are not applied, by name: "icrc", "peer-mtu".
+  // Rules and lints whose findings are left out, by name: "icrc", "peer-mtu".
   std::vector<std::string> without;
   bool latencies = false;  // print a table of them, too
   bool json = false;
 };
+
+// The names of all rules and lints, for `without`.
+std::vector<std::string> CheckNames();
 
 // Writes a line for each finding to `out`, and the latencies. The attributes of
 // queue pairs in all recordings are compared with those of their peers. Returns

@@ -202,7 +202,7 @@ class Reader {
       completions_.erase(pending);
       if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
       return Add(absl::StrCat(ActionWords(rule), received ? " rx" : " tx",
-                              " qp=@", qp.ordinal, " nth=", count + 1));
+                              " qp=@", qp.ordinal, " nth=", ++count));
     }
     if (done.status == 0) ++count;
   }

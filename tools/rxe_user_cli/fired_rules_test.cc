@@ -261,6 +261,21 @@ TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {
             "# left out, a matter of time: late-completion rx nth=2\n");
 }
 
+TEST_F(FiredRulesTest, ACompletionThatARuleHasHitCounts) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  CompletionFault("complete RETRY_EXC_ERR p=5%", Action::kComplete);
+  Complete(1, 12);
+  Complete(1, 5);
+  // After a reset.
+  Complete(0);
+  CompletionFault("complete RETRY_EXC_ERR p=5%", Action::kComplete);
+  Complete(1, 12);
+  EXPECT_EQ(Rules(),
+            "complete RETRY_EXC_ERR tx qp=@1 nth=1\n"
+            "complete RETRY_EXC_ERR tx qp=@1 nth=3\n");
+}
+
 // It is in the recording when it is delivered.
 TEST_F(FiredRulesTest, AReceivedPacketThatWasHeld) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");

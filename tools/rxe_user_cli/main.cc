@@ -507,8 +507,12 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e6));
   check
       ->add_option("--without", check_options.without,
-                   "Rule or lint that is not applied, by name (repeatable)")
-      ->type_name("NAME");
+                   "Rule or lint whose findings are left out, by name "
+                   "(repeatable)")
+      ->type_name("NAME")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(rxe_user_cli::CheckNames()));
   check->add_flag("--latencies", check_options.latencies,
                   "Print how long answers, NAKs and repeats took");
   check->footer(

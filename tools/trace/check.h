@@ -14,9 +14,17 @@
 
 namespace trace {
 
+// The ids of all rules.
+inline constexpr std::string_view kRules[] = {
+    "icrc",        "payload-size",  "psn-hole",    "message-order",
+    "ack-unsent",  "rnr-wait",      "retry-count", "early-repeat",
+    "read-repeat", "read-response", "credits",     "ack-req",
+    "nak-once",    "msn-back",      "cnp",         "datagram",
+    "dc-session"};
+
 // A packet that breaks a rule.
 struct Finding {
-  std::string_view rule;  // id, as in docs/check.md: "psn-hole"
+  std::string_view rule;  // one of kRules, as in docs/check.md: "psn-hole"
   // Section of the InfiniBand specification, volume 1; empty: it is not in
   // there.
   std::string_view section;

@@ -24,10 +24,10 @@ struct LintText {
   uint16_t number;
   std::string_view name;
 };
-constexpr LintText kQpn = {20, "peer-qpn"};
-constexpr LintText kGid = {21, "peer-gid"};
-constexpr LintText kPsn = {22, "peer-psn"};
-constexpr LintText kMtu = {23, "peer-mtu"};
+constexpr LintText kQpn = {20, kEndLints[0]};
+constexpr LintText kGid = {21, kEndLints[1]};
+constexpr LintText kPsn = {22, kEndLints[2]};
+constexpr LintText kMtu = {23, kEndLints[3]};
 
 bool IsConnected(QpType type) {
   return type == QpType::kRc || type == QpType::kUc ||
@@ -48,8 +48,11 @@ bool PointsTo(const ConnectionEnd& end, const ConnectionEnd& peer) {
   return end.dest_qpn == peer.qpn && end.destination == peer.source;
 }
 bool MayBePeers(const ConnectionEnd& a, const ConnectionEnd& b) {
+  // Two connections of one queue pair, one after the other.
+  if (a.file == b.file && a.qpn == b.qpn) return false;
+  const int64_t error = a.file == b.file ? 0 : kClockError;
   return b.type == PeerOf(a.type) && (PointsTo(a, b) || PointsTo(b, a)) &&
-         a.begin <= b.end + kClockError && b.begin <= a.end + kClockError;
+         a.begin <= b.end + error && b.begin <= a.end + error;
 }
 // Whether packets go from `end` to `peer`.
 bool Sends(const ConnectionEnd& end) {
@@ -137,7 +140,11 @@ std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file) {
     if (!state || !IsConnected(static_cast<QpType>(state->type))) continue;
     const auto from = static_cast<QpState>(state->from);
     const auto to = static_cast<QpState>(state->to);
-    if (to == QpState::kReset || from == QpState::kReset) stop();
+    // Also where the file lacks the event of a reset.
+    if (to == QpState::kReset || from == QpState::kReset ||
+        to == QpState::kRtr) {
+      stop();
+    }
     if (to == QpState::kRtr) {
       ConnectionEnd end = {.file = file,
                            .program = program,

@@ -35,6 +35,10 @@ struct ConnectionEnd {
   int64_t end = 0;
 };
 
+// The names of the lints, from number 20.
+inline constexpr std::string_view kEndLints[] = {"peer-qpn", "peer-gid",
+                                                 "peer-psn", "peer-mtu"};
+
 struct EndFinding {
   uint16_t lint = 0;  // its number
   std::string_view name;

@@ -194,6 +194,39 @@ TEST_F(EndsTest, AQueuePairThatIsConnectedAgain) {
   EXPECT_EQ(Found(), Lines());
 }
 
+// As a queue pair by which a program reads its own memory.
+TEST_F(EndsTest, AQueuePairThatIsConnectedToItselfAgain) {
+  for (const uint32_t psn : {500, 600}) {
+    const Attributes a = {.qpn = 0x11,
+                          .dest_qpn = 0x11,
+                          .source = "10.0.0.1",
+                          .destination = "10.0.0.1",
+                          .receive_psn = psn,
+                          .send_psn = psn};
+    Connect(0, a, psn);
+    Change(0, a, QpState::kRts, QpState::kReset, psn + 10);
+  }
+  EXPECT_EQ(Found(), Lines());
+}
+
+// The recording lacks the first reset.
+TEST_F(EndsTest, AQueuePairThatGoesToRtrAgain) {
+  const Attributes a = {.qpn = 0x11,
+                        .dest_qpn = 0x12,
+                        .source = "10.0.0.1",
+                        .destination = "10.0.0.2"};
+  Change(0, a, QpState::kInit, QpState::kRtr, 1);
+  Attributes later = a;
+  later.dest_qpn = 0x13;
+  Change(0, later, QpState::kInit, QpState::kRtr, kSecond);
+  const Attributes peer = {.qpn = 0x12,
+                           .dest_qpn = 0x21,
+                           .source = "10.0.0.2",
+                           .destination = "10.0.0.3"};
+  Change(1, peer, QpState::kInit, QpState::kRtr, 4 * kSecond);
+  EXPECT_EQ(Found(), Lines());
+}
+
 TEST_F(EndsTest, BothEndsInOneProcess) {
   ConnectBoth([](Attributes* a, Attributes*) { a->path_mtu = 256; });
   recordings_[0].events.insert(recordings_[0].events.end(),

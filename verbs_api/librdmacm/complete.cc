@@ -82,7 +82,7 @@ bool ResumesWait(Id& id, WaitingCall call) {
 
 void AcknowledgeOwn(rdma_cm_id* part) {
   if (part->event == nullptr) return;
-  rdma_ack_cm_event(part->event);
+  (void)Acknowledge(part->event);
   part->event = nullptr;
 }
 

@@ -125,7 +125,7 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
   if (TakeOutcome(*channel, WaitingCall::kGetRequest, &event) != 0) return -1;
   if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
     const bool gone = event->event == RDMA_CM_EVENT_DEVICE_REMOVAL;
-    rdma_ack_cm_event(event);
+    (void)Acknowledge(event);
     return Return(gone ? ENODEV : EINVAL);
   }
   rdma_cm_id* const request = event->id;
@@ -137,7 +137,7 @@ CM_EXPORT int rdma_get_request(rdma_cm_id* listen, rdma_cm_id** out) {
     return Return(error);
   }
   if (error != 0) {
-    rdma_ack_cm_event(event);
+    (void)Acknowledge(event);
     rdma_destroy_ep(request);
     return Return(error);
   }

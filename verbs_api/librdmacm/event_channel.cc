@@ -316,13 +316,15 @@ void ReturnEvent(const rdma_cm_event* event, Events place) {
   if (place.front() != nullptr) EventChannel::PutBack(std::move(place));
 }
 
+int Acknowledge(rdma_cm_event* event) {
+  const std::shared_ptr<Event> found = Reported().Remove(event);
+  if (found == nullptr) return Reported().IsInherited(event) ? 0 : EINVAL;
+  found->owner->CountAcknowledged();
+  return 0;
+}
+
 CM_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
-  return Call([&] {
-    const std::shared_ptr<Event> found = Reported().Remove(event);
-    if (found == nullptr) return Reported().IsInherited(event) ? 0 : EINVAL;
-    found->owner->CountAcknowledged();
-    return 0;
-  });
+  return Call([&] { return Acknowledge(event); });
 }
 
 }  // namespace librdmacm
