@@ -155,9 +155,9 @@ class Ends:
         return self.gids[end, family]
 
     def run(self, setting, server_argv, client_argv, port=PORT, limit=LIMIT,
-            may_fail=False):
+            may_fail=False, options=()):
         """Returns the output of server and client. Each must end, and exit
-        with 0 unless `may_fail`."""
+        with 0 unless `may_fail`. `options` are those of rxe-user run."""
         def host_output(what):
             if may_fail:
                 return places.last_words(host, limit)
@@ -171,14 +171,16 @@ class Ends:
         host = guest = None
         try:
             if setting.server == "host":
-                host = self.runner.start(self.network.host, How(), server_argv)
+                host = self.runner.start(self.network.host, How(), server_argv,
+                                         options)
                 places.await_listen(host, port)
                 guest = self.guest.start(" ".join(client_argv))
                 client = guest_output("the client in the guest")
                 return host_output("our server"), client
             guest = self.guest.start(" ".join(server_argv))
             await_listen_in_guest(self.guest, guest, port)
-            host = self.runner.start(self.network.host, How(), client_argv)
+            host = self.runner.start(self.network.host, How(), client_argv,
+                                     options)
             client = host_output("our client")
             return guest_output("the server in the guest"), client
         except Failure as e:
@@ -197,7 +199,7 @@ class Ends:
             if guest:
                 guest.end()
 
-    def run_stock(self, setting, program, options):
+    def run_stock(self, setting, program, options, run_options=()):
         example = program.startswith("ibv_")
 
         def argv(end):
@@ -210,7 +212,8 @@ class Ends:
         address = (self.network.host if setting.server == "host"
                    else self.network.guest).ipv4
         server_said, client_said = self.run(
-            setting, argv(setting.server), argv(client) + [address])
+            setting, argv(setting.server), argv(client) + [address],
+            options=run_options)
         if not example:
             places.perftest_row(client_said)
             return
