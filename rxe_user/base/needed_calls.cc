@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 
 #include "rxe_user/base/errno_status.h"
@@ -27,8 +28,12 @@ constexpr NeededCall kCalls[] = {
 
 absl::Status NeededCalls() {
   for (const NeededCall& call : kCalls) {
-    // The descriptor and flags are invalid for all of these calls.
-    const long got = ::syscall(call.number, -1, -1, 0, 0, 0);
+    // The flags are invalid for all of these calls, or the descriptor. A name
+    // is a string, which valgrind checks.
+    const long first = call.number == SYS_memfd_create
+                           ? static_cast<long>(reinterpret_cast<intptr_t>(""))
+                           : -1;
+    const long got = ::syscall(call.number, first, -1, 0, 0, 0);
     const int error = got < 0 ? errno : 0;
     if (error == EPERM || error == ENOSYS || error == EACCES) {
       return ErrnoStatus(error,

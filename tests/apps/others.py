@@ -1,4 +1,5 @@
-"""Gloo, DAPL, and the requirements of applications that cannot run here.
+"""Gloo, DAPL, programs under valgrind, and the requirements of applications
+that cannot run here.
 
 programs/gloo_check.cc computes sums with Gloo's verbs transport and verifies
 them; programs/needs.c checks what the sources of other applications need from
@@ -9,12 +10,14 @@ import os
 import tempfile
 
 import places
-from applications import LOOPBACK, VETH_1500, Check, expect, with_environment
+from applications import (LOOPBACK, VETH_1500, Check, expect, pair,
+                          with_environment)
 from places import Failure, How
 
 NAME = "others"
-PROGRAMS = ("gcc", "g++", "dapltest")
+PROGRAMS = ("gcc", "g++", "dapltest", "valgrind")
 RANKS = 3
+PORT = "18515"
 SPOTS = ((LOOPBACK, How("nobody")), (VETH_1500, How()), (LOOPBACK, How()))
 
 
@@ -113,6 +116,23 @@ def _dapl(transfers):
     return Check("dapltest " + " ".join(transfers), run, False, SPOTS)
 
 
+def _valgrind(program, *options):
+    """Memcheck finds no error at either end."""
+    def run(runner, place, how):
+        def argv(side):
+            device, gid = runner.device_and_gid(side, how.family)
+            flags = (["-g", str(gid)] if program.startswith("ibv_") else
+                     ["-x", str(gid), "-F"])
+            return ["valgrind", "-q", "--error-exitcode=9", program, "-d",
+                    device, "-p", PORT, *flags, *options]
+
+        pair(runner, place, how, argv(place.server),
+             argv(place.client) + [place.server.ipv4], int(PORT))
+
+    return Check(f"valgrind {program} {' '.join(options)}", run,
+                 program == "ibv_rc_pingpong", SPOTS)
+
+
 def checks():
     return [
         Check("needs of NCCL, Mooncake, SPDK, Valkey, brpc", _needs, True,
@@ -121,4 +141,8 @@ def checks():
         _dapl("client SR 4096 2 server SR 4096 2".split()),
         _dapl("client SR 256 server RW 65536 4 client RR 65536 4 "
               "server SR 256".split()),
+        _valgrind("ibv_rc_pingpong", "-n", "50"),
+        _valgrind("ibv_ud_pingpong", "-n", "50"),
+        _valgrind("ibv_srq_pingpong", "-n", "50"),
+        _valgrind("ib_read_lat", "-n", "20", "-e"),
     ]
