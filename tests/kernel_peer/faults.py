@@ -17,7 +17,7 @@ from stock import Setting
 SETTINGS = [Setting("6.1", 1500, 4, "host"), Setting("6.12", 4200, 6, "guest")]
 
 WRITE, SEND, READ = "ib_write_bw", "ib_send_bw", "ib_read_bw"
-OPTIONS = "-s 16384 -n 20"
+OPTIONS = "-s 16384 -n 40"
 # Of our requests and rxe's answers.
 AS_CLIENT = (
     (WRITE, "drop tx op=data nth=5"),
