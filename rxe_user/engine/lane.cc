@@ -207,11 +207,7 @@ void LaneImpl::ApplyMode() {
       rest == 0 &&
       (mode_.is(Mode::kArmed) ||
        (mode_.is(Mode::kPolling) && arming_.armed() && mode_.waiters() == 0));
-  if (const bool waited_on = arm || mode_.waiters() != 0;
-      waited_on != waited_on_) {
-    waited_on_ = waited_on;
-    port_->SetWaitedOn(waited_on);
-  }
+  port_->SetWaitedOn(arm || mode_.waiters() != 0);
   // While threads wait, a socket that could not be armed is left to the helper.
   const bool settled = rearm_at_ == kNever || mode_.is(Mode::kWaiter);
   if (arm == armed_ && settled) return;

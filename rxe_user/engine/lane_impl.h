@@ -239,8 +239,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
   AckPiggyback acks_;
   BusyPoll busy_poll_;
   SendRetry retry_;
-  bool armed_ = false;      // whether the sockets are
-  bool waited_on_ = false;  // as the port was told
+  bool armed_ = false;  // whether the sockets are
   // When to retry arming, which the system refused.
   transport::Time rearm_at_ = transport::kNever;
   FutileWakes futile_wakes_;

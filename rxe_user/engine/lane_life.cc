@@ -101,7 +101,6 @@ void LaneImpl::Close() {
   open_.store(nullptr, std::memory_order_release);
   mode_.OnClosed();
   armed_ = false;
-  waited_on_ = false;
   rearm_at_ = kNever;
   disarmed_until_ = 0;
   helper_wake_ = kNever;
