@@ -302,6 +302,11 @@ bool Copy(void* to, const void* from, size_t bytes, const void* ahead,
   return rxe_user_guarded_copy(to, from, bytes, ahead, order) == 0;
 }
 
+// Not by non-temporal stores (STNP): not measured on a processor.
+bool Stream(void* to, const void* from, size_t bytes, const void* ahead) {
+  return Copy(to, from, bytes, ahead, kAnyOrder);
+}
+
 // The number of these bytes that Fold processes.
 size_t Foldable(size_t bytes) {
   return rxe_user_guarded_way == kByWordsThatFold ? bytes - bytes % kFoldStride

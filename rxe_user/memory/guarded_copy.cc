@@ -246,6 +246,16 @@ bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
   return internal::KernelCopyFrom(to, from, bytes);
 }
 
+bool GuardedStreamFrom(void* to, const void* from, size_t bytes,
+                       [[maybe_unused]] bool more) {
+  if (bytes == 0) return true;
+#if RXE_USER_GUARDED_ASM
+  if (MayFault())
+    return assembly::Stream(to, from, bytes, Ahead(from, bytes, more));
+#endif
+  return internal::KernelCopyFrom(to, from, bytes);
+}
+
 bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
                              [[maybe_unused]] bool more, uint32_t* icrc) {
   auto* out = static_cast<uint8_t*>(to);

@@ -39,7 +39,13 @@ class ScopedFaultGuard {
 // already, this only costs time.
 bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
                      bool more = false);
-// The same, and continues `*icrc` over the bytes in `to`, as
+// The same, into memory that another processor reads next: many bytes are not
+// put into this one's caches, nor taken out of the other one's before they are
+// overwritten. Other processors may see these stores late, until
+// OrderNonTemporalStores (rxe_user/base/non_temporal.h).
+bool GuardedStreamFrom(void* to, const void* from, size_t bytes,
+                       bool more = false);
+// GuardedCopyFrom that continues `*icrc` over the bytes in `to`, as
 // wire::IcrcFlow::Extend does, even if the application changes its memory
 // meanwhile. In one pass where the processor can. On a fault `*icrc` is
 // undefined.

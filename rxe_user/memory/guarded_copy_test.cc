@@ -118,6 +118,25 @@ TEST_P(GuardedCopyByTest, CopiesEverySize) {
   EXPECT_EQ(copy, big);
 }
 
+// Around the sizes and alignments at which the stores change.
+TEST_P(GuardedCopyByTest, StreamsEverySize) {
+  std::vector<uint8_t> from(5000), to(5000);
+  for (size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<uint8_t>(i * 7 + i / 256);
+  for (size_t size : {0, 1, 8, 128, 1023, 1024, 1025, 1087, 1088, 1089, 1151,
+                      1152, 2048, 4096, 4097}) {
+    for (size_t at = 64; at < 64 + 130; at += at < 130 ? 1 : 7) {
+      std::fill(to.begin(), to.end(), 0xee);
+      ASSERT_TRUE(GuardedStreamFrom(to.data() + at, from.data() + at % 5, size,
+                                    at % 2 == 0));
+      ASSERT_EQ(std::memcmp(to.data() + at, from.data() + at % 5, size), 0)
+          << size << " bytes at " << at;
+      ASSERT_EQ(to[at - 1], 0xee) << size;
+      ASSERT_EQ(to[at + size], 0xee) << size;
+    }
+  }
+}
+
 // Every size and alignment of the last word: aligned words are stored
 // differently.
 TEST_P(GuardedCopyByTest, CopiesToEveryAlignment) {
@@ -183,11 +202,14 @@ TEST_P(GuardedCopyByTest, TheLastWordIsSeenLast) {
 TEST_P(GuardedCopyByTest, FaultsReturn) {
   Pages pages;
   std::vector<uint8_t> buffer(kPage);
-  for (size_t size : {1, 2, 3, 4, 7, 8, 16, 100, 129, 200, 1000}) {
+  for (size_t size : {1, 2, 3, 4, 7, 8, 16, 100, 129, 200, 1000, 2000}) {
     EXPECT_TRUE(GuardedCopyTo(pages.end() - size, buffer.data(), size));
     EXPECT_TRUE(GuardedCopyFrom(buffer.data(), pages.end() - size, size));
     EXPECT_FALSE(GuardedCopyTo(pages.end() - size + 1, buffer.data(), size));
     EXPECT_FALSE(GuardedCopyFrom(buffer.data(), pages.end() - size + 1, size));
+    EXPECT_TRUE(GuardedStreamFrom(buffer.data(), pages.end() - size, size));
+    EXPECT_FALSE(
+        GuardedStreamFrom(buffer.data(), pages.end() - size + 1, size));
     EXPECT_FALSE(GuardedCopyTo(nullptr, buffer.data(), size));
     // A non-canonical address.
     EXPECT_FALSE(GuardedCopyTo(reinterpret_cast<void*>(0x8000'0000'0000'0000),
@@ -206,6 +228,9 @@ TEST_P(GuardedCopyByTest, PrefetchingNeedsNoMemory) {
     uint8_t* const last = pages.end() - size;
     std::memset(last, 0x5a, size);
     EXPECT_TRUE(GuardedCopyFrom(buffer.data(), last, size, true));
+    EXPECT_EQ(std::memcmp(buffer.data(), last, size), 0);
+    std::memset(buffer.data(), 0, size);
+    EXPECT_TRUE(GuardedStreamFrom(buffer.data(), last, size, true));
     EXPECT_EQ(std::memcmp(buffer.data(), last, size), 0);
     std::memset(buffer.data(), 0xa5, size);
     EXPECT_TRUE(GuardedCopyTo(last, buffer.data(), size, true));

@@ -23,6 +23,10 @@
 // rxe_user_guarded_way selects how most of it is copied: 0 by words, 1 by
 // bytes, 2 and above by vectors.
 //
+// rxe_user_guarded_stream(to, from, bytes >= 128, ahead): whole cache lines of
+// `to` by non-temporal stores, the parts of lines at both ends by others. Only
+// if the way is 2 or more.
+//
 // rxe_user_guarded_fold(to, from, bytes, crc, constants, ahead): copies a
 // multiple of 128 bytes, not 0, and continues `*crc`, which is not inverted,
 // over them. It prefetches `ahead` into the second-level cache only, since the
@@ -48,6 +52,7 @@ asm(R"(
     .hidden rxe_user_guarded_end
     .hidden rxe_user_guarded_fault
     .hidden rxe_user_guarded_copy
+    .hidden rxe_user_guarded_stream
     .hidden rxe_user_guarded_fold
     .hidden rxe_user_guarded_fold_wide
     .hidden rxe_user_guarded_compare_swap
@@ -56,6 +61,7 @@ asm(R"(
     .globl rxe_user_guarded_end
     .globl rxe_user_guarded_fault
     .globl rxe_user_guarded_copy
+    .globl rxe_user_guarded_stream
     .globl rxe_user_guarded_fold
     .globl rxe_user_guarded_fold_wide
     .globl rxe_user_guarded_compare_swap
@@ -152,6 +158,41 @@ rxe_user_guarded_copy:
     jmp     1b
     .cfi_endproc
     .size rxe_user_guarded_copy, . - rxe_user_guarded_copy
+    .type rxe_user_guarded_stream, @function
+rxe_user_guarded_stream:  /* to, from, bytes, ahead */
+    .cfi_startproc
+    vmovdqu (%rsi), %ymm0
+    vmovdqu 32(%rsi), %ymm1
+    vmovdqu -64(%rsi,%rdx), %ymm2
+    vmovdqu -32(%rsi,%rdx), %ymm3
+    vmovdqu %ymm0, (%rdi)
+    vmovdqu %ymm1, 32(%rdi)
+    vmovdqu %ymm2, -64(%rdi,%rdx)
+    vmovdqu %ymm3, -32(%rdi,%rdx)
+    movq    %rdi, %rax
+    negq    %rax
+    andl    $63, %eax
+    addq    %rax, %rsi
+    addq    %rax, %rdi
+    subq    %rax, %rdx
+    andq    $-64, %rdx
+1:  testq   %rcx, %rcx
+    jz      2f
+    prefetcht0 (%rcx)
+    addq    $64, %rcx
+2:  vmovdqu (%rsi), %ymm0
+    vmovdqu 32(%rsi), %ymm1
+    vmovntdq %ymm0, (%rdi)
+    vmovntdq %ymm1, 32(%rdi)
+    addq    $64, %rsi
+    addq    $64, %rdi
+    subq    $64, %rdx
+    jnz     1b
+    vzeroupper
+    xorl    %eax, %eax
+    ret
+    .cfi_endproc
+    .size rxe_user_guarded_stream, . - rxe_user_guarded_stream
     .type rxe_user_guarded_fold, @function
 rxe_user_guarded_fold:
     .cfi_startproc
@@ -361,6 +402,9 @@ extern const char rxe_user_guarded_fault[]
 int rxe_user_guarded_copy(void* to, const void* from, size_t bytes,
                           const void* ahead)
     __attribute__((visibility("hidden")));
+int rxe_user_guarded_stream(void* to, const void* from, size_t bytes,
+                            const void* ahead)
+    __attribute__((visibility("hidden")));
 int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
                           uint32_t* crc, const void* constants,
                           const void* ahead)
@@ -390,6 +434,18 @@ enum Order { kAnyOrder, kLastWordLast };
 // False on a fault.
 bool Copy(void* to, const void* from, size_t bytes, const void* ahead, Order) {
   return rxe_user_guarded_copy(to, from, bytes, ahead) == 0;
+}
+
+// Fewer bytes are copied sooner by ordinary stores, since the fence behind
+// non-temporal ones takes as long as some hundred bytes.
+constexpr size_t kStreamed = 1024;
+
+// Copies by non-temporal stores if there are enough bytes. False on a fault.
+bool Stream(void* to, const void* from, size_t bytes, const void* ahead) {
+  if (bytes < kStreamed || rxe_user_guarded_way < kByVectors) {
+    return rxe_user_guarded_copy(to, from, bytes, ahead) == 0;
+  }
+  return rxe_user_guarded_stream(to, from, bytes, ahead) == 0;
 }
 
 bool FoldsWide(size_t bytes) {

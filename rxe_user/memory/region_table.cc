@@ -178,7 +178,7 @@ bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
   if (IsSpecial(from)) [[unlikely]] {
     return CopyFromSpecial(to, from, bytes);
   }
-  return GuardedCopyFrom(to, from, bytes, more);
+  return GuardedStreamFrom(to, from, bytes, more);
 }
 
 bool RegionTable::CopyFromWithIcrc(uint8_t* to, const uint8_t* from,

@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "rxe_user/base/non_temporal.h"
+
 namespace rxe_user {
 namespace {
 
@@ -70,6 +72,7 @@ void RingWriter::Commit(const RecordHeader& header) {
   }
   std::memcpy(memory_->records + At(tail_), &header, sizeof(header));
   tail_ += RecordBytes(header.bytes);
+  OrderNonTemporalStores();  // of payload
   memory_->tail.store(tail_, std::memory_order_release);
 }
 
