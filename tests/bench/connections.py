@@ -10,8 +10,9 @@ from places import Failure
 STEPS = ("create id", "resolve addr", "resolve route", "create qp", "connect")
 
 
-def _run(bench, server, client, endless=False):
-    return connecting.run(bench.runner, bench.place("loopback"), bench.how(),
+def _run(bench, server, client, endless=False, memory=False):
+    return connecting.run(bench.runner, bench.place("loopback"),
+                          bench.how(memory=memory),
                           connecting.CmCell(server, client, endless=endless))
 
 
@@ -43,11 +44,13 @@ def time_to_connect():
     return measure
 
 
-def rstream_bandwidth(size, options="", iterations=200, transfers=50):
+def rstream_bandwidth(size, options="", iterations=200, transfers=50,
+                      memory=False):
     """rstream: transfers of `size` bytes in each direction by turns, Gbit/s."""
     def measure(bench):
         rstream = f"rstream {options} -S {size} -I {iterations} -C {transfers}"
-        text = _run(bench, f"{rstream} -b @", f"{rstream} -s @")
+        text = _run(bench, f"{rstream} -b @", f"{rstream} -s @",
+                    memory=memory)
         found = re.search(r"s\s+([\d.]+)\s+[\d.]+\s*$", text.strip())
         if not found:
             raise Failure("no bandwidth in:\n" + text)

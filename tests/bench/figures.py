@@ -429,6 +429,16 @@ def tcp_latency(size):
     return measure
 
 
+def ring_bandwidth(size):
+    """Two copies through shared memory, Gbit/s."""
+    def measure(bench):
+        out = _reference(bench, "raw_ring", ["--size", str(size)])
+        moved = out["payload_bytes"]
+        return Sample(out["gbit_per_s"], moved / size, moved)
+
+    return measure
+
+
 # --- Queue pairs, many or idle; threads.
 
 

@@ -13,7 +13,8 @@ import connections
 import figures
 from figures import (bandwidth, dc_in_turn, idle, latency,
                      memory_per_queue_pair, ordinary_user, raw_bandwidth,
-                     raw_latency, signed, tcp_bandwidth, threads, verbs)
+                     raw_latency, ring_bandwidth, signed, tcp_bandwidth,
+                     threads, verbs)
 from ucx_mpi import mpi_ping_pong, tag_bandwidth, tag_latency
 
 KB, MB = 1 << 10, 1 << 20
@@ -103,46 +104,73 @@ def _beside_rc(service):
     return out
 
 
-def _beside_ucx(name, unit, measure, *args, less=False, **options):
-    """An application over our device, compared with UCX's own transports."""
-    return Row(name, unit, measure("ours", *args, **options),
-               [Reference("UCX's tcp", measure("tcp", *args, **options), 1.0),
-                Reference("UCX's shared memory",
-                          measure("shared memory", *args, **options))],
-               less=less)
+# References of several rows.
+PASSIVE_RESPONDER = raw_latency(["--wait", "spin", "--peer-wait", "block",
+                                 "--size", "84"], round_trips=1)
+STREAM_BY_TCP = connections.rstream_bandwidth(64 * KB, "-T s")
+
+# An application over our device: name, unit, and the target beside UCX's tcp
+# and shared memory when our packets go through shared memory.
+APPLICATIONS = [
+    ("UCP tag bandwidth 8 B", "M messages/s", 1.0, None, tag_bandwidth,
+     (8, 200_000), {"messages_per_s": True}),
+    ("UCP tag bandwidth 64 KB", "Gbit/s", 1.5, 0.6, tag_bandwidth,
+     (64 * KB, 10_000), {}),
+    ("UCP tag bandwidth 1 MB", "Gbit/s", 1.5, 0.6, tag_bandwidth,
+     (MB, 1_000), {}),
+    ("UCP tag latency 8 B", "us", 0.35, None, tag_latency, (8, 20_000), {}),
+    ("Open MPI ping-pong 8 B", "us", 0.35, None, mpi_ping_pong, (8, 20_000),
+     {}),
+    ("Open MPI ping-pong 1 MB", "Gbit/s", 1.5, 0.6, mpi_ping_pong, (MB, 500),
+     {"gbit_per_s": True}),
+]
 
 
-def _applications():
-    return [
-        _beside_ucx("UCP tag bandwidth 8 B", "M messages/s", tag_bandwidth, 8,
-                    200_000, messages_per_s=True),
-        _beside_ucx("UCP tag bandwidth 64 KB", "Gbit/s", tag_bandwidth, 64 * KB,
-                    10_000),
-        _beside_ucx("UCP tag bandwidth 1 MB", "Gbit/s", tag_bandwidth, MB,
-                    1_000),
-        _beside_ucx("UCP tag latency 8 B", "us", tag_latency, 8, 20_000,
-                    less=True),
-        _beside_ucx("Open MPI ping-pong 8 B", "us", mpi_ping_pong, 8, 20_000,
-                    less=True),
-        _beside_ucx("Open MPI ping-pong 1 MB", "Gbit/s", mpi_ping_pong, MB,
-                    500, gbit_per_s=True),
-    ]
+def _applications(memory):
+    out = []
+    for name, unit, tcp, sm, measure, args, options in APPLICATIONS:
+        out.append(Row(
+            name + (", shared memory" if memory else ""), unit,
+            measure("ours, shared memory" if memory else "ours", *args,
+                    **options),
+            [Reference("UCX's tcp", measure("tcp", *args, **options),
+                       tcp if memory else 1.0),
+             Reference("UCX's shared memory",
+                       measure("shared memory", *args, **options),
+                       sm if memory else None)],
+            less=unit == "us"))
+    return out
 
 
 def _same_host():
-    """RXE_USER_SAME_HOST=memory, compared with UDP."""
+    """RXE_USER_SAME_HOST=memory, compared with UDP and others."""
     out = []
     for program in ("ib_send_lat", "ib_write_lat"):
         argv = [program, "-s", "64"]
         out.append(Row(f"{program} 64 B, shared memory", "us",
                        latency(argv, memory=True),
                        [Reference("by UDP", latency(argv), 0.3)], less=True))
-    for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
-        argv = [program, "-s", str(64 * KB)]
-        out.append(Row(f"{program} 64 KB, shared memory", "Gbit/s",
-                       bandwidth(argv, memory=True),
-                       [Reference("by UDP", bandwidth(argv), 1.6)]))
-    return out
+    out.append(Row("ib_read_lat 64 B, passive responder, shared memory", "us",
+                   latency(["ib_read_lat", "-s", "64"], memory=True),
+                   [Reference("raw UDP, a spinner and a blocked end",
+                              PASSIVE_RESPONDER, 1.0)], less=True))
+    argv = ["ib_send_bw", "-s", "64"]
+    out.append(Row("ib_send_bw 64 B, shared memory", "M messages/s",
+                   bandwidth(argv, messages_per_s=True, memory=True),
+                   [Reference("by UDP", bandwidth(argv, messages_per_s=True),
+                              2.0)]))
+    for size, text in ((64 * KB, "64 KB"), (MB, "1 MB")):
+        for program in ("ib_write_bw", "ib_send_bw", "ib_read_bw"):
+            argv = [program, "-s", str(size)]
+            out.append(Row(f"{program} {text}, shared memory", "Gbit/s",
+                           bandwidth(argv, memory=True),
+                           [Reference("by UDP", bandwidth(argv), 1.6),
+                            Reference("two copies through a ring",
+                                      ring_bandwidth(size), 0.8)]))
+    out.append(Row("rstream 64 KB, both ways by turns, shared memory", "Gbit/s",
+                   connections.rstream_bandwidth(64 * KB, memory=True),
+                   [Reference("rstream -T s: TCP", STREAM_BY_TCP, 1.2)]))
+    return out + _applications(memory=True)
 
 
 def all_rows():
@@ -201,9 +229,7 @@ def all_rows():
         Row("ib_read_lat 64 B, passive responder, round trip", "us",
             latency(["ib_read_lat", "-s", "64"]),
             [Reference("raw UDP, a spinner and a blocked end",
-                       raw_latency(["--wait", "spin", "--peer-wait", "block",
-                                    "--size", "84"], round_trips=1), 1.3)],
-            less=True),
+                       PASSIVE_RESPONDER, 1.3)], less=True),
         Row("ib_read_lat 64 B, RXE_USER_SPIN_US=100", "us",
             latency(["ib_read_lat", "-s", "64"], spin_us=100),
             [Reference("raw UDP, both ends spin, round trip",
@@ -261,9 +287,8 @@ def all_rows():
             connections.time_to_connect(), less=True),
         Row("rstream 64 KB, both ways by turns", "Gbit/s",
             connections.rstream_bandwidth(64 * KB),
-            [Reference("rstream -T s: TCP",
-                       connections.rstream_bandwidth(64 * KB, "-T s"))]),
-        *_applications(),
+            [Reference("rstream -T s: TCP", STREAM_BY_TCP)]),
+        *_applications(memory=False),
     ]
     return rows
 

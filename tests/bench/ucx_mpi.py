@@ -12,9 +12,10 @@ import places
 from figures import HERE, LIMIT, Sample, Skip, _kill, free_port
 from places import Failure
 
-# UCX_TLS and the device; ours is looked up.
-WAYS = {"ours": ("rc_v,self", None), "tcp": ("tcp,self", "lo"),
-        "shared memory": ("sm,self", "memory")}
+# UCX_TLS and the device; ours is looked up, and its packets go by UDP or
+# through shared memory.
+WAYS = {"ours": ("rc_v,self", None), "ours, shared memory": ("rc_v,self", None),
+        "tcp": ("tcp,self", "lo"), "shared memory": ("sm,self", "memory")}
 
 
 def _start(bench, place, way, argv):
@@ -23,8 +24,9 @@ def _start(bench, place, way, argv):
         device = bench.runner.device_and_gid(place.server, 4)[0] + ":1"
     environment = {"UCX_TLS": tls, "UCX_NET_DEVICES": device,
                    "UCX_WARN_UNUSED_ENV_VARS": "n"}
-    if way == "ours":
-        argv = bench.runner.argv(place.server, bench.how(), argv)
+    if way.startswith("ours"):
+        how = bench.how(memory=way == "ours, shared memory")
+        argv = bench.runner.argv(place.server, how, argv)
     return subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd="/",
