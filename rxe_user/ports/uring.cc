@@ -16,7 +16,10 @@
 namespace rxe_user {
 namespace {
 
-constexpr unsigned kRequests = 16;
+// Those of two calls: the kernel thread may still have to say that it has taken
+// the first call's, although these are complete (SubmitToKernelThread).
+constexpr unsigned kRequests = 32;
+static_assert(kRequests >= 2 * (Uring::kMostSends + 1));
 constexpr int kGroup = 0;  // of provided buffers
 
 bool HasKernelThread(const io_uring& ring) {
@@ -186,9 +189,12 @@ void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
   request->user_data = tag;
 }
 
-// It may take requests after a call that failed, so none is withdrawn.
+// The thread makes requests and shows their results, and only then moves the
+// head of the submission queue past them. So the head does not say which
+// requests are left: with it, requests of the last call count once more. The
+// thread may take requests after a call that failed, so none is withdrawn.
 size_t Uring::SubmitToKernelThread() {
-  const unsigned prepared = ::io_uring_sq_ready(&ring_);
+  const unsigned prepared = ring_.sq.sqe_tail - ring_.sq.sqe_head;
   size_t seen = results();
   if (::io_uring_submit(&ring_) < 0) return 0;
   unsigned made = 0;

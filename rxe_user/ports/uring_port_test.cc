@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@
 #include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rxe_user/base/errno_status.h"
@@ -562,6 +564,29 @@ TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
     }
     EXPECT_EQ(received, (std::vector<int>{i, i}));
   }
+}
+
+// The kernel thread shows results before it moves the head of the submission
+// queue. A call made in between used to wait for the last call's requests, for
+// ever. On one processor, a caller that wakes up runs in between.
+TEST_F(SqpollTest, EachCallEnds) {
+  // It has a ring whose thread may run anywhere.
+  const std::unique_ptr<Port> other = std::move(port_);
+  other->RemoveReceiver(local_.address);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  std::thread([&] {
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+    SetUp();
+    const transport::Flow flow(av_);
+    for (int i = 0; i < 2000; ++i) {
+      Queue(flow, {64}, static_cast<uint8_t>(i));
+      port_->Flush();
+      ASSERT_EQ(ReceiveOnce(), std::vector<int>{i % 256});
+      ASSERT_EQ(ReceiveOnce(), std::vector<int>());
+    }
+  }).join();
 }
 
 TEST_F(SqpollTest, ItMakesNoPlainCalls) {
