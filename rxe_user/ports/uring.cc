@@ -84,8 +84,8 @@ class IdleRings final : private ForkGuard {
 
 }  // namespace
 
-absl::Status Uring::OpenRing() {
-  const bool kernel_thread = requests_ == Requests::kByKernelThread;
+absl::Status Uring::OpenRing(Requests requests) {
+  const bool kernel_thread = requests == Requests::kByKernelThread;
   if (const std::optional<io_uring> idle =
           OnlyOne<IdleRings>().Take(kernel_thread)) {
     ring_ = *idle;
@@ -109,8 +109,7 @@ absl::Status Uring::OpenRing() {
 }
 
 absl::Status Uring::Open(Requests requests) {
-  requests_ = requests;
-  if (absl::Status status = OpenRing(); !status.ok()) return status;
+  if (absl::Status status = OpenRing(requests); !status.ok()) return status;
   entries_ = PrefaultedBuffer(kPage);
   memory_ = PrefaultedBuffer(kBuffers * kStride);
   if (entries_.bytes().empty() || memory_.bytes().empty()) {
@@ -183,9 +182,7 @@ void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
   io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
   ::io_uring_prep_sendmsg(request, fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (linked) request->flags |= IOSQE_IO_LINK;
-  if (requests_ == Requests::kByCaller) {
-    request->flags |= IOSQE_CQE_SKIP_SUCCESS;
-  }
+  if (!HasKernelThread(ring_)) request->flags |= IOSQE_CQE_SKIP_SUCCESS;
   request->user_data = tag;
 }
 
@@ -227,7 +224,7 @@ void Uring::DropSentResults() {
 }
 
 size_t Uring::Submit() {
-  if (requests_ == Requests::kByKernelThread) return SubmitToKernelThread();
+  if (HasKernelThread(ring_)) return SubmitToKernelThread();
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;

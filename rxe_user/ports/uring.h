@@ -130,7 +130,7 @@ class Uring {
 
   static constexpr unsigned kKernelThreadIdle = 1;  // ms
 
-  absl::Status OpenRing();
+  absl::Status OpenRing(Requests requests);
   size_t SubmitToKernelThread();
   void DropSentResults();
   absl::Status Try();
@@ -141,7 +141,6 @@ class Uring {
   io_uring ring_{};
   bool open_ = false;
   bool works_ = false;
-  Requests requests_ = Requests::kByCaller;
   msghdr sizes_{};  // of a buffer's parts
   PrefaultedBuffer entries_;
   PrefaultedBuffer memory_;

@@ -42,7 +42,7 @@ constexpr int kNoFilter = 77;  // the status of a child without seccomp filters
 
 class UringPortTest : public LoopbackPortTest {
  protected:
-  void SetUp() override { Open("127.0.0.1", UringPort::Create); }
+  void SetUp() override { Open("127.0.0.1", CreateUring); }
 
   int ring() const { return port_->ReceiveDescriptors().back(); }
   bool RingIsReadable() const {
@@ -304,7 +304,7 @@ TEST_F(UringPortTest, ItsRingServesTheNextOne) {
   port_->Flush();
   ASSERT_TRUE(RingIsReadable());
   port_.reset();
-  Open("127.0.0.1", UringPort::Create);
+  Open("127.0.0.1", CreateUring);
   EXPECT_EQ(ring(), before);
   EXPECT_FALSE(RingIsReadable());
   for (uint8_t i = 2; i < 3 * Uring::kBuffers; ++i) {
@@ -546,7 +546,7 @@ TEST_F(UringPortTest, WithoutItsDescriptorNothingIsSentOrReceived) {
 // With a kernel thread. port_test.cc has the rest.
 class SqpollTest : public UringPortTest {
  protected:
-  void SetUp() override { Open("127.0.0.1", UringPort::CreateSqpoll); }
+  void SetUp() override { Open("127.0.0.1", CreateSqpoll); }
 };
 
 TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
@@ -612,7 +612,7 @@ TEST(UringPortRefusalTest, TheReasonIsSaid) {
     const pid_t child = ::fork();
     if (child == 0) {
       if (!RefuseCall(__NR_io_uring_setup, error)) ::_exit(kNoFilter);
-      const auto port = UringPort::Create();
+      const auto port = UringPort::Create(Uring::Requests::kByCaller);
       ::_exit(!port.ok() && ErrnoOf(port.status()) == error &&
                       port.status().message().find("io_uring_setup: ") == 0 &&
                       UringPort::Available(Uring::Requests::kByCaller) ==
