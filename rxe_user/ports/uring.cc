@@ -19,7 +19,7 @@ namespace {
 // Those of two calls: the kernel thread may still have to say that it has taken
 // the first call's, although these are complete (SubmitToKernelThread).
 constexpr unsigned kRequests = 32;
-static_assert(kRequests >= 2 * (Uring::kMostSends + 1));
+static_assert(kRequests >= 2 * (Uring::kMostSends + Uring::kMostReceives));
 constexpr int kGroup = 0;  // of provided buffers
 
 bool HasKernelThread(const io_uring& ring) {
