@@ -180,6 +180,42 @@ TEST_F(UringPortTest, ASendWakesNoThread) {
   EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
 }
 
+// The poll behind it need not ask again, since no answer comes so soon.
+TEST_F(UringPortTest, APollBehindASendThatFoundNothingMakesNoCall) {
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  const transport::Flow elsewhere(av);
+  const auto calls = [&] { return port_->counters().rx_calls; };
+  bool quiet = false;
+  // This thread may lose its core in between.
+  for (int i = 0; i < 1000 && !quiet; ++i) {
+    Queue(elsewhere, {64});
+    port_->Flush();
+    const uint64_t before = calls();
+    EXPECT_EQ(ReceiveOnce(false), std::vector<int>());
+    quiet = calls() == before;
+    EXPECT_EQ(ReceiveOnce(false), std::vector<int>());
+    EXPECT_GT(calls(), before);
+  }
+  EXPECT_TRUE(quiet);
+}
+
+// But a later one must, and so must a thread that is about to sleep.
+TEST_F(UringPortTest, ALaterPollAsksAgain) {
+  using Clock = std::chrono::steady_clock;
+  transport::AddressVector av = av_;
+  av.destination = *wire::IpAddress::Parse("127.0.0.9");
+  for (const bool thorough : {false, true}) {
+    Queue(transport::Flow(av), {64});
+    port_->Flush();
+    SendFromElsewhere(local_.address, 100, 5);
+    const auto sent = Clock::now();
+    while (!thorough && Clock::now() - sent < std::chrono::microseconds(2)) {
+    }
+    EXPECT_EQ(ReceiveOnce(thorough), std::vector<int>{5});
+  }
+}
+
 // Nor does it change how many datagrams a receive takes.
 TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   const auto receives = [&](size_t count) {

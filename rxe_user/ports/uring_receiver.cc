@@ -42,6 +42,11 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     }
     more_ = false;
   }
+  const auto asked = std::exchange(asked_, std::nullopt);
+  if (!thorough && asked && Clock::now() - *asked < kFresh) {
+    sockets_.CountBusyRead();
+    return arrivals_;
+  }
   if (!thorough && bell_.IsArmed(sockets_)) {
     if (!bell_.HasRung()) return arrivals_;
     bell_.Disarm();
@@ -176,6 +181,7 @@ void UringReceiver::DropEmptyResults() {
     const Uring::Result result = ring_.Take();
     if (result.buffer) ring_.Release(*result.buffer);
     CountError(result);
+    if (result.tag < kSendTags && result.error == EAGAIN) asked_ = Clock::now();
   }
 }
 

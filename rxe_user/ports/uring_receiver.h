@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -66,11 +67,15 @@ class UringReceiver {
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
   // among them, so that between calls the ring is readable only if there is
-  // one. That nothing
-  // had come so soon does not change how many datagrams to ask for.
+  // one. That nothing had come so soon does not change how many datagrams to
+  // ask for.
   void DropEmptyResults();
 
  private:
+  using Clock = std::chrono::steady_clock;
+  // The poll within this time of a send that has asked in vain does not ask
+  // again: no answer comes so soon.
+  static constexpr Clock::duration kFresh = std::chrono::microseconds(1);
   // Polls in a row that find nothing before the bell is armed: arming costs as
   // much as two of them, and mostly the next arrival is near.
   static constexpr uint32_t kEmptyPolls = 16;
@@ -122,6 +127,8 @@ class UringReceiver {
   std::array<Taken, ReceiveSockets::kMaxSockets> taken_;  // by socket
   bool more_ = false;
   bool waited_on_ = false;
+  // When a send asked in vain, until the next poll.
+  std::optional<Clock::time_point> asked_;
 
   ArrivalBell bell_;
   bool ask_all_ = false;  // sockets, until they are empty: one has rung
