@@ -74,8 +74,7 @@ Io IoSetting() {
   if (io.empty() || io == "auto") return Io::kAuto;
   if (io == "sockets") return Io::kSockets;
   if (io == "uring") return Io::kUring;
-  // The wait for the kernel's thread may hang, so the mode is not in use.
-  if (io == "uring-sqpoll") return Io::kUring;
+  if (io == "uring-sqpoll") return Io::kUringSqpoll;
   WarnOnceAbout(
       "RXE_USER_IO",
       absl::StrCat("RXE_USER_IO is '", value,

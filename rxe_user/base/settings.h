@@ -25,8 +25,8 @@ bool IsOn(const char* variable);
 // ("udp").
 bool SameHostMemory();
 // RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring"), also
-// with a kernel thread ("uring-sqpoll", for now as "uring"), by plain system
-// calls ("sockets"), or by what the library prefers ("auto", the default).
+// with a kernel thread ("uring-sqpoll"), by plain system calls ("sockets"), or
+// by what the library prefers ("auto", the default).
 enum class Io { kAuto, kSockets, kUring, kUringSqpoll };
 Io IoSetting();
 

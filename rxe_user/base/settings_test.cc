@@ -136,7 +136,7 @@ TEST(IoSetting, FollowsTheEnvironment) {
   EXPECT_EQ(with("auto"), Io::kAuto);
   EXPECT_EQ(with("sockets"), Io::kSockets);
   EXPECT_EQ(with("uring"), Io::kUring);
-  EXPECT_EQ(with("uring-sqpoll"), Io::kUring);
+  EXPECT_EQ(with("uring-sqpoll"), Io::kUringSqpoll);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   testing::internal::CaptureStderr();
   EXPECT_EQ(with("io_uring"), Io::kAuto);

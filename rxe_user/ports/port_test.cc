@@ -27,7 +27,6 @@
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/ports/udp_port.h"
 #include "rxe_user/ports/udp_socket.h"
-#include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "wire/headers.h"
@@ -634,12 +633,13 @@ TEST_P(PortTest, ASocketOfAFormerOwnerHasNoKernelTimes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Addresses, PortTest,
-    ::testing::Values(Ends{"v4", "127.0.0.1", UdpPort::Create},
-                      Ends{"v6", "::1", UdpPort::Create},
-                      Ends{"v4_uring", "127.0.0.1", UringPort::Create},
-                      Ends{"v6_uring", "::1", UringPort::Create},
-                      Ends{"v4_sqpoll", "127.0.0.1", UringPort::CreateSqpoll},
-                      Ends{"v6_sqpoll", "::1", UringPort::CreateSqpoll}),
+    ::testing::Values(
+        Ends{"v4", "127.0.0.1", UdpPort::Create},
+        Ends{"v6", "::1", UdpPort::Create},
+        Ends{"v4_uring", "127.0.0.1", LoopbackPortTest::CreateUring},
+        Ends{"v6_uring", "::1", LoopbackPortTest::CreateUring},
+        Ends{"v4_sqpoll", "127.0.0.1", LoopbackPortTest::CreateSqpoll},
+        Ends{"v6_sqpoll", "::1", LoopbackPortTest::CreateSqpoll}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -102,16 +102,16 @@ void ReceiveSockets::ChooseAsk(Socket& socket, size_t got, size_t bytes,
   const bool small = bytes < got * kSmallBatch;
   const bool again = full && socket.had_more;
   socket.had_more = full;
-  socket.ask = !full    ? std::clamp<size_t>(got, 1, kMostAsked)
-               : !small ? 1
-               : again  ? std::min(socket.ask * 2, kMostAsked)
-                        : socket.ask;
+  socket.ask = full && !small
+                   ? 1
+                   : std::clamp<size_t>(again ? got * 2 : got, 1, kMostAsked);
 }
 
 bool ReceiveSockets::Deliver(Socket& socket, std::span<uint8_t> bytes,
                              const msghdr& message, const SocketAddress& from,
                              std::vector<transport::GroBatch>* arrivals) {
   ++counters_.rx_arrivals;
+  hot_ = static_cast<size_t>(&socket - sockets_.data());
   const ReceiveControl control = ReadReceiveControl(message);
   if (control.has_overflow) {
     const uint32_t fresh = control.overflow - socket.overflow;

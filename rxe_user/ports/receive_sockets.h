@@ -67,7 +67,7 @@ class ReceiveSockets {
   size_t hot() const { return hot_; }
 
   // Calls read(index) for the sockets that are to be read now, until one of the
-  // calls returns true: that socket had data.
+  // calls returns true: there are datagrams.
   template <typename Read>
   void ReadUntilData(bool thorough, Read read) {
     const size_t count = socket_count_.load(std::memory_order_acquire);
@@ -79,11 +79,7 @@ class ReceiveSockets {
     const size_t first = turn ? hot_ + 1 : hot_;
     const size_t asked = thorough || turn ? count : 1;
     for (size_t i = 0; i < asked; ++i) {
-      const size_t index = (first + i) % count;
-      if (read(index)) {
-        hot_ = index;
-        break;
-      }
+      if (read((first + i) % count)) break;
     }
   }
 

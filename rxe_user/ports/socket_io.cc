@@ -5,14 +5,11 @@
 #include "rxe_user/ports/uring_port.h"
 
 namespace rxe_user {
-
 namespace {
 
-// What the system refuses of what the setting asks for.
-absl::Status Available(Io io) {
-  return UringPort::Available(io == Io::kUringSqpoll
-                                  ? Uring::Requests::kByKernelThread
-                                  : Uring::Requests::kByCaller);
+Uring::Requests RequestsOf(Io io) {
+  return io == Io::kUringSqpoll ? Uring::Requests::kByKernelThread
+                                : Uring::Requests::kByCaller;
 }
 
 }  // namespace
@@ -21,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort() {
   const Io io = IoSetting();
   if (io == Io::kUring || io == Io::kUringSqpoll) {
     absl::StatusOr<std::unique_ptr<Port>> port =
-        io == Io::kUring ? UringPort::Create() : UringPort::CreateSqpoll();
+        UringPort::Create(RequestsOf(io));
     if (port.ok()) return port;
   }
   return UdpPort::Create();
@@ -38,7 +35,7 @@ SocketIo FindSocketIo() {
     case Io::kUringSqpoll:
       break;
   }
-  const absl::Status available = Available(io);
+  const absl::Status available = UringPort::Available(RequestsOf(io));
   if (!available.ok()) return {"sockets", std::string(available.message())};
   return io == Io::kUring ? SocketIo{"io_uring", "RXE_USER_IO=uring"}
                           : SocketIo{"io_uring with a kernel thread",

@@ -24,6 +24,9 @@ namespace {
 // Bursts are gathered up to this many bytes: enough to amortize a call, and
 // still in the cache.
 constexpr size_t kFlushBytes = 48 << 10;
+// The same for sender_, which has no more than a call to save: two large
+// bursts.
+constexpr size_t kFlushBytesThrough = 96 << 10;
 // Kernel limits: UDP_MAX_SEGMENTS since 6.9, and before.
 constexpr int kMaxSegments = 128;
 constexpr int kOldMaxSegments = 64;
@@ -237,7 +240,8 @@ void UdpTransmitter::Queue() {
   free_.pop_back();
   queued_.push_back(index);
   queued_bytes_ += outgoing.burst.bytes().size();
-  if (free_.empty() || queued_bytes_ >= kFlushBytes) Flush();
+  const size_t enough = sender_ != nullptr ? kFlushBytesThrough : kFlushBytes;
+  if (free_.empty() || queued_bytes_ >= enough) Flush();
 }
 
 void UdpTransmitter::Flush() {

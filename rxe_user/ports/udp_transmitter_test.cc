@@ -95,6 +95,14 @@ TEST_F(UdpTransmitterTest, SendsThoseOfAllSocketsAtOnce) {
   EXPECT_EQ(sender_.calls, 1);
 }
 
+TEST_F(UdpTransmitterTest, SendsTwoLargeBurstsAtOnce) {
+  Queue(0, 1, 60);
+  EXPECT_EQ(sender_.calls, 0);
+  Queue(0, 2, 60);
+  EXPECT_EQ(sender_.calls, 1);
+  EXPECT_EQ(sender_.accepted, (std::vector<int>{1, 2}));
+}
+
 TEST_F(UdpTransmitterTest, BlockedBurstsKeepTheirOrder) {
   for (const int error : {EAGAIN, ENOBUFS, kNotTried}) {
     SCOPED_TRACE(error);

@@ -16,7 +16,10 @@
 namespace rxe_user {
 namespace {
 
-constexpr unsigned kRequests = 16;
+// Those of two calls: the kernel thread may still have to say that it has taken
+// the first call's, although these are complete (SubmitToKernelThread).
+constexpr unsigned kRequests = 32;
+static_assert(kRequests >= 2 * (Uring::kMostSends + Uring::kMostReceives));
 constexpr int kGroup = 0;  // of provided buffers
 
 bool HasKernelThread(const io_uring& ring) {
@@ -81,8 +84,8 @@ class IdleRings final : private ForkGuard {
 
 }  // namespace
 
-absl::Status Uring::OpenRing() {
-  const bool kernel_thread = requests_ == Requests::kByKernelThread;
+absl::Status Uring::OpenRing(Requests requests) {
+  const bool kernel_thread = requests == Requests::kByKernelThread;
   if (const std::optional<io_uring> idle =
           OnlyOne<IdleRings>().Take(kernel_thread)) {
     ring_ = *idle;
@@ -106,8 +109,7 @@ absl::Status Uring::OpenRing() {
 }
 
 absl::Status Uring::Open(Requests requests) {
-  requests_ = requests;
-  if (absl::Status status = OpenRing(); !status.ok()) return status;
+  if (absl::Status status = OpenRing(requests); !status.ok()) return status;
   entries_ = PrefaultedBuffer(kPage);
   memory_ = PrefaultedBuffer(kBuffers * kStride);
   if (entries_.bytes().empty() || memory_.bytes().empty()) {
@@ -180,15 +182,16 @@ void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
   io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
   ::io_uring_prep_sendmsg(request, fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (linked) request->flags |= IOSQE_IO_LINK;
-  if (requests_ == Requests::kByCaller) {
-    request->flags |= IOSQE_CQE_SKIP_SUCCESS;
-  }
+  if (!HasKernelThread(ring_)) request->flags |= IOSQE_CQE_SKIP_SUCCESS;
   request->user_data = tag;
 }
 
-// It may take requests after a call that failed, so none is withdrawn.
+// The thread makes requests and shows their results, and only then moves the
+// head of the submission queue past them. So the head does not say which
+// requests are left: with it, requests of the last call count once more. The
+// thread may take requests after a call that failed, so none is withdrawn.
 size_t Uring::SubmitToKernelThread() {
-  const unsigned prepared = ::io_uring_sq_ready(&ring_);
+  const unsigned prepared = ring_.sq.sqe_tail - ring_.sq.sqe_head;
   size_t seen = results();
   if (::io_uring_submit(&ring_) < 0) return 0;
   unsigned made = 0;
@@ -221,7 +224,7 @@ void Uring::DropSentResults() {
 }
 
 size_t Uring::Submit() {
-  if (requests_ == Requests::kByKernelThread) return SubmitToKernelThread();
+  if (HasKernelThread(ring_)) return SubmitToKernelThread();
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;

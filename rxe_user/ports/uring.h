@@ -45,8 +45,9 @@ class Uring {
  public:
   // Buffers for received datagrams.
   static constexpr uint16_t kBuffers = 16;
-  // The most sends of one Submit.
+  // The most sends, and receives, of one Submit.
   static constexpr size_t kMostSends = 8;
+  static constexpr size_t kMostReceives = 8;
   static constexpr unsigned kResults = 64;
 
   Uring() = default;
@@ -64,8 +65,8 @@ class Uring {
   // Readable while there are results. High (base/high_fd.h), close-on-exec.
   int fd() const { return ring_.ring_fd; }
 
-  // --- Requests, until Submit. There is room for one receive and kMostSends
-  // sends. `tag` is Result's.
+  // --- Requests, until Submit. There is room for kMostReceives receives and
+  // kMostSends sends. `tag` is Result's.
 
   // Receives what has arrived at `fd`, at most as many datagrams as there are
   // provided buffers.
@@ -89,10 +90,10 @@ class Uring {
     size_t bytes;                    // of the buffer that were written
   };
   size_t results() const { return io_uring_cq_ready(&ring_); }
-  // Whether there is room for the results of `sends` sends and a receive. What
-  // has no room is lost.
+  // Whether there is room for the results of `sends` sends and all receives.
+  // What has no room is lost.
   bool HasRoomFor(size_t sends) const {
-    return results() + sends + kBuffers + 1 <= kResults;
+    return results() + sends + kBuffers + kMostReceives <= kResults;
   }
   // The result behind `index` others, which remains.
   Result Peek(size_t index) const;
@@ -130,7 +131,7 @@ class Uring {
 
   static constexpr unsigned kKernelThreadIdle = 1;  // ms
 
-  absl::Status OpenRing();
+  absl::Status OpenRing(Requests requests);
   size_t SubmitToKernelThread();
   void DropSentResults();
   absl::Status Try();
@@ -141,7 +142,6 @@ class Uring {
   io_uring ring_{};
   bool open_ = false;
   bool works_ = false;
-  Requests requests_ = Requests::kByCaller;
   msghdr sizes_{};  // of a buffer's parts
   PrefaultedBuffer entries_;
   PrefaultedBuffer memory_;

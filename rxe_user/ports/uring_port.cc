@@ -4,15 +4,7 @@
 
 namespace rxe_user {
 
-absl::StatusOr<std::unique_ptr<Port>> UringPort::Create() {
-  return CreateWith(Uring::Requests::kByCaller);
-}
-
-absl::StatusOr<std::unique_ptr<Port>> UringPort::CreateSqpoll() {
-  return CreateWith(Uring::Requests::kByKernelThread);
-}
-
-absl::StatusOr<std::unique_ptr<Port>> UringPort::CreateWith(
+absl::StatusOr<std::unique_ptr<Port>> UringPort::Create(
     Uring::Requests requests) {
   auto port = std::make_unique<UringPort>();
   if (absl::Status status = port->Open(requests); !status.ok()) return status;

@@ -21,10 +21,8 @@ class UringPort final : public SocketPort<UringReceiver>,
                         private MessageSender {
  public:
   // Errors: what the system refused (uring.h). Sockets work all the same.
-  static absl::StatusOr<std::unique_ptr<Port>> Create();
-  // With a kernel thread.
-  static absl::StatusOr<std::unique_ptr<Port>> CreateSqpoll();
-  // Whether Create, or CreateSqpoll, finds what it needs. Thread: any.
+  static absl::StatusOr<std::unique_ptr<Port>> Create(Uring::Requests requests);
+  // Whether Create finds what it needs. Thread: any.
   static absl::Status Available(Uring::Requests requests);
 
   void RemoveReceiver(const wire::IpAddress& address) override {
@@ -36,8 +34,6 @@ class UringPort final : public SocketPort<UringReceiver>,
   }
 
  private:
-  static absl::StatusOr<std::unique_ptr<Port>> CreateWith(
-      Uring::Requests requests);
   void Send(std::span<Message> messages) override;
 };
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace rxe_user {
 
 absl::Status UringReceiver::Open(Uring::Requests requests) {
   arrivals_.reserve(Uring::kBuffers);
   used_.reserve(Uring::kBuffers);
+  noted_.reserve(Uring::kMostReceives);
   return ring_.Open(requests);
 }
 
@@ -32,13 +34,18 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
   }
   more_ = false;
   if (ring_.results() != 0) {
-    TakeResults();
+    // A thorough caller wants what has come since, too.
+    more_ = TakeResults() || thorough;
     if (!arrivals_.empty()) {
-      // The sockets have not been asked since.
-      more_ = true;
       sockets_.CountBusyRead();
       return arrivals_;
     }
+    more_ = false;
+  }
+  const auto asked = std::exchange(asked_, std::nullopt);
+  if (!thorough && asked && Clock::now() - *asked < kFresh) {
+    sockets_.CountBusyRead();
+    return arrivals_;
   }
   if (!thorough && bell_.IsArmed(sockets_)) {
     if (!bell_.HasRung()) return arrivals_;
@@ -46,7 +53,8 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     ask_all_ = true;
   }
   sockets_.ReadUntilData(thorough || ask_all_,
-                         [this](size_t index) { return ReceiveFrom(index); });
+                         [this](size_t index) { return Note(index); });
+  if (arrivals_.empty()) ReceiveFromNoted();
   if (!arrivals_.empty()) {
     empty_polls_ = 0;
     arm_after_ = kEmptyPolls;
@@ -79,56 +87,68 @@ void UringReceiver::OnEmptyPoll() {
   }
 }
 
-bool UringReceiver::ReceiveFrom(size_t index) {
-  const int fd = sockets_[index].fd.load(std::memory_order_acquire);
-  if (fd < 0) return false;
-  Taken taken;
+bool UringReceiver::Note(size_t index) {
+  if (sockets_[index].fd.load(std::memory_order_acquire) < 0) return false;
+  noted_.push_back(index);
+  return noted_.size() == Uring::kMostReceives && ReceiveFromNoted();
+}
+
+bool UringReceiver::ReceiveFromNoted() {
   // Most errors are reported once, and datagrams may be queued behind them.
-  for (int i = 0; i < 2; ++i) {
-    Prepare(index, fd);
+  bool again = !noted_.empty();
+  for (int i = 0; i < 2 && again; ++i) {
+    for (const size_t index : noted_) Prepare(index);
     ++counters_.rx_calls;
     if (ring_.Submit() == 0) {
       ++counters_.rx_errors;
       break;
     }
-    taken = TakeResults();
-    if (taken.datagrams != 0 || taken.error == EAGAIN) break;
+    more_ = TakeResults();
+    again = more_ && arrivals_.empty();
   }
-  return taken.datagrams != 0;
+  more_ = more_ && !arrivals_.empty();
+  noted_.clear();
+  return !arrivals_.empty();
 }
 
-void UringReceiver::Prepare(size_t index, int fd) {
-  ring_.Provide(sockets_[index].ask);
-  ring_.PrepareReceive(fd, TagOf(index, sockets_[index]));
+void UringReceiver::Prepare(size_t index) {
+  const ReceiveSockets::Socket& socket = sockets_[index];
+  ring_.Provide(socket.ask + 1);
+  ring_.PrepareReceive(socket.fd.load(std::memory_order_acquire),
+                       TagOf(index, socket));
 }
 
 ReceiveSockets::Socket* UringReceiver::SocketOf(uint64_t tag) {
-  const size_t index = tag & 0xffff;
+  const size_t index = IndexOf(tag);
   ReceiveSockets::Socket& socket = sockets_[index];
   return TagOf(index, socket) == tag ? &socket : nullptr;
 }
 
-UringReceiver::Taken UringReceiver::TakeResults() {
-  Taken taken;
-  size_t bytes = 0;
+bool UringReceiver::TakeResults() {
+  bool more = false;
   for (size_t left = ring_.results(); left != 0; --left) {
     const Uring::Result result = ring_.Take();
     if (result.tag >= kSendTags) continue;
     ReceiveSockets::Socket* const socket = SocketOf(result.tag);
+    Taken& taken = taken_[IndexOf(result.tag)];
     if (socket == nullptr || result.error != 0 || !result.buffer) {
       if (result.buffer) ring_.Release(*result.buffer);
     } else {
       ++taken.datagrams;
-      bytes += Deliver(*socket, *result.buffer, result.bytes);
+      taken.bytes += Deliver(*socket, *result.buffer, result.bytes);
     }
     if (!result.last) continue;
-    taken.error = result.error;
     CountError(result);
+    const Taken whole = std::exchange(taken, {});
     if (socket == nullptr) continue;
-    more_ = result.error != EAGAIN && taken.datagrams != 0;
-    ReceiveSockets::ChooseAsk(*socket, taken.datagrams, bytes, more_);
+    const bool full = result.error != EAGAIN;
+    more = more || full;
+    // Others may have had all buffers.
+    if (result.error == ENOBUFS && whole.datagrams == 0) continue;
+    ReceiveSockets::ChooseAsk(*socket, whole.datagrams, whole.bytes,
+                              full && whole.datagrams != 0);
   }
-  return taken;
+  return more;
 }
 
 size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
@@ -148,7 +168,7 @@ void UringReceiver::PrepareReceive() {
   if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);
-  if (fd >= 0 && ring_.results() == 0) Prepare(index, fd);
+  if (fd >= 0 && ring_.results() == 0) Prepare(index);
 }
 
 void UringReceiver::DropEmptyResults() {
@@ -161,6 +181,7 @@ void UringReceiver::DropEmptyResults() {
     const Uring::Result result = ring_.Take();
     if (result.buffer) ring_.Release(*result.buffer);
     CountError(result);
+    if (result.tag < kSendTags && result.error == EAGAIN) asked_ = Clock::now();
   }
 }
 

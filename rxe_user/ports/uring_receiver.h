@@ -1,5 +1,9 @@
 // The receiving half of the io_uring port: one request takes all that has
-// arrived at a socket, into buffers of the ring.
+// arrived at a socket, into buffers of the ring, and one call makes the
+// requests for several sockets.
+//
+// A request has one buffer more than datagrams are expected, so that it mostly
+// ends because the socket is empty: no further call has to find that out.
 //
 // While the application polls, a receive is also made with each Submit of
 // sends; the results then wait in the ring, in memory, until the next Receive.
@@ -12,6 +16,8 @@
 
 #include <pthread.h>
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -61,11 +67,15 @@ class UringReceiver {
   void PrepareReceive();
   // After Submit: takes the results of that receive if there is no datagram
   // among them, so that between calls the ring is readable only if there is
-  // one. That nothing
-  // had come so soon does not change how many datagrams to ask for.
+  // one. That nothing had come so soon does not change how many datagrams to
+  // ask for.
   void DropEmptyResults();
 
  private:
+  using Clock = std::chrono::steady_clock;
+  // The poll within this time of a send that has asked in vain does not ask
+  // again: no answer comes so soon.
+  static constexpr Clock::duration kFresh = std::chrono::microseconds(1);
   // Polls in a row that find nothing before the bell is armed: arming costs as
   // much as two of them, and mostly the next arrival is near.
   static constexpr uint32_t kEmptyPolls = 16;
@@ -76,21 +86,28 @@ class UringReceiver {
   static constexpr uint32_t kIdlePolls = 256;
   static constexpr uint32_t kNever = ~uint32_t{0};
 
-  // The last result of a receive, with the datagrams before it.
+  // What a receive has had so far.
   struct Taken {
     size_t datagrams = 0;
-    int error = 0;  // 0: the receive was not made, or ended with a datagram
+    size_t bytes = 0;
   };
 
   static uint64_t TagOf(size_t index, const ReceiveSockets::Socket& socket) {
     return uint64_t{socket.removals} << 16 | index;
   }
+  static size_t IndexOf(uint64_t tag) { return tag & 0xffff; }
   // The socket of a result; null: it has been removed.
   ReceiveSockets::Socket* SocketOf(uint64_t tag);
-  bool ReceiveFrom(size_t index);
-  void Prepare(size_t index, int fd);
-  // Takes all results, and adds their datagrams to arrivals_.
-  Taken TakeResults();
+  // As ReceiveSockets::ReadUntilData asks: notes the socket, and receives when
+  // as many as one call may ask are noted.
+  bool Note(size_t index);
+  // Receives from the noted sockets by one call. Returns whether there are
+  // datagrams.
+  bool ReceiveFromNoted();
+  void Prepare(size_t index);
+  // Takes all results, and adds their datagrams to arrivals_. Returns whether
+  // one of the sockets may have more.
+  bool TakeResults();
   void CountError(const Uring::Result& result);
   // Whether the bell says that nothing has arrived.
   bool NothingHasRung() const {
@@ -106,8 +123,12 @@ class UringReceiver {
   Uring ring_;
   std::vector<transport::GroBatch> arrivals_;
   std::vector<uint16_t> used_;  // buffers of arrivals_
+  std::vector<size_t> noted_;   // sockets to receive from
+  std::array<Taken, ReceiveSockets::kMaxSockets> taken_;  // by socket
   bool more_ = false;
   bool waited_on_ = false;
+  // When a send asked in vain, until the next poll.
+  std::optional<Clock::time_point> asked_;
 
   ArrivalBell bell_;
   bool ask_all_ = false;  // sockets, until they are empty: one has rung

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "rxe_user/ports/udp_socket.h"
-#include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/net_namespace.h"
 #include "wire/packet.h"
 

@@ -12,10 +12,19 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/udp_port.h"
+#include "rxe_user/ports/uring_port.h"
 
 namespace rxe_user {
 
 class LoopbackPortTest : public ::testing::Test {
+ public:
+  static absl::StatusOr<std::unique_ptr<Port>> CreateUring() {
+    return UringPort::Create(Uring::Requests::kByCaller);
+  }
+  static absl::StatusOr<std::unique_ptr<Port>> CreateSqpoll() {
+    return UringPort::Create(Uring::Requests::kByKernelThread);
+  }
+
  protected:
   struct Packet {
     std::vector<uint8_t> bytes;
