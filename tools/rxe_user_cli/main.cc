@@ -165,15 +165,15 @@ bool IsFileOption(const char* name, char*** argv, std::string* file) {
   return true;
 }
 
-// As a shell reads it.
+// The command line, quoted for a shell.
 std::string CommandLine(char** argv) {
   std::vector<std::string> words;
   for (; *argv != nullptr; ++argv) words.emplace_back(*argv);
   return rxe_user_cli::QuoteForShell(words);
 }
 
-// Checks the rules of --faults, and puts their text into the options: the
-// programs need no file then. Returns the exit status, 0 if all is well.
+// Checks the rules of --faults, and stores their text in the options, so that
+// programs need no file. Returns the exit status: 0 on success.
 int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
   std::vector<transport::faults::Rule> rules;
   uint64_t seed = 0;
