@@ -1,5 +1,5 @@
-// Two lanes' ports in one process. The control thread's work is done by the
-// test, so each step of finding each other happens when the test says so.
+// Two lanes' ports in one process. The test does the control threads' work, so
+// the lanes find each other step by step, when the test says so.
 #include "rxe_user/ports/memory_port.h"
 
 #include <errno.h>
@@ -97,7 +97,8 @@ class MemoryPortTest : public LoopbackPortTest {
     return from.port->UsesMemory(from.local.address, to.local.address,
                                  MakeQpn(to.slot, 1));
   }
-  // The control threads' work, until `done`. False after half a minute.
+  // Does the control threads' work until `done` is true. False after half a
+  // minute.
   bool Work(const std::function<bool()>& done) {
     using Clock = Port::ControlTask::Clock;
     const Clock::time_point end = Clock::now() + std::chrono::seconds(30);
@@ -121,7 +122,8 @@ class MemoryPortTest : public LoopbackPortTest {
     }
     return true;
   }
-  // Sends a packet of `bytes`, all `fill` but the ICRC. False: refused.
+  // Sends a packet of `bytes` bytes, all `fill` except the ICRC. False:
+  // refused.
   static bool Send(Lane& from, const transport::Flow& flow, size_t bytes,
                    uint8_t fill) {
     transport::Burst* const burst = from.port->Begin(flow);
@@ -136,7 +138,7 @@ class MemoryPortTest : public LoopbackPortTest {
     Bytes bytes;
     transport::GroBatch batch;
   };
-  // What has arrived; by UDP after a while, so `count` says how much to expect.
+  // Receives `count` packets, and waits for those by UDP.
   static std::vector<Arrival> Receive(Lane& lane, size_t count) {
     std::vector<Arrival> all;
     for (int i = 0; i < 1'000'000 && all.size() < count; ++i) {
@@ -151,18 +153,18 @@ class MemoryPortTest : public LoopbackPortTest {
   static void SendFirst(Lane& from, const transport::Flow& flow) {
     for (size_t i = 0; i < kFirst; ++i) ASSERT_TRUE(Send(from, flow, 32, 1));
   }
-  // What a lane's control thread does when there is something.
+  // Does what a lane's control thread does when its descriptor is readable.
   static void Run(const Lane& lane) {
     lane.port->control_task()->Run([](const auto& call) { call(); });
   }
-  // Writes an impossible position into the ring by which `flow` goes, as its
-  // reader could, and sends until the writer finds that out.
+  // Writes an impossible position into the ring of `flow`, as its reader could,
+  // and sends until the writer notices.
   static bool BreakRing(Lane& from, const transport::Flow& flow) {
     transport::Burst* const burst = from.port->Begin(flow);
     if (burst == nullptr) return false;
     uint8_t* const packet = burst->Reserve(32);
     const uintptr_t page = sysconf(_SC_PAGESIZE);
-    // It is empty, so the packet is near its start.
+    // The ring is empty, so the packet is near its start.
     auto* const ring = reinterpret_cast<RingMemory*>(
         reinterpret_cast<uintptr_t>(packet) / page * page -
         offsetof(RingMemory, records));
@@ -173,7 +175,7 @@ class MemoryPortTest : public LoopbackPortTest {
     }
     return false;
   }
-  // Mappings of rings in this process.
+  // The number of mappings of rings in this process.
   static int CountRings() {
     std::ifstream maps("/proc/self/maps");
     int count = 0;
@@ -187,7 +189,8 @@ class MemoryPortTest : public LoopbackPortTest {
     }
     return count;
   }
-  // Agrees on a ring from a_ to b_. Before the pause, and after it.
+  // Both agree on a ring from a_ to b_. Agree returns before the pause, Join
+  // after it.
   void Agree(const transport::Flow& flow) {
     SendFirst(a_, flow);
     ASSERT_TRUE(Work([&] { return a_.port->Begin(flow) == nullptr; }));
@@ -216,7 +219,7 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   Run(a_);
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_FALSE(UsesMemory(a_, b_));
-  // Not read before the ring: it must come first all the same.
+  // It is not read before there is a ring, but must come first all the same.
   ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
   Pause(a_);
   EXPECT_TRUE(UsesMemory(a_, b_));
@@ -252,8 +255,8 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
 }
 
 // Nothing is sent for a moment before the medium changes, so that no packet by
-// memory overtakes one by UDP. The control thread, which may be busy with other
-// things for long, takes no part in its end.
+// memory overtakes one by UDP. The pause ends without the control thread, which
+// may be busy for long.
 TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -273,7 +276,7 @@ TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// What the system refused may be of that flow, and must come first.
+// Packets that the system refused may be of that flow, and must come first.
 TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -293,14 +296,15 @@ TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
   EXPECT_EQ(a_.port->Begin(*flow), nullptr);
   a_.port->Flush();
   ASSERT_FALSE(a_.port->blocked());
-  // Sent only now.
+  // The refused packets are sent only now.
   EXPECT_EQ(a_.port->Begin(*flow), nullptr);
   Pause(a_);
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// It used to wait for good if other flows were refused each time.
+// The flow used to wait for ever if packets of other flows were refused each
+// time.
 TEST_F(MemoryPortTest, TheFlowDoesNotWaitForThemForGood) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -343,7 +347,7 @@ TEST_F(MemoryPortTest, AFlowThatMayBeSentIsToldAgainIfMemoryWasShort) {
 }
 
 TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
-  b_.slot = 7;  // nobody listens for it
+  b_.slot = 7;  // no lane listens for it
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
   Run(a_);
@@ -353,8 +357,8 @@ TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
   for (const Arrival& arrival : got) EXPECT_TRUE(arrival.batch.has_icrc);
 }
 
-// A flow to itself would be held while the medium changes, and what has been
-// posted is to have arrived when memory is deregistered.
+// A flow to its own lane would wait while the medium changes, but posted
+// packets must have arrived when memory is deregistered.
 TEST_F(MemoryPortTest, AFlowWithinALaneGoesByUdp) {
   const auto flow = FlowOf(a_, a_);
   SendFirst(a_, *flow);
@@ -402,7 +406,7 @@ TEST_F(MemoryPortTest, AFullRingHoldsItsFlowAloneUntilThereIsRoom) {
   EXPECT_EQ(a_.port->counters().memory_tx_dropped, 0u);
 }
 
-// A stopped process looks as over UDP: packets to it are lost.
+// A stopped process looks the same as over UDP: packets to it are lost.
 TEST_F(MemoryPortTest, BurstsToAReaderThatDoesNotReadAreDropped) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -418,7 +422,7 @@ TEST_F(MemoryPortTest, BurstsToAReaderThatDoesNotReadAreDropped) {
   EXPECT_TRUE(Send(a_, *flow, 4096, 2));
   EXPECT_TRUE(Send(a_, *flow, 4096, 2));
   EXPECT_EQ(a_.port->counters().memory_tx_dropped, 2u);
-  // It goes on.
+  // The reader continues.
   for (const Arrival& arrival : Receive(b_, sent)) {
     EXPECT_EQ(arrival.bytes[0], 1);
   }
@@ -442,7 +446,7 @@ TEST_F(MemoryPortTest, AReceiverThatWaitsIsWokenOnce) {
   // Awake: no system call.
   ASSERT_TRUE(Send(a_, *flow, 32, 3));
   EXPECT_EQ(a_.port->counters().memory_wakes, 1u);
-  // What was left unread wakes at once.
+  // Unread packets wake the lane at once.
   b_.port->PrepareWait();
   EXPECT_EQ(::poll(&wake, 1, 0), 1);
   EXPECT_EQ(Receive(b_, 1).size(), 1u);
@@ -450,7 +454,7 @@ TEST_F(MemoryPortTest, AReceiverThatWaitsIsWokenOnce) {
   EXPECT_EQ(::poll(&wake, 1, 0), 0);
 }
 
-// The other lane is closed, or its process is no more.
+// The other lane is closed, or its process has ended.
 TEST_F(MemoryPortTest, AfterTheEndOfThePeerTheFlowGoesByUdp) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -462,7 +466,7 @@ TEST_F(MemoryPortTest, AfterTheEndOfThePeerTheFlowGoesByUdp) {
   (void)a_.port->Receive(false);
   EXPECT_EQ(a_.rooms, rooms + 1);
   EXPECT_FALSE(a_.port->must_retry());
-  EXPECT_TRUE(Send(a_, *flow, 32, 1));  // to nobody
+  EXPECT_TRUE(Send(a_, *flow, 32, 1));  // no lane receives it
   Open(&b_, "127.0.0.2", 6);
   ASSERT_TRUE(Send(a_, *flow, 32, 7));
   const std::vector<Arrival> got = Receive(b_, 1);
@@ -483,12 +487,12 @@ TEST_F(MemoryPortTest, ThePeersRingIsFreedWithTheSender) {
     ASSERT_TRUE(Send(a_, *again, 32, 8));
     ASSERT_EQ(Receive(b_, 1).size(), 1u) << i;
     a_.port.reset();
-    // The end is seen before the next beginning.
+    // The end is noticed before the next ring begins.
     Run(b_);
   }
 }
 
-// By UDP, packets to an address that has moved to another host go there.
+// An address may move to another host. By UDP, packets to it then go there.
 TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
   const char* const address = "10.11.12.13";
   if (!SetLoopbackAddress(address, true)) GTEST_SKIP() << "needs root";
@@ -496,14 +500,14 @@ TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
   Open(&b_, address, 6);
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
-  b_.port->control_task()->OnAddressesChanged();  // another one
+  b_.port->control_task()->OnAddressesChanged();  // of another address
   Run(b_);
   Run(a_);
   EXPECT_TRUE(UsesMemory(a_, b_));
   ASSERT_TRUE(SetLoopbackAddress(address, false));
   b_.port->control_task()->OnAddressesChanged();
   ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
-  // And there is no new one.
+  // There is no new ring.
   (void)Send(a_, *flow, 32, 1);
   a_.port.reset();
   Open(&a_, "127.0.0.1", 5);
@@ -516,7 +520,7 @@ TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
   EXPECT_EQ(CountRings(), 0);
 }
 
-// That the address could not be looked at says nothing.
+// A failure to check the address does not mean that it is gone.
 TEST_F(MemoryPortTest, ARingStaysIfTheSystemIsShortOfDescriptors) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -532,14 +536,15 @@ TEST_F(MemoryPortTest, ARingStaysIfTheSystemIsShortOfDescriptors) {
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// A ring that is broken, and another one for the same route that has been asked
-// for when the end of the first is told: the lane used to ask for a third.
+// A ring is broken, and the lane has asked for another one for the same route
+// before it is told of the end of the first. It used to ask for a third.
 TEST_F(MemoryPortTest, TheEndOfABrokenRingIsNotThatOfTheNextOne) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
   ASSERT_TRUE(BreakRing(a_, *flow));
   EXPECT_EQ(a_.port->counters().memory_broken, 1u);
-  // More bursts than until the next try, and more than until the one after it.
+  // More bursts than before the next try, and more than before the one after
+  // it.
   for (const int bursts : {1100, 2200}) {
     for (int i = 0; i < bursts; ++i) {
       ASSERT_TRUE(Send(a_, *flow, 32, 2));
@@ -586,7 +591,8 @@ TEST_F(MemoryPortTest, AChildOfForkHasNone) {
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// The sockets are read first, but only for what they had when the ring came.
+// The sockets are read first, but only for the packets that they had when the
+// ring was made.
 TEST_F(MemoryPortTest, SocketsThatNeverRunEmptyDoNotStarveANewRing) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -603,8 +609,8 @@ TEST_F(MemoryPortTest, SocketsThatNeverRunEmptyDoNotStarveANewRing) {
   EXPECT_TRUE(came);
 }
 
-// What a queue pair has to send before it is destroyed goes by UDP if its ring
-// has no room.
+// The last packets of a queue pair that is destroyed go by UDP if its ring has
+// no room.
 TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -624,7 +630,8 @@ TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
   EXPECT_EQ(by_udp, 1);
 }
 
-// A signal that came while the lane was awake used to stay for good.
+// A signal that arrived while the lane was awake used to stay in the eventfd
+// for ever.
 TEST_F(MemoryPortTest, TheSignalOfALaneThatHasEndedDoesNotStay) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -639,8 +646,8 @@ TEST_F(MemoryPortTest, TheSignalOfALaneThatHasEndedDoesNotStay) {
   EXPECT_EQ(::poll(&wake, 1, 0), 0);
 }
 
-// The peer may write as soon as it has the answer. The burst used to lie until
-// the next one if the lane asked its other rings in between.
+// The peer may write as soon as it has the answer. The burst used to stay
+// unread until the next one if the lane checked its other rings in between.
 TEST_F(MemoryPortTest, ABurstBeforeTheLaneKnowsOfItsRingIsRead) {
   Join(*FlowOf(a_, b_));
   Lane c;
@@ -676,7 +683,7 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
   Join(*flow);
   const auto datagrams = FlowOf(a_, b_);
   datagrams->peer_qpn = 0;
-  ASSERT_TRUE(Send(a_, *flow, 32, 2));  // the sockets go first until then
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));  // until then the sockets are read first
   ASSERT_EQ(Receive(b_, 1).size(), 1u);
   int udp = 0;
   int memory = 0;
@@ -692,9 +699,9 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
   EXPECT_GE(memory, 80);
 }
 
-// What a program has posted to itself is to have arrived when it deregisters
-// the memory: over all its lanes. The other tests' lanes are of one process,
-// and made so that they may have rings.
+// Packets of a program to itself must have arrived when it deregisters the
+// memory, on all its lanes. The lanes of the other tests are of one process
+// too, but they are made so that they may have rings.
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =
@@ -761,7 +768,7 @@ TEST_F(MemoryPortTest, ARingThatIsNotUsedIsGivenUp) {
   EXPECT_FALSE(UsesMemory(a_, b_));
   EXPECT_EQ(task.time(), kNever);
   ASSERT_TRUE(Work([] { return CountRings() == 0; }));
-  // There may be another one.
+  // A new ring is possible.
   Join(*flow);
   ASSERT_TRUE(Send(a_, *flow, 32, 3));
   const std::vector<Arrival> got = Receive(b_, 1);
@@ -795,7 +802,8 @@ TEST_F(MemoryPortTest, ARingWithPacketsStays) {
   EXPECT_FALSE(UsesMemory(a_, b_));
 }
 
-// It used to stay with UDP for as long as the other 64 were there.
+// The peer's packets used to go by UDP for as long as the other 64 rings
+// existed.
 TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
   const SoftLimit limit(4096);
   std::vector<std::unique_ptr<transport::Flow>> flows;
@@ -823,7 +831,7 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
   test_now += MemoryPort::kUnused;
   Run(a_);
   ASSERT_TRUE(Work([] { return CountRings() == 0; }));
-  // It asks again after some bursts by UDP.
+  // The lane asks again after some bursts by UDP.
   const transport::Flow& last = *flows.back();
   for (int i = 0; i < 2000; ++i) {
     if (!Send(a_, last, 32, 3)) break;
@@ -838,7 +846,7 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
 
 // --- The lane's threads and the control thread.
 
-// It used to wait for all that the control thread had to do.
+// The lane used to wait until the control thread had done all its work.
 TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -877,7 +885,8 @@ TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
   control.join();
 }
 
-// So that the first of them need not wait for the last.
+// Rings are made in turns, so that the first of them need not wait for the
+// last.
 TEST_F(MemoryPortTest, ManyRingsAreMadeInTurns) {
   const SoftLimit limit(4096);
   std::vector<std::unique_ptr<transport::Flow>> flows;
@@ -941,7 +950,7 @@ TEST_F(MemoryPortTest, NeitherIsABeginning) {
       } catch (const std::bad_alloc&) {
       }
     }
-    // There is a ring, or the flow stays with UDP.
+    // Either there is a ring, or the flow still goes by UDP.
     for (int i = 0; i < 10; ++i) {
       Run(a_);
       Run(b_);
@@ -958,7 +967,8 @@ TEST_F(MemoryPortTest, NeitherIsABeginning) {
 
 // --- Descriptors.
 
-// A child that knows nothing of fork guards keeps the sockets open.
+// A child process that keeps the sockets open, since it does not run fork
+// guards.
 class Keeper {
  public:
   // fork(2) that runs no handlers; arm64 has no call of that name.
@@ -978,7 +988,7 @@ class Keeper {
   const pid_t child_;
 };
 
-// They are the program's, which may use select(2).
+// Low descriptors are left to the program, which may use select(2).
 TEST_F(MemoryPortTest, ARingTakesNoLowNumbers) {
   const auto flow = FlowOf(a_, b_);
   const SoftLimit limit(512);
@@ -991,7 +1001,8 @@ TEST_F(MemoryPortTest, ARingTakesNoLowNumbers) {
   EXPECT_EQ(CountRings(), 0);
 }
 
-// Beyond a part of the soft limit, peers get their packets by UDP.
+// Rings use only a part of the soft limit of descriptors. Further peers get
+// their packets by UDP.
 TEST_F(MemoryPortTest, RingsLeaveDescriptorsToTheProgram) {
   const SoftLimit limit(1040);
   std::array<Lane, 40> lanes;
@@ -1016,7 +1027,7 @@ TEST_F(MemoryPortTest, RingsLeaveDescriptorsToTheProgram) {
   EXPECT_EQ(rings, 1040u / 16 / 2);  // both ends are in this process
 }
 
-// The control thread used to run without end.
+// The control thread used to run endlessly.
 TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -1031,12 +1042,13 @@ TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
   if (!refused) GTEST_SKIP() << "no seccomp filters here";
   EXPECT_EQ(task.fd(), -1);
   EXPECT_LT(task.time(), Port::ControlTask::Clock::time_point::max());
-  // And then goes on.
+  // Then it continues.
   EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
   EXPECT_NE(task.fd(), -1);
 }
 
-// What waits in a listener may be another user's, whose close blocks.
+// A connection that waits in a listener may be another user's, and closing it
+// may block.
 TEST_F(MemoryPortTest, AListenerIsKeptWhileDescriptorsAreShort) {
   SendFirst(a_, *FlowOf(a_, b_));
   Run(a_);
@@ -1046,7 +1058,7 @@ TEST_F(MemoryPortTest, AListenerIsKeptWhileDescriptorsAreShort) {
     if (refused) b_.port->RemoveReceiver(b_.local.address);
   }).join();
   if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  // The control thread, which waits, hears of it.
+  // The waiting control thread is woken.
   Port::ControlTask& task = *b_.port->control_task();
   EXPECT_TRUE(IsReadable(task.fd()));
   Run(b_);
@@ -1054,7 +1066,8 @@ TEST_F(MemoryPortTest, AListenerIsKeptWhileDescriptorsAreShort) {
   EXPECT_FALSE(IsReadable(task.fd()));
 }
 
-// It used to stay in the epoll set, and the control thread never slept again.
+// A closed listener used to stay in the epoll set, so that the control thread
+// never slept again.
 TEST_F(MemoryPortTest, AClosedListenerIsNotWatched) {
   const Keeper keeper;
   a_.port->RemoveReceiver(a_.local.address);
@@ -1075,7 +1088,7 @@ TEST_F(MemoryPortTest, AClosedConnectionIsNotWatched) {
   EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
 }
 
-// A readable socket may have nothing (select(2), "BUGS").
+// A socket that was reported readable may have no data (select(2), "BUGS").
 TEST_F(MemoryPortTest, ASocketThatHasNothingIsAskedAgain) {
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -1139,7 +1152,7 @@ class ForeignClient {
   pid_t child_;
 };
 
-// Descriptors of sockets of this process, without those that others hold.
+// The number of this process's descriptors that are sockets.
 int CountSockets() {
   int count = 0;
   for (const auto& entry :
@@ -1151,7 +1164,8 @@ int CountSockets() {
   return count;
 }
 
-// Runs `call` beside. False if it has not returned after ten seconds.
+// Waits for `call`, which runs in another thread. False if it has not returned
+// after ten seconds.
 bool Returns(std::future<void>* call) {
   return call->wait_for(std::chrono::seconds(10)) == std::future_status::ready;
 }
@@ -1173,15 +1187,16 @@ TEST_F(MemoryPortTest, ALaneIsClosedInSpiteOfAnotherUsersConnection) {
   EXPECT_TRUE(Returns(&closed));
 }
 
-// They used to be left open for good. The last test, since nothing can be
-// closed after it.
+// Other users' connections used to stay open for ever. This must be the last
+// test: after it, nothing can be closed.
 TEST_F(MemoryPortTest, OtherUsersConnectionsAreKeptInTheListener) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  // Processes first: a copy in one of them would end a close at once.
+  // Start the processes first: if one inherited a copy of a slow socket,
+  // closing ours would return at once.
   const ForeignClient clients[] = {ForeignClient("127.0.0.1", a_.slot),
                                    ForeignClient("127.0.0.1", a_.slot),
                                    ForeignClient("127.0.0.1", a_.slot)};
-  // Each slow socket has another end, which stays.
+  // The other end of each slow socket stays.
   const int before = CountSockets() + kMostClosing;
   for (int i = 0; i < kMostClosing; ++i) {
     UniqueFd slow = SlowToClose();
@@ -1194,7 +1209,7 @@ TEST_F(MemoryPortTest, OtherUsersConnectionsAreKeptInTheListener) {
   }
   ASSERT_EQ(CountSockets(), before) << "the threads do not close";
   a_.port->RemoveReceiver(a_.local.address);
-  // Without the UDP socket, and with one connection.
+  // One UDP socket less, one connection more.
   EXPECT_EQ(CountSockets(), before);
   Run(a_);
   EXPECT_EQ(a_.port->control_task()->fd(), -1);
