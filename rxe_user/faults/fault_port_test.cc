@@ -33,8 +33,8 @@ using wire::Transport;
 constexpr uint32_t kQpn = 0x51;
 constexpr size_t kPayload = 64;
 
-// CLOCK_MONOTONIC at which the timer never expires by itself, unless a test
-// moves it: the clock of the port under test.
+// The clock of the port under test, which only tests move. Its times are so
+// late on CLOCK_MONOTONIC that the timer never expires by itself.
 Time now = 0;
 Time TestClock() { return now; }
 
@@ -47,7 +47,7 @@ struct Sent {
   uint32_t psn() const { return wire::LoadBe24(bytes.data() + 9); }
 };
 
-// Keeps what is sent, and delivers what tests give it.
+// Records what is sent, and delivers what the tests give it.
 class FakePort final : public Port {
  public:
   absl::Status AddReceiver(const LocalAddress&, int) override { return {}; }
@@ -205,7 +205,7 @@ class FaultPortTest : public testing::Test {
     batch.traffic_class = flow_.av.traffic_class;
     inner_->arriving = {batch};
   }
-  // Receives; as the endpoint does, shows each packet.
+  // Receives, and shows each packet to the observer, as the endpoint does.
   std::vector<Sent> Receive() {
     std::vector<Sent> packets;
     for (const GroBatch& batch : port_->Receive(true)) {
@@ -225,7 +225,7 @@ class FaultPortTest : public testing::Test {
 
   // --- Transmit.
 
-  // The last packet is of queue pair `last_qpn`.
+  // The last packet is from queue pair `last_qpn`.
   void Send(uint32_t first, uint32_t count, size_t last = kPayload,
             uint32_t last_qpn = kQpn) {
     Burst* const burst = port_->Begin(flow_);
@@ -263,7 +263,7 @@ class FaultPortTest : public testing::Test {
       EXPECT_TRUE(IsGood(packet)) << packet.psn() << " at " << packet.index;
     }
   }
-  // What observers have seen: packets that rule 1 hit.
+  // The packets that observers saw with rule 1.
   Psns Hit() const {
     Psns psns;
     for (const Observer::Shown& shown : observer_.shown) {
@@ -385,7 +385,7 @@ TEST_F(FaultPortTest, DelaysAReceivedPacket) {
   EXPECT_EQ(Hit(), Psns{11});
 }
 
-// Observers hear of the fault when it hits the packet, which they see later.
+// Observers are told of the fault at once, and see the packet later.
 TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
   for (const char* const rule : {"delay 5ms rx nth=2", "reorder 9 rx nth=2"}) {
     observer_ = Observer();
@@ -430,7 +430,7 @@ TEST_F(FaultPortTest, ReordersAReceivedPacket) {
   const std::vector<Sent> got = Receive();
   EXPECT_EQ(PsnsOf(got), (Psns{10, 12, 13, 11, 14}));
   ExpectGood(got);
-  // Without packets that overtake it, it leaves by time.
+  // Without packets that overtake it, it leaves after a time.
   Open("reorder 2 rx nth=2");
   Arrive(10, 3);
   EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
@@ -452,7 +452,7 @@ TEST_F(FaultPortTest, WhatIsHeldIsLostWithTheLink) {
   ExpectShownAsArrived();
 }
 
-// The outage is over by its time, though nobody has ticked yet.
+// The outage ends at its time, although Tick was not called yet.
 TEST_F(FaultPortTest, WhatIsHeldUntilTheLinkIsUpAgain) {
   Open("delay 5ms rx nth=1; link down rx nth=2 for=5ms");
   Arrive(10, 2);
@@ -462,7 +462,8 @@ TEST_F(FaultPortTest, WhatIsHeldUntilTheLinkIsUpAgain) {
   EXPECT_EQ(PsnsOf(Receive()), Psns{10});
 }
 
-// Both directions, from the packet that matches on, and in their order.
+// A stall holds both directions, from the matching packet on, and keeps their
+// order.
 TEST_F(FaultPortTest, NothingPassesDuringAStall) {
   for (const bool receive_begins : {true, false}) {
     observer_.shown.clear();
@@ -496,7 +497,7 @@ TEST_F(FaultPortTest, NothingPassesDuringAStall) {
     ExpectGood(got);
     ExpectGood(sent);
     EXPECT_EQ(Hit(), Psns{receive_begins ? 11u : 21u});
-    // It is over.
+    // The stall is over.
     Arrive(16, 2);
     EXPECT_EQ(PsnsOf(Receive()), (Psns{16, 17}));
     Send(25, 2);
@@ -518,9 +519,10 @@ TEST_F(FaultPortTest, APacketThatMatchesMakesAStallLonger) {
   EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11}));
 }
 
-// A rule that matches no packet stalls them all the same.
+// A rule for a call matches no packet, but its stall holds packets all the
+// same.
 TEST_F(FaultPortTest, ACallBeginsAStall) {
-  now = ProcessFaults::Now();  // that of calls
+  now = ProcessFaults::Now();  // the clock of calls
   Open("stall 1s call=ibv_reg_mr");
   Arrive(10, 1);
   EXPECT_EQ(PsnsOf(Receive()), Psns{10});
@@ -549,7 +551,7 @@ TEST_F(FaultPortTest, OtherActionsDuringAStall) {
   ExpectGood(got);
 }
 
-// Of the same process: the device is one.
+// The device is one for the process, so all its lanes stall.
 TEST_F(FaultPortTest, AStallIsForAllLanes) {
   Open("stall 5ms rx nth=1");
   auto inner = std::make_unique<FakePort>();
@@ -675,8 +677,8 @@ TEST_F(FaultPortTest, DelaysAndReordersASentPacket) {
   ExpectGood(sent);
 }
 
-// A recording has packets with the hop limits that they travel with, whatever
-// rule hits them and whenever they leave.
+// A recording has the hop limit that each packet travels with, whichever rule
+// hits it and whenever it leaves.
 TEST_F(FaultPortTest, SentPacketsAreShownWithTheirHopLimits) {
   for (const std::string rule :
        {"delay 5ms", "reorder 3", "duplicate", "ce", "corrupt payload"}) {
@@ -696,14 +698,14 @@ TEST_F(FaultPortTest, SentPacketsAreShownWithTheirHopLimits) {
       EXPECT_EQ(64 - packet.hop_mark, shown[packet.psn()])
           << rule << ", " << packet.psn();
     }
-    // That of a burst is not that of another one.
+    // Different bursts have different hop limits.
     EXPECT_EQ(shown[10], shown[12]) << rule;
     EXPECT_NE(shown[10], shown[13]) << rule;
     EXPECT_NE(shown[13], shown[16]) << rule;
   }
 }
 
-// The answers of one, and the ACK of the other (DC, XRC).
+// A burst may have the responses of one and the ACK of another (DC, XRC).
 TEST_F(FaultPortTest, TwoQueuePairsShareABurst) {
   Open("drop tx qp=@1");
   faults_->OnCreated(kQpn + 1);
@@ -791,8 +793,8 @@ TEST_F(FaultPortTest, RefusedRequestsReachTheResponder) {
   EXPECT_TRUE(faults_->refuses());
 }
 
-// The socket was full when a stall began: what waited for it left when it had
-// room again.
+// The socket was full when a stall began. Packets that waited for it used to
+// leave when it had room again, during the stall.
 TEST_F(FaultPortTest, WhatWaitsForTheSocketIsStalledToo) {
   Open("stall 5ms rx nth=1");
   Burst* const burst = port_->Begin(flow_);
@@ -832,7 +834,7 @@ TEST_F(FaultPortTest, RulesComeAndGo) {
   EXPECT_EQ(removed.size(), 2u);
   EXPECT_NE(faults_->Remove({2}, &removed), std::nullopt);
   EXPECT_EQ(faults_->Remove({}, &removed), std::nullopt);
-  // What is held comes in its time.
+  // Held packets arrive when they are due.
   Arrive(53, 1);
   EXPECT_EQ(PsnsOf(Receive()), Psns{53});
   now += kMillisecond;
@@ -841,7 +843,7 @@ TEST_F(FaultPortTest, RulesComeAndGo) {
   const std::vector<Sent> sent = TakeSent();
   EXPECT_EQ(PsnsOf(sent), (Psns{14, 15, 16}));
   ExpectGood(sent);
-  EXPECT_EQ(inner_->bursts, 3);  // as it was: one for each of Send
+  EXPECT_EQ(inner_->bursts, 3);  // unchanged: one for each Send
 }
 
 TEST_F(FaultPortTest, ARemovedStallEnds) {
@@ -858,7 +860,7 @@ TEST_F(FaultPortTest, ARemovedStallEnds) {
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{10});
 }
 
-// The acknowledgement of the peer's last message may be among them.
+// The acknowledgement of the peer's last message may be among the held packets.
 TEST_F(FaultPortTest, SendsWhatItHoldsWhenItIsClosed) {
   std::vector<Sent> sent;
   Open("delay 1s tx nth=1; reorder 5 tx nth=2");

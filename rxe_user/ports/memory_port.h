@@ -1,9 +1,10 @@
 // A port in front of the UDP port. It sends flows to processes of the same user
 // on the same host through shared memory (docs/design/progress.md, "Same
-// host"). Lanes have it unless RXE_USER_SAME_HOST=udp. Packets are the same as
-// by UDP, except that their ICRC is neither computed nor checked. Connected
-// flows are sent by memory. Datagrams are sent by UDP, since their flows have
-// no single peer.
+// host"). Lanes have it unless RXE_USER_SAME_HOST=udp.
+//
+// Packets are the same as by UDP, except that their ICRC is neither computed
+// nor checked. Connected flows are sent by memory. Datagrams are sent by UDP,
+// since their flows have no single peer.
 #ifndef RXE_USER_PORTS_MEMORY_PORT_H_
 #define RXE_USER_PORTS_MEMORY_PORT_H_
 

@@ -125,10 +125,12 @@ class RingReader {
   bool broken_ = false;
 };
 
-// --- Waking a lane. A lane has one Doorbell, which it shares with all lanes
-// that write to it. It has a bit for each ring of the lane, and says whether
-// the lane's threads sleep. A writer rings it after each burst; the reader
-// checks it before it sleeps:
+// --- Waking a lane.
+//
+// A lane has one Doorbell, which it shares with all lanes that write to it. It
+// has a bit for each ring of the lane, and says whether the lane's threads
+// sleep. A writer rings it after each burst; the reader checks it before it
+// sleeps:
 //
 //   writer, Ring()                       reader, Sleep()
 //   W1 publishes the record (release)    R1 asleep = n, a new number (seq_cst)
@@ -144,10 +146,11 @@ class RingReader {
 // acquire. Else R2 is before W2, and so R1 before W3. If W3 finds n, the writer
 // wakes the lane. If it finds a later number, this holds for the R2 of that
 // one. If it finds 0, W4 of another writer came in between, and that writer has
-// woken the lane from sleep n before. A writer may be stopped or killed at any
-// step. It wakes the lane before it clears `asleep`, so other writers also wake
-// the lane until it is awake, perhaps once too often. W4 does not end a later
-// sleep, however late it is.
+// woken the lane from sleep n before.
+//
+// A writer may be stopped or killed at any step. It wakes the lane before it
+// clears `asleep`, so other writers also wake the lane until it is awake,
+// perhaps once too often. W4 does not end a later sleep, however late it is.
 //
 // On aarch64 these are load-acquire and store-release, which are not reordered
 // with each other; a relaxed or acquire load in W3 or R2 could be executed

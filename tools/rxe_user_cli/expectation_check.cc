@@ -1,6 +1,7 @@
-// Finds parts of an expectation that are always true or always false. A
-// condition only compares values with numbers and with each other, so only the
-// order of values and numbers matters. Every order occurs if each of the k
+// Finds parts of an expectation that are always true or always false.
+//
+// A condition only compares values with numbers and with each other, so only
+// the order of values and numbers matters. Every order occurs if each of the k
 // values takes each number of the condition, 0, and k more values on either
 // side of each of these.
 #include <algorithm>

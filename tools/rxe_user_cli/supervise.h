@@ -13,9 +13,10 @@ namespace rxe_user_cli {
 // descriptors and signal mask. `execute` replaces the child by the program, or
 // returns the exit status of a failure. Returns the program's wait status
 // (wait(2)); none, with errno, if there is no child.
+//
 // - A signal to this process is forwarded to the program. A signal of the
-// terminal is not: it has reached the program already, which is in our process
-// group.
+//   terminal is not: it has reached the program already, which is in our
+//   process group.
 // - When the terminal stops the program, this process stops too, so that a
 //   shell with job control sees it.
 // - If this process is killed, so is the program.
