@@ -249,7 +249,8 @@ class IncastTest : public testing::Test {
 
 TEST_F(IncastTest, AFullReceiveBufferIsTheCauseOfStatus12) {
   ConnectOptions impatient;
-  impatient.timeout = 18;  // 1.1 s: alone, each succeeds on a busy machine
+  // 1.1 s: long enough for one sender at a time, also on a busy machine.
+  impatient.timeout = 18;
   impatient.retry_cnt = 0;
   StartAll(impatient);
   ASSERT_FALSE(HasFatalFailure());

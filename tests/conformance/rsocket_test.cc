@@ -223,7 +223,8 @@ constexpr char kAddress[] = "192.0.2.77";
 
 class RouteTest : public RsocketTest {
  protected:
-  // Packets through shared memory use no route. The peer inherits it.
+  // Packets through shared memory use no route. The peer process inherits the
+  // setting.
   const rxe_user::ByUdp by_udp_;
   void TearDown() override {
     rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal);

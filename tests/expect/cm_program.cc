@@ -20,7 +20,8 @@ void Need(bool done, const char* call) {
   std::exit(5);
 }
 
-// The next event of the channel, which has to be this one. Its id.
+// Takes the next event of the channel, which must have this type. Returns its
+// id.
 rdma_cm_id* Await(rdma_event_channel* channel, rdma_cm_event_type type) {
   rdma_cm_event* event = nullptr;
   Need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
@@ -48,7 +49,7 @@ sockaddr_in Loopback() {
   return address;
 }
 
-// The library takes and acknowledges the events of such an id.
+// For a synchronous id, the library itself takes and acknowledges the events.
 int UseSynchronousId() {
   rdma_cm_id* id = nullptr;
   Need(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) == 0,
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   Need(rdma_listen(listener, 1) == 0, "rdma_listen");
   address.sin_port = rdma_get_src_port(listener);
 
-  // Again, as a patient program does.
+  // Tries again, as a patient program does.
   int tries = 1;
   while (rdma_resolve_addr(client, nullptr, to, kPatienceMs) != 0) {
     Need(errno == EAGAIN && tries < 3, "rdma_resolve_addr");

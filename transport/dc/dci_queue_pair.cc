@@ -275,8 +275,8 @@ bool DciQueuePair::IsOfConnection(const wire::PacketView& packet) const {
          dc.initiator_session == dceth_.initiator_session &&
          dc.responder_session == dceth_.responder_session &&
          dc.dct == current_.dct &&
-         // The syndrome of an answer without the answer's bytes. RC would take
-         // it for a NAK of reliable datagrams, which is fatal.
+         // Not the syndrome of a DC answer without the answer's bytes. RC would
+         // take it for a NAK of reliable datagrams, which is fatal.
          !(packet.info().Has(wire::kAeth) &&
            packet.aeth().syndrome == wire::kDcAnswerSyndrome);
 }

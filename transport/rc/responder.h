@@ -114,12 +114,13 @@ class Responder {
     // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
-  // Which NAK the expected PSN has got. No other is sent until it arrives,
-  // unless a copy of a buffered packet asks for an ACK: then the NAK was lost.
+  // The NAK that was sent for the expected PSN. No other NAK is sent until that
+  // PSN arrives, unless a copy of a buffered packet asks for an ACK: then the
+  // NAK was lost.
   enum class NakMade : uint8_t {
     kNone,
     kSequence,
-    kRnr,  // it has arrived, and is to be sent again
+    kRnr,  // the packet has arrived, and must be sent again
   };
   struct GapReport {
     NakMade made = NakMade::kNone;

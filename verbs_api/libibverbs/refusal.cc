@@ -99,7 +99,8 @@ int FailOnCommand(const char* function,
     if (auto* const tracer = rxe_user::CurrentTracer()) {
       tracer->CountFault(rule->number);
     }
-    // A recording has no other calls of a function that it does not follow.
+    // A recording does not contain the other calls of a function that it does
+    // not trace.
     const bool is_alone = depth == 0 && rxe_user::CurrentTracer() != nullptr;
     return Because(
         rule->error,
