@@ -144,7 +144,7 @@ class Tracer final : public transport::PacketObserver {
                        const std::optional<trace::Post>& post);
   void CountRepeated(uint32_t qpn, uint32_t psn);
   void CountDecision(const transport::RareEvent& event);
-  // What is known of the request with this PSN.
+  // The known properties of the request with this PSN.
   TallyItem ItemOf(uint32_t qpn, uint32_t psn) const;
 
   const std::unique_ptr<BufferedFile> file_;  // may be null

@@ -8,7 +8,7 @@ namespace rxe_user {
 
 namespace {
 
-// What the system refuses of what the setting asks for.
+// OK if the system allows what the setting asks for.
 absl::Status Available(Io io) {
   return UringPort::Available(io == Io::kUringSqpoll
                                   ? Uring::Requests::kByKernelThread

@@ -1,5 +1,5 @@
-// What follows from taking completions that are already there: nobody makes
-// progress meanwhile.
+// Renews the lease and makes a round now and then while the application takes
+// completions that are already there, since nothing makes progress meanwhile.
 #ifndef RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 #define RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 

@@ -182,8 +182,8 @@ bool DciQueuePair::NeedsConnection(Time now) const {
   const SendQueue& queue = core().send_queue;
   if (queue.empty() || TargetOf(queue.head()).to == nullptr) return false;
   if (queue.head() == held_) return true;
-  // The connection has long been idle. A message that was sent in part goes on:
-  // a receive of the target is in use for it.
+  // The connection has long been idle. A message that was sent in part must
+  // continue: a receive of the target is in use for it.
   return phase_ == Phase::kOpen && now - heard_ >= kIdle && requester_.idle();
 }
 

@@ -6,7 +6,7 @@
 //   GapReport           what has been reported of the open gap
 //   GapWait             how long a gap is left unreported
 //   ResponderResources  READs and atomics that may be requested again
-//   OwedAcks            ACKs and NAKs that are to be sent
+//   OwedAcks            ACKs and NAKs that must be sent
 //
 // Its methods are in one file for each kind of event: responder.cc (life and
 // dispatch), responder_request.cc (requests in their order), responder_read.cc

@@ -162,7 +162,7 @@ TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 102 msn 1 [256]; READ_LAST 103 msn 1 [256]; "
             "READ_MIDDLE 118 [256] | READ_LAST 119 msn 1 [256]");
-  // That was everything.
+  // The stream is complete.
   peer.Deliver(peer.Read(105, 5 * 256, 256));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 105 msn 1 [256]");
 }
