@@ -33,8 +33,8 @@ using wire::MakeOpcode;
 using wire::Operation;
 using wire::Transport;
 
-constexpr uint32_t kQpn = 0x51;
-constexpr size_t kPayload = 64;
+inline constexpr uint32_t kQpn = 0x51;
+inline constexpr size_t kPayload = 64;
 
 // The clock of the port under test, which only tests move. Its times are so
 // late on CLOCK_MONOTONIC that the timer never expires by itself.
