@@ -101,11 +101,11 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   };
 
   static constexpr size_t kMostHeld = 4096;
-  // A MAD that a fault holds: one of both.
+  // A MAD that a fault holds: `in` or `out`.
   struct HeldMad {
     std::optional<transport::cm::OutgoingMad> out;
     transport::cm::IncomingMad in;                  // its bytes are `bytes`
-    std::optional<transport::cm::CmId> steered_to;  // as Take
+    std::optional<transport::cm::CmId> steered_to;  // as for Take
     std::vector<uint8_t> bytes;
   };
 
