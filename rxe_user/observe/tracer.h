@@ -111,7 +111,7 @@ class Tracer final : public transport::PacketObserver {
   bool IsInterrupted(std::chrono::milliseconds patience) {
     return file_ != nullptr && file_->IsInterrupted(patience);
   }
-  // Also says what is missing.
+  // Also writes to the file how many events and packets are missing.
   void Flush(std::chrono::milliseconds patience);
 
   // --- fork. The child records nothing more here, and must not destroy this.

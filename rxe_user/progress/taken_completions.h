@@ -20,7 +20,8 @@ class TakenCompletions {
 
   enum class Next { kNothing, kRenewLease, kProgress };
 
-  // A poll has taken `taken`; `found_none`: not before it made a round.
+  // A poll took `taken` completions. `found_none`: it found none until it had
+  // made a round.
   Next OnPoll(uint32_t taken, bool found_none) {
     const uint32_t before = found_none ? 0 : taken_;
     taken_ = before + taken;

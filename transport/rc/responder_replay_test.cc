@@ -136,7 +136,7 @@ TEST_F(ReplayTest, ReadThatWasNeverAskedForIsNotRepeated) {
   }
   EXPECT_EQ(counters().dropped_window, 9u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
-  // Nor does a SEND take the place of a READ.
+  // A SEND does not take the place of a READ either.
   peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
   EXPECT_EQ(peer.Transmit(), "");
 }

@@ -114,7 +114,7 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
       requests.push_back(request);
     }
   } catch (const std::bad_alloc&) {
-    // As above.
+    // Without memory, rules that name the requests do not find them.
   }
   faults.OnPosted(qpn, requests);
   const int error = wr_complete_before(ibv);
