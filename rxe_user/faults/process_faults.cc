@@ -236,7 +236,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
 }
 
 void ProcessFaults::Add(FaultedContext* context, Time now) {
-  // While this is the only context, no thread calls Tick before its own call.
+  // The first one is not called before its own Tick.
   if (!targets_.Add(context)) return;
   const std::lock_guard lock(mutex_);
   injector_.LookFrom(now);

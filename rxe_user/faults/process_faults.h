@@ -135,8 +135,9 @@ class ProcessFaults {
   // kNever: not before a context's TickAfter. The caller holds no lane's lock.
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
-  // A context was opened, or is closed and will not be called any more. Rules
-  // whose time ends while no context is open do not fire.
+  // A context was opened, or is closed: then it is not called any more. Rules
+  // whose time is over before the first one is open do not fire, and again so
+  // after all were closed.
   void Add(FaultedContext* context, transport::Time now);
   void Remove(FaultedContext* context) { targets_.Remove(context); }
   // The queue pairs and contexts that rules act on.

@@ -210,7 +210,7 @@ TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
   EXPECT_EQ(third.told, (Told{"down", "up"}));
 }
 
-// `link up` used to end an outage that had begun after its time.
+// `link up` ended an outage that had begun after its time.
 TEST_F(ProcessFaultsTest, ALateLinkUp) {
   ProcessFaults faults(
       Settings("link up after=4ms; link down tx nth=1 for=50ms"), 0);

@@ -66,7 +66,7 @@ class ReceiveSockets {
   // The index of the socket that last had data.
   size_t hot() const { return hot_; }
 
-  // Calls read(index) for the sockets that must be read now, until one of the
+  // Calls read(index) for the sockets that are to be read now, until one of the
   // calls returns true: that socket had data.
   template <typename Read>
   void ReadUntilData(bool thorough, Read read) {

@@ -8,7 +8,7 @@ namespace rxe_user {
 
 namespace {
 
-// OK if the system allows what the setting asks for.
+// What the system refuses of what the setting asks for.
 absl::Status Available(Io io) {
   return UringPort::Available(io == Io::kUringSqpoll
                                   ? Uring::Requests::kByKernelThread

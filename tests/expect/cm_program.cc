@@ -20,8 +20,7 @@ void Need(bool done, const char* call) {
   std::exit(5);
 }
 
-// Takes the next event of the channel, which must have this type. Returns its
-// id.
+// The next event of the channel, which has to be this one. Its id.
 rdma_cm_id* Await(rdma_event_channel* channel, rdma_cm_event_type type) {
   rdma_cm_event* event = nullptr;
   Need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");
