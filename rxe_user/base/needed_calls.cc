@@ -28,8 +28,8 @@ constexpr NeededCall kCalls[] = {
 
 absl::Status NeededCalls() {
   for (const NeededCall& call : kCalls) {
-    // The flags are invalid for all of these calls, or the descriptor. A name
-    // is a string, which valgrind checks.
+    // Each call fails by its invalid flags or descriptor. The name for
+    // memfd_create is a valid string, since valgrind checks it.
     const long first = call.number == SYS_memfd_create
                            ? static_cast<long>(reinterpret_cast<intptr_t>(""))
                            : -1;

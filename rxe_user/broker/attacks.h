@@ -1,6 +1,6 @@
 // Attacks on a broker that serves all users, for HostileTest::Attack. Each
-// returns what went wrong (empty: nothing); children of the caller go on with
-// it until the caller ends.
+// returns what went wrong (empty: nothing). Children of the caller continue the
+// attack until the caller ends.
 #ifndef RXE_USER_BROKER_ATTACKS_H_
 #define RXE_USER_BROKER_ATTACKS_H_
 

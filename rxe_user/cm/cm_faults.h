@@ -16,11 +16,13 @@ class CmFaults {
     transport::Time delay = 0;  // of all of them
   };
   virtual ~CmFaults() = default;
-  // Of a message that is about to be sent to, or processed from `peer`. Call
-  // once for each, in their order. Thread: any; takes no lock of the service.
+  // The fate of a message that is about to be sent to `peer`, or processed from
+  // it. Call this once for each message, in their order. Thread: any; takes no
+  // lock of the service.
   virtual Fate Decide(bool sent, wire::CmAttribute attribute,
                       const wire::IpAddress& peer) = 0;
-  // Whether what Decide has delayed is lost now. As Decide.
+  // Whether messages that Decide has delayed are lost now. Thread and locks as
+  // for Decide.
   virtual bool LinkIsDown() { return false; }
 };
 

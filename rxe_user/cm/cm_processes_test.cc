@@ -119,7 +119,7 @@ void AcceptOne(int control) {
   AcceptAt(end, control);
 }
 
-// Holds the RTU that arrives for 20 ms.
+// Delays arriving RTUs by 20 ms.
 class LateRtu final : public CmFaults {
  public:
   Fate Decide(bool sent, wire::CmAttribute attribute,
@@ -129,7 +129,7 @@ class LateRtu final : public CmFaults {
   }
 };
 
-// The same with an RTU that a fault holds.
+// The same with an RTU that a fault delays.
 void AcceptLate(int control) {
   LateRtu faults;
   TestEnd end(7, {}, &faults);
@@ -245,7 +245,7 @@ TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
   EXPECT_EQ(b_.LastMad().attribute(), wire::CmAttribute::kDreq);
 }
 
-// The broker learns of a connection whose RTU a fault held.
+// The broker learns of a connection whose RTU a fault delayed.
 TEST_F(CmProcessesTest, PeersOfADeadProcessWhoseRtuWasLateAreDisconnected) {
   Process passive(AcceptLate);
   ASSERT_TRUE(passive.Ready());

@@ -15,8 +15,8 @@ std::shared_ptr<CmService> CmService::Get(AcquireSlot acquire_slot,
   static ForkSafeMutex& mutex = *new ForkSafeMutex;
   static std::weak_ptr<CmServiceImpl>& current =
       *new std::weak_ptr<CmServiceImpl>;
-  // Created before it is known to be needed, since no lock may be taken while
-  // the mutex is held; that is cheap.
+  // Created even if it turns out not to be needed, which is cheap: no lock may
+  // be taken while the mutex is held.
   auto fresh = std::make_shared<CmServiceImpl>(
       std::move(acquire_slot), transport::cm::Config(), observer, faults);
   std::shared_ptr<CmServiceImpl> service;

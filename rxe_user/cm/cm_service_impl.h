@@ -101,11 +101,11 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   };
 
   static constexpr size_t kMostHeld = 4096;
-  // A MAD that a fault holds: one of both.
+  // A MAD that a fault holds: `in` or `out`.
   struct HeldMad {
     std::optional<transport::cm::OutgoingMad> out;
     transport::cm::IncomingMad in;                  // its bytes are `bytes`
-    std::optional<transport::cm::CmId> steered_to;  // as Take
+    std::optional<transport::cm::CmId> steered_to;  // as for Take
     std::vector<uint8_t> bytes;
   };
 
@@ -166,9 +166,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   // --- Faults on command. mutex_ held.
   CmFaults::Fate FateOf(bool sent, std::span<const uint8_t> mad,
                         const wire::IpAddress& peer);
-  // Gives the MAD to the manager, or sends it, as its fate is. `steered_to`:
-  // the connection of an RTU that has passed the broker by. Returns the peer if
-  // that is established by it: the broker is to be told.
+  // Gives the MAD to the manager (Send: sends it), as often and as late as its
+  // fate says. `steered_to`: the connection of an RTU that did not come through
+  // the broker. If the MAD establishes a connection, returns the peer, of which
+  // the broker must be told.
   std::optional<transport::cm::ConnectedPeer> Take(
       const transport::cm::IncomingMad& in,
       std::optional<transport::cm::CmId> steered_to = std::nullopt);
@@ -176,10 +177,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
       const transport::cm::IncomingMad& in,
       std::optional<transport::cm::CmId> steered_to, int copies = 1);
   void Send(const transport::cm::OutgoingMad& mad);
-  // False: one more is lost.
+  // Whether one more MAD may be held. If not, it is lost.
   bool HasRoomToHold();
-  // Those that a fault held until now. Returns the peers that the broker is to
-  // be told.
+  // Gives the manager, or sends, the MADs that a fault held until now. Returns
+  // the peers of which the broker must be told.
   std::vector<transport::cm::ConnectedPeer> ReleaseHeld();
 
   // Sends the manager's MADs, and rings the bell if the next deadline is

@@ -122,7 +122,7 @@ TEST_F(CmServiceTest, FaultsOnCommand) {
   c.Close();
 }
 
-// Holds the first REQ. When it is due, the link is down.
+// Delays the first REQ. When the REQ is due, the link is down.
 class LinkDown final : public CmFaults {
  public:
   Fate Decide(bool sent, wire::CmAttribute attribute,

@@ -381,11 +381,11 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
 
 namespace {
 
-// What ListDevices found out, for the next call.
+// The results of ListDevices, for the next call.
 struct KnownDevices {
   ForkSafeMutex mutex;
   DeviceNames names;
-  // Null if the program may have no device, since its fault rules are wrong.
+  // Absent if the program may have no device, since its fault rules are wrong.
   std::optional<DeviceConfig> config;
   bool has_config = false;
 };
@@ -394,7 +394,7 @@ struct KnownDevices {
 std::optional<DeviceConfig> ReadConfig(std::vector<std::string>* problems) {
   std::optional<DeviceConfig> config;
   FaultSettings faults;
-  // A program that is to be tested with faults must not run without them.
+  // If faults are requested, the program must not run without them.
   if (const auto wrong = ReadFaultSettings(&faults)) {
     WarnOnceAbout("faults", absl::StrCat(*wrong, "; there is no device"));
   } else {

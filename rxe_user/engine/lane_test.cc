@@ -325,7 +325,7 @@ TEST_F(LaneTest, SpuriouslyReadableSocketsAreDisarmed) {
   Join(&peer);
   Time until = kNever;
   int by_socket = 0;
-  // What a helper thread with always readable sockets does.
+  // Does what a helper thread does while its sockets are always readable.
   const auto run_until = [&](Time end) {
     while (now < end) {
       if (helper_.armed) {

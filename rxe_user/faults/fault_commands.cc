@@ -18,8 +18,7 @@ constexpr std::string_view kRemove = "faults remove";
 constexpr std::string_view kGood = "rules\n";
 constexpr std::string_view kError = "error\n";
 
-// What rules hit, as it is called in FaultRuleStatus, which
-// points to constants.
+// The values of FaultRuleStatus::target, which points to constants.
 constexpr const char* kTargets[] = {"packet",   "call",    "completion",
                                     "transfer", "message", "time"};
 

@@ -1,4 +1,4 @@
-// What `rxe-user faults PID` says to a process by its stat socket
+// The commands that `rxe-user faults PID` sends to a process by its stat socket
 // (observe/stat_socket.h), and the answers.
 #ifndef RXE_USER_FAULTS_FAULT_COMMANDS_H_
 #define RXE_USER_FAULTS_FAULT_COMMANDS_H_
@@ -19,7 +19,7 @@ struct FaultCommand {
   std::vector<uint32_t> numbers;  // kRemove: empty: all
 };
 
-// As it is sent.
+// The command as it is sent.
 std::string FaultCommandText(const FaultCommand& command);
 
 // --- The process with the faults.
@@ -30,8 +30,8 @@ std::string AnswerFaultCommand(const std::string& text, ProcessFaults* faults);
 
 // --- The tool.
 
-// The rules of the answer: those that there are, that were added, or that were
-// removed. Errors: what the process says, or what is wrong with its answer.
+// The rules in the answer: all rules, or those that were added or removed.
+// Errors: the process's error, or what is wrong with its answer.
 absl::StatusOr<std::vector<FaultRuleStatus>> ReadFaultAnswer(
     const std::string& answer);
 

@@ -65,7 +65,7 @@ TEST(FaultCommands, AddListRemoveClear) {
   EXPECT_EQ(faults->DecideCall("ibv_reg_mr", std::nullopt).rule, nullptr);
 }
 
-// It ended the stall, though the other rule's lasted.
+// The removal used to end the stall, although that of the other rule lasted.
 TEST(FaultCommands, TheShorterOfTwoStallsIsRemoved) {
   const auto faults = Faults("stall 9ms nth=1; stall 2ms nth=2");
   wire::Headers headers;
@@ -113,8 +113,8 @@ TEST(FaultCommands, NothingIsDoneByHalf) {
             "add rules later");
 }
 
-// A signal handler that ends the program may have interrupted the holder of the
-// lock.
+// A signal handler that ends the program may have interrupted the lock's
+// holder.
 TEST(FaultCommands, TheEndOfTheProgramDoesNotWaitForTheLock) {
   const auto faults = Faults("drop rx");
   EXPECT_EQ(faults->StatusAtExit(std::chrono::milliseconds(0)).size(), 1u);

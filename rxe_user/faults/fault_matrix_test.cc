@@ -1,10 +1,10 @@
-// Every fault of a packet, of the second packet of each opcode, of each
-// service, on either side: exactly that packet is hit, and the program sees
-// what it would of a network, or a peer, that did it.
+// Every fault of packets, on the second packet of each opcode of each service,
+// at either end. Exactly that packet is hit, and the program sees the same as
+// if the network or the peer had done it.
 //
-// Two hosts on a virtual clock: endpoints and queue pairs of the transport, and
-// in front of their network the port that follows the rules. What a service
-// does not have:
+// Two hosts on a virtual clock have the transport's endpoints and queue pairs,
+// and between them and the network the port that applies the rules. Not tested,
+// since a service does not have it:
 //   - DC: rnr, nak, no-ack of a CONNECT, which no connection executes.
 //   - UC and UD: rnr, nak, no-ack, since nothing is answered. A message that
 //     loses a packet is lost, and the sender does not know it. A datagram that
@@ -69,7 +69,7 @@ struct Datagram {
   transport::AddressVector av;
 };
 
-// The network before a host.
+// The network as a host's port.
 class WirePort final : public Port {
  public:
   absl::Status AddReceiver(const LocalAddress&, int) override { return {}; }
@@ -113,8 +113,8 @@ class WirePort final : public Port {
       Datagram& datagram = sent.emplace_back();
       datagram.bytes.assign(bytes.begin(), bytes.end());
       datagram.av = burst_.flow()->av;
-      // As a network card that does not merge: every identification is 0. A
-      // wrong ICRC stays wrong.
+      // Like a network card that does not merge: every IP identification is 0.
+      // A wrong ICRC stays wrong.
       const wire::IcrcFlow& icrc = burst_.flow()->icrc;
       if (icrc.Verify(datagram.bytes, index)) icrc.Store(datagram.bytes, 0);
       ++index;
@@ -137,7 +137,7 @@ class WirePort final : public Port {
   PortCounters counters_;
 };
 
-// A packet, as the port shows it.
+// A packet as the port shows it to observers.
 struct Shown {
   bool sent = false;
   std::string opcode;
@@ -206,7 +206,7 @@ class Host final : public transport::DcLane,
     ASSERT_EQ(transport::BringUp(*qp, to, now), 0);
   }
 
-  // One round: sends, and processes what has arrived.
+  // One round: sends, and processes arrivals.
   bool Send() {
     while (endpoint.PollTransmit(now, port.get()) != nullptr) port->Queue();
     port->Flush();
@@ -291,7 +291,7 @@ class Host final : public transport::DcLane,
          .is_consequence = fault != nullptr && fault->is_consequence,
          .is_congested = (packet.traffic_class & kCongested) == kCongested});
   }
-  // What is held is shown when it is delivered.
+  // Held packets are shown when they are delivered.
 
   uint32_t next_number_ = 0x800001;
 };
@@ -310,7 +310,7 @@ constexpr Service kServices[] = {
     {"DC", QpType::kDci, QpType::kDct},
 };
 
-// What one message does.
+// One kind of message.
 struct Sample {
   SendOpcode opcode;
   uint32_t length;
@@ -338,7 +338,7 @@ std::vector<Sample> SamplesOf(const Service& service) {
   return samples;
 }
 
-// What came of a run.
+// The result of a run.
 struct Outcome {
   std::vector<Completion> sends;
   std::vector<Completion> receives;
@@ -348,7 +348,7 @@ struct Outcome {
   std::vector<uint8_t> memory;  // of the responder
 };
 
-// Each sample is sent so often.
+// How often each sample is sent.
 constexpr int kRounds = 3;
 
 Outcome Play(const Service& service, int ruled, const std::string& rules) {
@@ -407,10 +407,10 @@ Outcome Play(const Service& service, int ruled, const std::string& rules) {
           << static_cast<int>(sample.opcode);
     }
   }
-  // For a datagram that comes twice.
+  // A datagram may arrive twice.
   b.srq.queue.push_back({0, kPd, {{b.region->va, kSlot, b.region->lkey}}});
-  // Until nothing more happens. Timers are 67 ms apart, and what a port holds
-  // leaves within a few ms.
+  // Long enough until nothing more happens: timers are 67 ms apart, and held
+  // packets leave within a few ms.
   const Time end = now + 3 * kSecond;
   for (int idle = 0; now < end && idle < 100;) {
     const bool some = a.Send() | b.Send();
@@ -487,7 +487,7 @@ TEST_P(FaultMatrixTest, HitsTheSecondPacketOfEachOpcode) {
       ASSERT_EQ(outcome.rules.size(), 1u);
       EXPECT_EQ(outcome.rules[0].fired, 1u);
 
-      // Exactly the second one.
+      // Exactly the second packet is hit.
       std::vector<uint32_t> passed;
       std::vector<uint32_t> hit;
       for (const Shown& packet : outcome.shown[host]) {
@@ -526,7 +526,7 @@ TEST_P(FaultMatrixTest, HitsTheSecondPacketOfEachOpcode) {
         EXPECT_EQ(outcome.memory, clean.memory);
       } else if (action == "drop" || action.starts_with("corrupt")) {
         EXPECT_LE(outcome.receives.size(), all);
-        // With another PSN, the packet behind it may also be lost.
+        // With a changed PSN, the packet behind it may also be lost.
         const size_t lost = action == "corrupt psn resealed" ? 2 : 1;
         EXPECT_GE(outcome.receives.size() + lost, all);
       } else if (action == "duplicate") {

@@ -34,7 +34,7 @@ using transport::faults::Fate;
 
 constexpr uint8_t kCongestionExperienced = 3;  // ECN field
 constexpr size_t kBurstBytes = 65536;
-// Every kernel with segmentation takes as many.
+// Every kernel with segmentation accepts this many segments.
 constexpr int kBurstSegments = 64;
 
 Time MonotonicNow() {
@@ -43,7 +43,7 @@ Time MonotonicNow() {
   return t.tv_sec * transport::kSecond + t.tv_nsec;
 }
 
-// The packet that takes the link down is lost, too.
+// Whether the packet is lost. The packet that takes the link down is lost, too.
 bool Drops(const Fate& fate) {
   return fate.rule->action == Action::kDrop ||
          fate.rule->action == Action::kLink || fate.is_consequence;
@@ -60,8 +60,8 @@ ObservedFault FaultOf(const Fate& fate) {
 
 std::span<uint8_t> Bytes(std::vector<uint8_t>& bytes) { return bytes; }
 
-// Applies kCorrupt. The ICRC was right for the IP identification 0, if it was
-// right at all.
+// Applies kCorrupt. The ICRC was right for IP identification 0, or was wrong
+// before.
 void Corrupt(const Fate& fate, const wire::IcrcFlow& flow,
              std::vector<uint8_t>* bytes) {
   assert(fate.place.offset < bytes->size());
@@ -152,12 +152,12 @@ transport::PacketObserver* FaultPort::Watch(transport::PacketObserver* observer,
 }
 
 void FaultPort::OnPacket(const ObservedPacket& packet) {
-  // Before Queue, which decides about it.
+  // This comes before Queue, which decides about the packet.
   if (packet.direction == Direction::kTransmitted) {
     faults_.OnSent(packet.qpn, packet.bytes);
   }
   if (packet.direction == Direction::kTransmitted && transmits_) {
-    // Shown when it leaves.
+    // The packet is shown when it leaves.
     sent_ = packet;
     sent_.bytes = {};
     sent_qpns_.push_back(packet.qpn);
@@ -175,12 +175,12 @@ Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
                        std::span<const uint8_t> bytes,
                        const wire::IpAddress& peer, wire::PacketView* packet,
                        Time now) {
-  // What is no packet goes its way: the endpoint drops it.
+  // Data that is not a valid packet passes; the endpoint drops it.
   if (wire::PacketView::Parse(bytes, packet) != wire::ParseError::kOk) {
     return {};
   }
   if (!transmitted) qpn = packet->bth().dest_qpn;
-  // A DC target receives by numbers of its connections, which rules do not
+  // A DC target receives by the numbers of its connections, which rules do not
   // know.
   if (packet->info().Has(wire::kDcEth) &&
       packet->dceth().from_initiator != transmitted) {
@@ -189,8 +189,8 @@ Fate FaultPort::Decide(bool transmitted, uint32_t qpn,
   const Fate fate = faults_.Decide(
       {.transmitted = transmitted, .qpn = qpn, .packet = packet, .peer = peer},
       now);
-  // Packets that are lost while the link is down fail a queue pair that no rule
-  // has hit.
+  // Packets that are lost while the link is down are noted, too: they may fail
+  // a queue pair that no rule has hit.
   if (fate.rule != nullptr &&
       (!fate.is_consequence || fate.rule->action == Action::kLink)) {
     Note(fate, qpn, packet->bth().psn, now);
@@ -244,7 +244,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
         at, std::min(batch.segment_size, batch.bytes.size() - at));
   };
   size_t count = 0;
-  do {  // runs once for an empty datagram too
+  do {  // once for an empty datagram, too
     packets_.emplace_back();
     fates_.push_back(
         Decide(false, 0, segment(count), batch.source, &packets_.back(), now));
@@ -261,9 +261,9 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     const std::span<const uint8_t> bytes = segment(i);
     const Fate& fate = fates_[i];
     const auto index = static_cast<uint16_t>(i);
-    // The packet with the ICRC of its new place. One whose ICRC does not fit
-    // its old place keeps it: other devices count IP identifications, and the
-    // endpoint finds out.
+    // Gives the packet the ICRC of its new place. An ICRC that does not match
+    // its old place stays: other devices count IP identifications, and the
+    // endpoint finds that out.
     const auto seal = [&](std::span<uint8_t> packet, uint16_t place) {
       if (place != index && icrc.Verify(packet, index)) {
         icrc.Store(packet, place);
@@ -322,12 +322,12 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
           CheckStall(now);
           break;
         case Action::kDuplicate:
-        // The responder, or what it transmits, is hit.
+        // The responder, or its response, is hit, not this packet.
         case Action::kNoAck:
         case Action::kRnr:
         case Action::kNak:
         case Action::kEvent:
-        // These hit no packet.
+        // These actions hit no packet.
         case Action::kUnmap:
         case Action::kFail:
         case Action::kComplete:
@@ -430,7 +430,7 @@ void FaultPort::Queue() {
     const std::span<const uint8_t> bytes =
         rest.first(std::min(rest.size(), burst_->segment_size()));
     rest = rest.subspan(bytes.size());
-    // Two queue pairs of DC or XRC may share a burst.
+    // A burst may have packets of two queue pairs of DC or XRC.
     if (index < sent_qpns_.size()) sent_.qpn = sent_qpns_[index];
     wire::PacketView packet;
     const Fate fate =
@@ -505,11 +505,11 @@ void FaultPort::SendAlone(Alone packet) {
   pending_.push_back(std::move(packet));
 }
 
-// Its ICRC stays as it is, right or wrong.
+// The packet's ICRC stays as it is, right or wrong.
 bool FaultPort::TrySendAlone(const Alone& packet) {
   Burst* const burst = inner_->Begin(*packet.flow);
   if (burst == nullptr) return false;
-  burst->set_hop_mark(packet.hop_mark);  // it was shown with this one
+  burst->set_hop_mark(packet.hop_mark);  // the packet was shown with this mark
   uint8_t* const out = burst->Reserve(packet.bytes.size());
   assert(out != nullptr);
   std::memcpy(out, packet.bytes.data(), packet.bytes.size());
@@ -670,8 +670,8 @@ void FaultPort::SetTimer() {
     when.it_value.tv_sec = next / transport::kSecond;
     when.it_value.tv_nsec = next % transport::kSecond;
   }
-  // It cannot fail: the descriptor and the times are valid. Setting it also
-  // makes it unreadable.
+  // Cannot fail, since the descriptor and the times are valid. Setting the
+  // timer also makes it unreadable.
   (void)::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 

@@ -1,11 +1,11 @@
-// A port that follows fault rules (docs/faults-on-command.md), in front of the
-// real one. Processes with faults off do not have it. Rules may come and go:
-// each batch that is received and each burst looks whether there are some for
+// A port that applies fault rules (docs/faults-on-command.md), in front of the
+// real port. Processes with faults off do not have it. Rules may be added and
+// removed, so each received batch and each burst checks whether a rule is about
 // it.
 //
-// A packet that is hit travels alone, so that the others keep their order and
-// their ICRCs: those of a burst or GRO batch are made anew where a packet's
-// place in it, and so its IP identification, changes.
+// A packet that a rule hits travels alone, and the others keep their order.
+// Where a packet's place in its burst or GRO batch changes, its IP
+// identification does, too, so its ICRC is computed anew.
 #ifndef RXE_USER_FAULTS_FAULT_PORT_H_
 #define RXE_USER_FAULTS_FAULT_PORT_H_
 
@@ -37,11 +37,11 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // ns of CLOCK_MONOTONIC, or a test's clock.
   using Clock = transport::Time (*)();
 
-  // What delay, reorder and stall may hold, of both directions together. Beyond
-  // it they drop.
+  // The limits of the packets that delay, reorder and stall hold, in both
+  // directions together. Further packets are dropped.
   static constexpr size_t kMostHeld = 16384;  // packets
   static constexpr size_t kMostHeldBytes = size_t{64} << 20;
-  // How long reorder waits for the packets that are to overtake.
+  // How long reorder waits for the packets that will overtake.
   static constexpr transport::Time kReorderWait = 10 * transport::kMillisecond;
 
   // `faults` outlives the port. Errors: what the system refused.
@@ -50,10 +50,10 @@ class FaultPort final : public Port, private transport::PacketObserver {
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner, ProcessFaults* faults);
 
-  // Sends what it holds: the network would deliver it, too.
+  // Sends held packets, since the network would deliver them, too.
   ~FaultPort() override;
 
-  // --- Port. What is not here is the inner port's.
+  // --- Port. The other functions are the inner port's.
 
   absl::Status AddReceiver(const LocalAddress& local, int fd) override {
     return inner_->AddReceiver(local, fd);
@@ -73,7 +73,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
     return inner_->OpenSourcePort(local, port);
   }
   size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override;
-  // And a timer, which is readable when a held packet is due.
+  // Includes a timer, which is readable when a held packet is due.
   std::vector<int> ReceiveDescriptors() const override;
   std::span<const transport::GroBatch> Receive(bool thorough) override;
   bool more() const override { return inner_->more(); }
@@ -98,7 +98,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
     std::vector<uint32_t> icrcs;  // as they arrived
   };
   // What observers are told of a received packet of which a copy was delivered.
-  // They see packets as they arrived, so that a recording fits the sender's.
+  // They see packets as they arrived, so that a recording matches the sender's.
   struct Delivered {
     std::span<uint8_t> bytes;
     uint32_t icrc = 0;                               // as it arrived
@@ -106,7 +106,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
     std::optional<transport::ObservedFault> fault;
   };
 
-  // A packet that is held, or that travels alone. Its ICRC is that of the IP
+  // A packet that is held, or that travels alone. Its ICRC is for IP
   // identification 0.
   struct Alone {
     std::vector<uint8_t> bytes;
@@ -118,8 +118,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
     // Received: what the observer is told. Transmitted packets were shown when
     // they were held.
     Delivered shown;
-    uint32_t behind = 0;         // packets that are still to overtake it
-    transport::Time latest = 0;  // it leaves then in any case
+    uint32_t behind = 0;         // packets that must still overtake it
+    transport::Time latest = 0;  // it leaves at this time in any case
 
     bool is_transmitted() const { return flow.has_value(); }
   };
@@ -135,7 +135,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
                                  std::span<const uint8_t> bytes,
                                  const wire::IpAddress& peer,
                                  wire::PacketView* packet, transport::Time now);
-  // Tells the flight recorder.
+  // Adds the fault to the flight recorder.
   void Note(const transport::faults::Fate& fate, uint32_t qpn, uint32_t psn,
             transport::Time now);
 
@@ -145,7 +145,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Deliver(Alone packet);
   void ShowDelivered(const transport::ObservedPacket& packet,
                      const Delivered& delivered);
-  // A packet of the batch that is not delivered, or not now.
+  // A packet of the batch that is delivered later or not at all.
   static transport::ObservedPacket Arrived(
       const transport::GroBatch& batch, std::span<const uint8_t> bytes,
       const transport::ObservedFault& fault, transport::Time now);
@@ -164,24 +164,24 @@ class FaultPort final : public Port, private transport::PacketObserver {
     return is_stalled_ || !delayed_.empty() || !behind_.empty() ||
            !stalled_.empty();
   }
-  // Whether one more packet may be held. If not, it is dropped, and counted for
-  // `rule`.
+  // Whether one more packet may be held. If not, counts it for `rule`; the
+  // caller drops it.
   bool HasRoom(size_t bytes, const transport::faults::Rule& rule);
   // Holds the packet as `fate` says; drops it if there is no room.
   void Hold(Alone packet, const transport::faults::Fate& fate,
             transport::Time now);
   void Leave(Alone packet);
-  // A received packet that was held, and is lost: the link is down. One to be
-  // sent was shown when it was held.
+  // Shows a received packet that was held and is lost, since the link is down.
+  // A packet to send was shown when it was held.
   void ShowLost(const Alone& packet);
-  // Learns of stalls, those of other lanes too. What waits for the socket waits
-  // for the end of the stall then.
+  // Notices a stall, also one that another lane's packet began. From then on,
+  // packets that wait for the socket wait for the end of the stall.
   void CheckStall(transport::Time now);
   void HoldForStall(Alone packet);
-  // Lets go what a stall held, if it is over.
+  // Releases the packets that a stall held, if it is over.
   void EndStall(transport::Time now);
-  // A packet of the queue pair has passed: those that were to be behind it may
-  // leave.
+  // A packet of the queue pair has passed. Held packets that it was to overtake
+  // may leave.
   void Overtake(bool transmitted, uint32_t qpn);
   void ReleaseDue(transport::Time now);
   void SetTimer();
@@ -189,8 +189,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   const std::unique_ptr<Port> inner_;
   ProcessFaults& faults_;
   const Clock clock_;
-  // Rules concern the packets of the burst that was begun last, or some are
-  // still held.
+  // Rules are about the packets of the last burst that was begun, or packets
+  // are still held.
   bool transmits_ = false;
   transport::PacketObserver* observer_ = nullptr;
   Recorder* recorder_ = nullptr;
@@ -212,8 +212,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   std::multimap<transport::Time, Alone> delayed_;
   std::list<Alone> behind_;
-  // All packets of both directions since the stall began, until Receive finds
-  // that it is over: the later ones must not overtake them.
+  // All packets of both directions since the stall began. Packets are added
+  // until Receive notices that it is over, so that none overtakes them.
   std::deque<Alone> stalled_;
   FaultStall stall_;
   bool is_stalled_ = false;

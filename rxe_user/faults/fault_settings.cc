@@ -20,7 +20,7 @@ using transport::faults::kMaxRuleText;
 
 // Reads a regular file, or a pipe, to its end. False with errno.
 bool ReadFile(const std::string& name, std::string* out) {
-  // Does not wait for the writer of a pipe.
+  // O_NONBLOCK: do not wait for the writer of a pipe.
   const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return false;
   char part[4096];
@@ -55,7 +55,7 @@ bool IsRuleFile(std::string_view value) {
   struct stat s {};
   if (::stat(std::string(value).c_str(), &s) == 0) return true;
   if (transport::faults::FindProfile(value) != nullptr) return false;
-  // A name seldom has a blank; a misspelled rule has.
+  // A file name rarely contains a blank; a misspelled rule does.
   return value.find_first_of(" \t\n;") == std::string_view::npos;
 }
 

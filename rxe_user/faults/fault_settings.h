@@ -13,7 +13,7 @@
 
 namespace rxe_user {
 
-// In place of rules: none yet, but `rxe-user faults PID add` may add some.
+// Stands for no rules yet; `rxe-user faults PID add` may add some.
 inline constexpr std::string_view kNoFaultRules = "none";
 
 struct FaultSettings {
@@ -30,13 +30,13 @@ std::optional<std::string> LoadFaultRules(
     std::string_view value, std::vector<transport::faults::Rule>* out);
 // Whether `value` is the name of a file rather than rules.
 bool IsRuleFile(std::string_view value);
-// The number in `text`, a seed. Returns what is wrong.
+// Parses a seed. Returns what is wrong.
 std::optional<std::string> ParseFaultSeed(std::string_view text,
                                           uint64_t* seed);
 
-// The settings of RXE_USER_FAULTS and RXE_USER_FAULTS_SEED; without the first
-// faults are off. Returns what is wrong: then no device may be used. Reads
-// a file. Thread: any, while no thread changes the environment.
+// Reads RXE_USER_FAULTS and RXE_USER_FAULTS_SEED. Without the first one, faults
+// are off. Returns what is wrong; then no device may be used. May read a file.
+// Thread: any, while no thread changes the environment.
 std::optional<std::string> ReadFaultSettings(FaultSettings* out);
 
 }  // namespace rxe_user

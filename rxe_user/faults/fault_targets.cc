@@ -12,7 +12,7 @@ void FaultTargets::Add(uint32_t qpn, FaultedQueuePair* qp) {
   try {
     queue_pairs_[qpn] = qp;
   } catch (const std::bad_alloc&) {
-    // Its events are not raised.
+    // Without memory, its events are not raised.
   }
 }
 
@@ -21,7 +21,7 @@ bool FaultTargets::Add(FaultedContext* context) {
   try {
     contexts_.insert(context);
   } catch (const std::bad_alloc&) {
-    return false;  // it gets none
+    return false;  // it gets no events
   }
   return contexts_.size() == 1;
 }

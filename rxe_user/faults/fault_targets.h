@@ -1,5 +1,5 @@
-// What rules for faults reach besides packets: the queue pairs and the contexts
-// of the process, for asynchronous events and the state of the port.
+// The queue pairs and contexts of the process, on which fault rules act by
+// asynchronous events and by the state of the port.
 #ifndef RXE_USER_FAULTS_FAULT_TARGETS_H_
 #define RXE_USER_FAULTS_FAULT_TARGETS_H_
 
@@ -18,7 +18,8 @@ namespace rxe_user {
 class FaultedQueuePair {
  public:
   virtual ~FaultedQueuePair() = default;
-  // kEvent: the program gets it. `received`: of the packet that the rule hit.
+  // kEvent: gives the program the event. `received`: the direction of the
+  // packet that the rule hit.
   virtual void OnEventOnCommand(const transport::faults::Rule& rule,
                                 bool received) = 0;
   // kUnmap has hit a transfer, the `number`-th of this direction. The lane is
@@ -30,11 +31,11 @@ class FaultedQueuePair {
 class FaultedContext {
  public:
   virtual ~FaultedContext() = default;
-  // kEvent, of the device or its port: the program gets it.
+  // kEvent of the device or its port: gives the program the event.
   virtual void OnEventOnCommand(int type) = 0;
   // kLink: the port goes up or down.
   virtual void OnLinkOnCommand(bool up) = 0;
-  // ProcessFaults::Tick is to be called after `delay`.
+  // ProcessFaults::Tick must be called after `delay`.
   virtual void TickAfter(transport::Time delay) = 0;
 };
 
@@ -43,9 +44,9 @@ class FaultedContext {
 class FaultTargets {
  public:
   void Add(uint32_t qpn, FaultedQueuePair* qp);
-  // Returns whether it is the only one.
+  // Returns whether it is the only context.
   bool Add(FaultedContext* context);
-  // On return it is not called and will not be called again.
+  // After the return, `qp` is not being called and will not be called again.
   void Remove(uint32_t qpn, const FaultedQueuePair* qp);
   void Remove(FaultedContext* context);
 

@@ -1,8 +1,8 @@
-// Memory of the program that goes away for the device on command
+// Takes memory of the program away from the device on command
 // (docs/faults-on-command.md, `unmap`), in front of the registered regions. The
-// bytes that a rule hits then lie on pages that cannot be accessed, as after
-// munmap(2): the device finds out when it copies. Without address space for
-// these pages it finds out before. Processes with faults off do not have it.
+// bytes that a rule hits are translated to pages that cannot be accessed, as
+// after munmap(2), so the device's copy fails. Without address space for these
+// pages, the translation fails. Processes with faults off do not have it.
 #ifndef RXE_USER_FAULTS_FAULTED_MEMORY_H_
 #define RXE_USER_FAULTS_FAULTED_MEMORY_H_
 
@@ -21,7 +21,7 @@ namespace rxe_user {
 // Thread: as transport::Memory.
 class FaultedMemory final : public transport::Memory {
  public:
-  // Both outlive it.
+  // Both must outlive this object.
   FaultedMemory(ProcessFaults& faults, transport::Memory& behind)
       : faults_(faults), behind_(behind) {}
   ~FaultedMemory() override;
@@ -69,7 +69,7 @@ class FaultedMemory final : public transport::Memory {
   }
 
  private:
-  // What a rule took away, as long as the rule is valid.
+  // Memory that a rule took away, for as long as the rule is valid.
   struct Gone {
     uint32_t key = 0;
     uint64_t va = 0;
@@ -77,10 +77,11 @@ class FaultedMemory final : public transport::Memory {
     const transport::faults::Rule* rule = nullptr;
   };
 
-  // Whether bytes of the access, which would succeed, are gone, or go now.
+  // Whether bytes of the access are gone, or a rule takes them away now.
+  // Without that, the access would succeed.
   bool IsGone(const transport::MemoryAccess& access);
-  // That cannot be accessed. They take 2 GiB of address space, so they are
-  // mapped by the first call; null if there is none.
+  // Pages that cannot be accessed. They take 2 GiB of address space, so the
+  // first call maps them. Null if there is no address space.
   uint8_t* Pages();
 
   ProcessFaults& faults_;

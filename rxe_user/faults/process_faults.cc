@@ -23,7 +23,7 @@ using transport::Time;
 using transport::faults::Action;
 using transport::faults::Rule;
 
-// How long the end of a program waits for a lock.
+// How long a program that ends waits for the lock.
 constexpr std::chrono::milliseconds kExitPatience{1000};
 
 std::atomic<ProcessFaults*> current_faults = nullptr;
@@ -183,8 +183,8 @@ transport::faults::Fate ProcessFaults::Decide(
 }
 
 void ProcessFaults::SetLink(const Rule& rule, Time now) {
-  // The thread that ticks may be late. `link up` ends what began before its
-  // time, and ends it then.
+  // The thread that calls Tick may be late. `link up` ends only outages that
+  // began before its time, and ends them at that time.
   const Time at = rule.is_timed ? injector_.BeginOf(rule) : now;
   if (rule.link_up) {
     if (link_.since <= at) link_.until = std::min(link_.until, at);
@@ -193,7 +193,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
   const Time until = rule.is_timed           ? injector_.EndOf(rule)
                      : rule.during == kNever ? kNever
                                              : now + rule.during;
-  // The later end counts.
+  // Of two outages, the later end counts.
   if (!link_.is_down(at) || until > link_.until) {
     link_ = {.rule = &rule, .since = at, .until = until};
     went_down_ = true;
@@ -201,8 +201,8 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
   Survey();
 }
 
-// The port's state is changed, and told, by this alone: its callers are in line
-// by tick_mutex_, so that contexts learn of changes in their order.
+// Only this function tells contexts the port's state. tick_mutex_ serializes
+// its callers, so that contexts learn of changes in order.
 std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
   const std::lock_guard tick(tick_mutex_);
   std::vector<const Rule*> fired;
@@ -225,7 +225,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
   for (const Rule* const rule : fired) {
     if (rule->action == Action::kEvent) targets_.Raise(*rule, 0, false);
   }
-  // It may have been down for a short time only.
+  // The port may have been down only between two calls.
   if (went_down && !is_down && !told_down_) {
     targets_.SetLink(false);
     told_down_ = true;
@@ -325,7 +325,7 @@ void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   try {
     injector_.OnCreated(qpn, has_cqs, has_srq);
   } catch (const std::bad_alloc&) {
-    // Rules that name it do not find it.
+    // Without memory, rules that name it do not find it.
   }
 }
 
@@ -335,7 +335,7 @@ void ProcessFaults::OnPosted(
   try {
     for (const auto& request : requests) injector_.OnPosted(qpn, request);
   } catch (const std::bad_alloc&) {
-    // Rules that name it do not find it.
+    // Without memory, rules that name it do not find it.
   }
 }
 
@@ -351,7 +351,7 @@ void ProcessFaults::OnSent(uint32_t qpn, std::span<const uint8_t> bytes) {
   try {
     injector_.OnSent(qpn, packet);
   } catch (const std::bad_alloc&) {
-    // The same.
+    // Without memory, as above.
   }
 }
 
@@ -363,7 +363,7 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
     injector_.OnDestroyed(event.qpn);
     return;
   }
-  // A datagram may come from anybody, so it has no first PSN to receive.
+  // Any peer may send datagrams, so there is no first PSN to receive.
   if (event.kind != RareEventKind::kState) return;
   const auto from = static_cast<transport::QpState>(event.value >> 8);
   const auto to = static_cast<transport::QpState>(event.value & 0xff);
@@ -372,7 +372,7 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
   if (to == transport::QpState::kRtr) {
     injector_.OnPathMtu(event.qpn, attributes.path_mtu);
   }
-  // Until then what is posted is flushed, too.
+  // Requests that were posted until now were flushed, too.
   if (from == transport::QpState::kSqe && to == transport::QpState::kRts) {
     injector_.OnFlushed(event.qpn);
   }

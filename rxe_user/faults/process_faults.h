@@ -1,5 +1,5 @@
-// The faults of this process: its rules, which may change while it runs, and
-// what they have hit, over all lanes and devices.
+// The fault rules of this process, which may change while it runs, and their
+// counts over all lanes and devices.
 #ifndef RXE_USER_FAULTS_PROCESS_FAULTS_H_
 #define RXE_USER_FAULTS_PROCESS_FAULTS_H_
 
@@ -24,30 +24,30 @@
 
 namespace rxe_user {
 
-// What is known of a rule.
+// A rule and its counts.
 struct FaultRuleStatus {
   uint32_t number = 0;
   std::string text;
   uint64_t matched = 0;  // packets, calls, completions, ...
   uint64_t fired = 0;
-  bool maybe = false;             // also of a rule that was removed
-  bool removed = false;           // while the program ran
+  bool maybe = false;             // also true of a removed rule
+  bool removed = false;           // by a command
   const char* target = "packet";  // transport::faults::TargetOf
 };
 
-// The device receives and sends nothing until then.
+// A stall: the device receives and sends nothing until `until`.
 struct FaultStall {
   transport::Time until = 0;
-  const transport::faults::Rule* rule = nullptr;  // by which it ends then
+  const transport::faults::Rule* rule = nullptr;  // the rule that ends it then
 };
 
-// The port is down on command.
+// Whether the port is down on command.
 struct FaultLink {
   bool is_down(transport::Time now) const {
     return rule != nullptr && now < until;
   }
 
-  const transport::faults::Rule* rule = nullptr;  // null: it is not
+  const transport::faults::Rule* rule = nullptr;  // null: the port is up
   transport::Time since = 0;
   transport::Time until = transport::kNever;
 };
@@ -55,71 +55,74 @@ struct FaultLink {
 // Thread: any; a lane's lock may be held.
 class ProcessFaults {
  public:
-  // The faults of RXE_USER_FAULTS, started by the first call, without a lock
-  // later on. Null without the variable, in a secure program, and if the rules
-  // are wrong. Stays the same; a child of fork counts anew.
+  // The faults of RXE_USER_FAULTS. The first call reads the variable; later
+  // calls take no lock. Null without the variable, in a program that gained
+  // privileges (secure_getenv(3)), and if the rules are wrong. The result never
+  // changes; a child of fork counts from 0.
   static ProcessFaults* Find();
-  // The same, if Find has been called; else null. Takes no lock.
+  // The same, but null before the first call of Find. Takes no lock.
   static ProcessFaults* Current();
 
   explicit ProcessFaults(FaultSettings settings, transport::Time start);
 
-  // ns of CLOCK_MONOTONIC, as lanes have it.
+  // ns of CLOCK_MONOTONIC, the clock of lanes.
   static transport::Time Now();
 
-  // --- What the rules concern. Takes no lock.
+  // --- What the rules are about. Takes no lock.
   bool concerns_received() const { return Has(transport::faults::kReceived); }
   bool concerns_transmitted() const {
     return Has(transport::faults::kTransmitted);
   }
-  // Whether a rule refuses requests.
+  // Whether a rule refuses requests of a peer.
   bool refuses() const { return Has(transport::faults::kRefusals); }
   bool changes_completions() const {
     return Has(transport::faults::kCompletions);
   }
-  // Whether rules are for calls.
+  // Whether a rule is for calls of the program.
   bool is_for_calls() const { return Has(transport::faults::kProgramCalls); }
-  // Whether rules take memory away.
+  // Whether a rule takes memory away.
   bool unmaps() const { return Has(transport::faults::kTransfers); }
   // Whether the port is down on command. An outage whose time is over counts
   // until the next Tick.
   bool link_is_down() const { return Has(kLinkDown); }
 
-  // --- Rules that come and go (docs/faults-on-command.md). Takes memory.
+  // --- Changes of the rules (docs/faults-on-command.md). Allocates memory.
 
-  // Adds the rules in `text`, or none; their times count from `now`. Returns
-  // what is wrong with them; `*added`: the rules.
+  // Adds all rules in `text`, or none if one is wrong. Their times count from
+  // `now`. `*added` gets the rules. Returns what is wrong.
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
-  // Removes the rules with these numbers, or none; without numbers, all that
-  // there are. A stall that lasts by one of them ends. Returns what is wrong;
-  // `*removed`: the rules.
+  // Removes the rules with these numbers, or none if a number is wrong. Without
+  // numbers, removes all rules. A stall that lasts because of a removed rule
+  // ends. `*removed` gets the rules. Returns what is wrong.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
 
   transport::faults::Fate Decide(const transport::faults::PacketFacts& facts,
                                  transport::Time now);
-  // Of all lanes. A stall rule that fires begins it, or makes it longer.
+  // The stall of all lanes. A stall rule that fires begins it, or prolongs it.
   FaultStall stall() const;
-  // By which the port is down.
+  // The state of the port by rules.
   FaultLink link() const;
   // As transport::EventSink::Refuse, of queue pair `qpn`.
   std::optional<uint8_t> Refuse(uint32_t qpn,
                                 const transport::RequestToExecute& request);
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
-  // As Injector::DecideCall; the rule lives as long as this. Does what it says,
-  // but for kFail and kDelay, which are the caller's. No lane's lock held.
+  // As Injector::DecideCall; the rule lives as long as this object. Carries the
+  // rule out, except kFail and kDelay, which the caller does. The caller holds
+  // no lane's lock.
   transport::faults::NumberedFate DecideCall(std::string_view call,
                                              std::optional<uint64_t> wr_id);
-  // As Injector::DecideMad. While the link is down by a rule, that is the rule.
+  // As Injector::DecideMad. While the link is down, returns the rule that took
+  // it down.
   transport::faults::NumberedFate DecideMad(
       const transport::faults::MadFacts& facts, transport::Time now);
-  // A packet for which there was no room was dropped in place of being held.
+  // A packet was dropped rather than held, since there was no room.
   void CountNoRoom(const transport::faults::Rule& rule);
 
-  // As Injector::DecideTransfer; tells the queue pair of the rule, whose lane
-  // is locked.
+  // As Injector::DecideTransfer. Also tells the queue pair of the rule. The
+  // queue pair's lane is locked.
   const transport::faults::Rule* DecideTransfer(
       const transport::faults::TransferFacts& facts, transport::Time now);
   // Injector::IsValid.
@@ -127,9 +130,9 @@ class ProcessFaults {
 
   // --- Time. Rules for events and for the port may fire without a packet.
 
-  // Does what is due at `now`: raises events, and lets the port go down and up.
-  // Returns the rules that fired; `*next`: when to call it again, kNever: when
-  // a context is told. No lane's lock held.
+  // Does what is due at `now`: raises events, and takes the port down and up.
+  // Returns the rules that fired. `*next` gets the time of the next call;
+  // kNever: not before a context's TickAfter. The caller holds no lane's lock.
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
   // A context was opened, or is closed: then it is not called any more. Rules
@@ -137,7 +140,7 @@ class ProcessFaults {
   // after all were closed.
   void Add(FaultedContext* context, transport::Time now);
   void Remove(FaultedContext* context) { targets_.Remove(context); }
-  // The queue pairs that rules reach.
+  // The queue pairs and contexts that rules act on.
   FaultTargets& targets() { return targets_; }
 
   // --- Queue pairs.
@@ -150,15 +153,15 @@ class ProcessFaults {
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,
                    const transport::QpAttributes& attributes);
 
-  // In the order of the rules, with those that were removed.
+  // The rules in their order, including removed ones.
   std::vector<FaultRuleStatus> Status() const;
-  // The same at the end of the program; empty if the lock is not free within
-  // `patience`: the end may have begun in a signal handler that interrupted its
-  // holder.
+  // The same at the end of the program. Empty if the lock is not free within
+  // `patience`: a signal handler that has interrupted the holder may have ended
+  // the program.
   std::vector<FaultRuleStatus> StatusAtExit(
       std::chrono::milliseconds patience) const;
-  // A line on stderr for each rule that has never fired and does not say
-  // `maybe`, and for each that lacked room.
+  // Prints a line on stderr for each rule without `maybe` that has never fired,
+  // and for each rule that lacked room.
   void WarnAtExit() const;
 
   // --- fork.
@@ -174,7 +177,7 @@ class ProcessFaults {
   }
 
  private:
-  // Beside the bits of Concern.
+  // In addition to the bits of Concern.
   static constexpr uint32_t kLinkDown = transport::faults::kNextConcern;
   bool Has(uint32_t bit) const {
     return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
@@ -194,8 +197,7 @@ class ProcessFaults {
   std::vector<uint64_t> no_room_;  // packets, by rule
   std::mutex tick_mutex_;          // taken before all others
   bool told_down_ = false;         // to contexts; guarded by tick_mutex_
-  FaultTargets targets_;           // its lock is taken before mutex_; the
-                                   // child's are new
+  FaultTargets targets_;           // its lock is taken before mutex_
 };
 
 }  // namespace rxe_user

@@ -50,7 +50,7 @@ using Told = std::vector<std::string>;
 
 class ProcessFaultsTest : public testing::Test {
  protected:
-  // A packet that the process sends. Whether it is lost.
+  // The process sends a packet. Returns whether it is lost.
   bool IsLost(ProcessFaults& faults, Time now) {
     wire::Headers headers;
     headers.bth.opcode =
@@ -89,7 +89,7 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtItsTime) {
   EXPECT_TRUE(IsLost(faults, 11 * kMillisecond));
   EXPECT_EQ(faults.Tick(12 * kMillisecond, &next).size(), 1u);
   EXPECT_EQ(next, 15 * kMillisecond);
-  // Nobody has ticked yet, but its time is over.
+  // Tick was not called yet, but the rule's time is over.
   EXPECT_FALSE(IsLost(faults, 15 * kMillisecond));
   EXPECT_TRUE(faults.Tick(15 * kMillisecond, &next).empty());
   EXPECT_EQ(next, kNever);
@@ -110,7 +110,7 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
   Time next = 0;
   faults.Tick(0, &next);
   EXPECT_FALSE(IsLost(faults, 100 * kMillisecond));
-  // The packet itself: the port drops it, and it counts.
+  // The packet that matches: the port drops it, and it is counted.
   EXPECT_FALSE(IsLost(faults, 101 * kMillisecond));
   EXPECT_EQ(context.wakes, std::vector<Time>{0});
   EXPECT_TRUE(IsLost(faults, 102 * kMillisecond));
@@ -119,12 +119,12 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
   EXPECT_EQ(next, 106 * kMillisecond);
   faults.Tick(106 * kMillisecond, &next);
   EXPECT_EQ(context.told, (Told{"down", "up"}));
-  // Once: it does not say how often.
+  // It fires once, since the rule does not say how often.
   EXPECT_FALSE(IsLost(faults, 107 * kMillisecond));
   EXPECT_EQ(faults.Status()[0].fired, 1u);
 }
 
-// What is lost with the link is an iteration.
+// A packet that is lost while the link is down counts as an iteration.
 TEST_F(ProcessFaultsTest, PacketsAreCountedWhileTheLinkIsDown) {
   ProcessFaults faults(
       Settings("link down tx nth=1 for=5ms; drop tx qp=@1 iter=3"), 0);
@@ -159,7 +159,7 @@ TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
   EXPECT_EQ(context.told, (Told{"down", "up", "down", "up"}));
 }
 
-// The thread that ticks may be late.
+// The thread that calls Tick may be late.
 TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
   ProcessFaults faults(
       Settings("event LID_CHANGE after=12ms for=1ms; link up after=15ms; "
@@ -176,7 +176,7 @@ TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
   EXPECT_TRUE(faults.Tick(50 * kMillisecond, &next).empty());
   EXPECT_EQ(context.told.size(), 3u);
 
-  // Over before there was a context.
+  // The rule's time was over before there was a context.
   ProcessFaults earlier(Settings("link down after=1ms for=5ms"), 0);
   FakeContext later;
   earlier.Add(&later, 7 * kMillisecond);
@@ -200,7 +200,7 @@ TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
   faults.Add(&second, 7 * kMillisecond);
   faults.Tick(7 * kMillisecond, &next);
   EXPECT_EQ(second.told, Told{"event 11"});
-  // The second of two does not end the time of the first one.
+  // A second context does not keep rules whose time is over from firing.
   FakeContext third;
   std::vector<FaultRuleStatus> rules;
   ASSERT_FALSE(
@@ -239,7 +239,8 @@ TEST_F(ProcessFaultsTest, AShortOutageAtAPacketIsTold) {
   EXPECT_FALSE(faults.link_is_down());
 }
 
-// A thread that waits, at the gate of the control threads, until fork is over.
+// A context whose call waits until a fork is over, like a control thread that
+// fork has stopped.
 class WaitingContext final : public FaultedContext {
  public:
   void OnEventOnCommand(int) override {}
@@ -288,7 +289,7 @@ class FakeQueuePair final : public FaultedQueuePair {
   std::vector<std::string> told;
 };
 
-// One array, by any key.
+// One array, with any key.
 class FakeMemory final : public transport::Memory {
  public:
   MemoryStatus Translate(const transport::MemoryAccess& access,
@@ -325,8 +326,8 @@ class FaultedMemoryTest : public testing::Test {
     faults_->targets().Add(kQpn, &qp_);
     memory_ = std::make_unique<FaultedMemory>(*faults_, behind_);
   }
-  // Whether the memory is there. What is not is on a page that cannot be
-  // accessed.
+  // Whether the memory is there. Memory that is gone is on a page that cannot
+  // be accessed.
   bool Has(uint64_t va, uint64_t length,
            uint32_t access = transport::kAccessRemoteWrite, uint32_t key = 7) {
     transport::SpanList spans;
@@ -388,7 +389,7 @@ TEST_F(FaultedMemoryTest, OnlyLargeTransfersThatRead) {
   EXPECT_EQ(qp_.told, Told{"unmap tx bytes>100 sent 2"});
 }
 
-// What fails anyway is no transfer.
+// An access that fails without a rule is not counted as a transfer.
 TEST_F(FaultedMemoryTest, OnlyTransfersThatWouldSucceed) {
   Start("unmap nth=1");
   transport::SpanList spans;
@@ -401,7 +402,7 @@ TEST_F(FaultedMemoryTest, OnlyTransfersThatWouldSucceed) {
   EXPECT_FALSE(Has(0, 64));
 }
 
-// The pages take 2 GiB of address space, and only if a rule hits something.
+// The pages take 2 GiB of address space, but only once a rule hits something.
 TEST_F(FaultedMemoryTest, WithoutAddressSpaceTheTransferFailsAtOnce) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer needs address space of its own";

@@ -12,9 +12,9 @@
 
 namespace rxe_user {
 
-// A list of pieces. An interleaved layout repeats the list; each time, each
-// piece is its own stride (Entry::stride) further. Byte 0 of the key is the
-// first byte of the first piece.
+// A list of pieces. An interleaved layout repeats the list; with each
+// repetition, each piece moves by its stride (Entry::stride). Byte 0 of the key
+// is the first byte of the first piece.
 //
 // Not thread-safe; the owner guards it.
 class MkeyLayout {

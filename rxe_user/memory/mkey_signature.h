@@ -46,8 +46,8 @@ class MkeySignature {
   // signatures.
   Conversion Begin(uint64_t place, bool scatters);
   // Ends a conversion. Records its error unless one waits to be taken.
-  // Invalidates the cursors of transfers that have passed bytes that it has
-  // written, so that they read these again.
+  // Invalidates the cursors of transfers that are beyond bytes that this
+  // conversion has written, so that they read these again.
   void End(const Conversion& conversion);
 
   // The first error since the last call.

@@ -141,7 +141,7 @@ TEST_F(SignedMkeyTest, AddsToMemoryAndStripsOnTheWire) {
   EXPECT_EQ(Check(), Kind::kNone);
   EXPECT_EQ(Translate(0, 1025), MemoryStatus::kOutOfRange);
   EXPECT_FALSE(table_.HasDataError(key_));
-  // After a wrong byte the transfer goes on, and the key has the error.
+  // After a wrong byte the transfer continues, and the key records the error.
   bytes_[700] ^= 1;
   EXPECT_NE(Read(0, 1024), data);
   EXPECT_TRUE(table_.HasDataError(key_));

@@ -1,3 +1,4 @@
+// Memory windows in the table of keys.
 #include <array>
 #include <cerrno>
 

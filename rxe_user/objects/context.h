@@ -28,21 +28,21 @@ namespace rxe_user {
 // Thread: any.
 class DeviceSpace {
  public:
-  // The one of `engine`, created if there is none.
+  // The space of `engine`, created if there is none.
   static std::shared_ptr<DeviceSpace> For(std::shared_ptr<Engine> engine);
   explicit DeviceSpace(std::shared_ptr<Engine> engine)
       : engine_(std::move(engine)) {}
 
   Engine& engine() { return *engine_; }
   RegionTable& regions() { return regions_; }
-  // What queue pairs access memory through: the regions, or what stands in
-  // front of them, and in front of that the memory of faults on command.
+  // The memory that queue pairs access: the regions, behind the memory that
+  // PutInFront has added, if any, and behind that of faults on command.
   transport::Memory& memory() {
     if (faulted_ != nullptr) return *faulted_;
     return in_front_ != nullptr ? *in_front_ : regions_;
   }
-  // Puts `make(regions())` in front of the regions, unless something is there.
-  // Call before the first queue pair is created.
+  // Puts `make(regions())` in front of the regions, unless PutInFront has added
+  // a memory before. Call before the first queue pair is created.
   template <typename Make>
   void PutInFront(Make&& make) {
     std::call_once(in_front_once_, [&] { in_front_ = make(regions_); });
@@ -61,7 +61,7 @@ class DeviceSpace {
   std::once_flag in_front_once_;
   std::unique_ptr<transport::Memory> in_front_;  // mostly null
   std::once_flag faulted_once_;
-  std::unique_ptr<transport::Memory> faulted_;  // the same
+  std::unique_ptr<transport::Memory> faulted_;  // mostly null
   XrcDomainTable xrc_domains_;
   std::atomic<transport::PdId> next_pd_{1};
   std::atomic<uint32_t> next_srqn_{1};

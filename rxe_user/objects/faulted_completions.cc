@@ -12,7 +12,7 @@ using transport::faults::Rule;
 
 bool FaultedCompletions::Push(const Completion& completion) {
   Completion changed = completion;
-  // What was posted behind a request that failed is flushed.
+  // Requests that were posted after a failed one are flushed.
   if (failed_ && changed.status == WcStatus::kSuccess) {
     changed.status = WcStatus::kFlushed;
     changed.reason = Reason::kFaultOnCommand;
@@ -47,7 +47,7 @@ bool FaultedCompletions::Push(const Completion& completion) {
       late_.push_back(changed);
       return true;
     } catch (const std::bad_alloc&) {
-      // In time, then.
+      // Without memory, the completions are not late.
       Reveal();
     }
   }

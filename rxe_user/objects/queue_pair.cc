@@ -63,8 +63,8 @@ int CompleteDc(QueuePair::Config* config) {
   return 0;
 }
 
-// What is late on command arrives then in any case: the program may poll
-// without ever arming the queue.
+// Completions that are late on command arrive after this time in any case: the
+// program may poll without ever arming the queue.
 constexpr transport::Time kLatest = 100 * transport::kMillisecond;
 
 absl::StatusOr<uint32_t> AllocateQpn(Engine& engine, transport::QpType type) {

@@ -29,8 +29,8 @@ class BufferedFile {
     size_t buffer_bytes = 4 << 20;
     // How long a record stays in a buffer that does not fill up.
     std::chrono::milliseconds flush_after{200};
-    // How long a record waits that does not fit. If it still does not fit then,
-    // the next ones do not wait, until one has fit.
+    // How long a record waits if it does not fit. If it then still does not
+    // fit, later records do not wait, until one has fit.
     std::chrono::milliseconds longest_wait{10};
   };
   // For the lines on stderr: "cannot capture packets to ...".

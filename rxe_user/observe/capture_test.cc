@@ -374,8 +374,8 @@ TEST_F(CaptureTest, NothingThatFitsTheBufferIsLost) {
   }
 }
 
-// A pipe that nobody reads: packets that do not fit are dropped, with a line on
-// stderr. Accepted packets are complete.
+// A pipe whose reader does not read: packets that do not fit are dropped, with
+// a line on stderr. Accepted packets are complete.
 TEST_F(CaptureTest, ASlowReaderMissesPackets) {
   ASSERT_EQ(mkfifo(In("pipe").c_str(), 0600), 0);
   const int reader = open(In("pipe").c_str(), O_RDONLY | O_NONBLOCK);

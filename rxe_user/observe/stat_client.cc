@@ -1,3 +1,4 @@
+// The tool's side of stat sockets (stat_socket.h).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -140,7 +140,7 @@ class TraceQueues {
                                       PacketEvent* event,
                                       std::optional<uint32_t>* repeated);
   std::optional<BegunEvent> Begin(QueuePair* qp, uint32_t psn, bool is_read);
-  // `has_answer`: if the completion is a success, a packet brought it.
+  // `has_answer`: the cause of a successful completion is a packet.
   uint64_t CauseOf(const transport::Completion& completion, bool has_answer,
                    QueuePair* qp);
   void Forget(uint32_t qpn);

@@ -42,10 +42,11 @@ constexpr BufferedFile::Words kWords = {.records = "events",
                                         .result = "a recording",
                                         .thread_name = "rxe-user-trace"};
 
-// Of a Custom Block, beside its contents: type, length twice, enterprise.
+// Bytes of a Custom Block in addition to its contents: type, length twice,
+// enterprise number.
 constexpr size_t kBlockBytes = 16;
 constexpr size_t kMissedBytes = kBlockBytes + sizeof(MissedEvent);
-// Of a packet's block: fixed fields, options, padding and a comment.
+// Bytes of a packet's block: fixed fields, options, padding and a comment.
 constexpr size_t kPacketBytes = 160 + sizeof(PacketEvent);
 constexpr size_t kFaultBytes = kBlockBytes + sizeof(FaultEvent);
 
@@ -102,7 +103,7 @@ int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
   return first.clock;
 }
 
-// Of the text of a rule, in a comment.
+// The most bytes of a rule's text in a comment.
 constexpr size_t kMostComment = 60;
 
 // Why the device dropped a packet; empty: it did not.

@@ -80,20 +80,21 @@ class Tracer final : public transport::PacketObserver {
   void OnPolled(uint64_t cq, uint32_t qpn, uint64_t wr_id);
   void OnEmptyPoll(uint64_t cq);
   void OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled);
-  // What a rule for faults has hit that is no packet.
+  // Something other than a packet that a fault rule has hit.
   struct Hit {
     bool received = false;
     uint32_t number = 0;        // of the transfer, call or CM message
     uint8_t attribute = 0;      // of the CM message
-    transport::Time delay = 0;  // that a rule `delay` drew
+    transport::Time delay = 0;  // drawn by a rule `delay`
   };
-  // A completion, which OnCompletion tells later, or a transfer of the queue
-  // pair; with queue pair 1 a CM message; with queue pair 0 a call or a time.
+  // A fault rule has hit a completion, which OnCompletion reports later, or a
+  // transfer of the queue pair. With queue pair 1: a CM message. With queue
+  // pair 0: a call, or a time.
   void OnFault(const transport::faults::Rule& rule, uint32_t qpn,
                const Hit& hit);
-  // Counts that a rule for faults has hit. OnCall tells of a call that failed.
+  // Counts a hit of a fault rule. OnCall reports a call that failed.
   void CountFault(uint32_t rule);
-  // A rule for faults, at the end of the program.
+  // Records a fault rule at the end of the program.
   void OnFaultRule(const FaultRuleStatus& rule);
   // A call that began at `begin` (Now()) has returned.
   void OnCall(std::string_view function, std::string_view arguments,
@@ -110,7 +111,7 @@ class Tracer final : public transport::PacketObserver {
   bool IsInterrupted(std::chrono::milliseconds patience) {
     return file_ != nullptr && file_->IsInterrupted(patience);
   }
-  // Also says what is missing.
+  // Also writes to the file how many events and packets are missing.
   void Flush(std::chrono::milliseconds patience);
 
   // --- fork. The child records nothing more here, and must not destroy this.
@@ -143,7 +144,7 @@ class Tracer final : public transport::PacketObserver {
                        const std::optional<trace::Post>& post);
   void CountRepeated(uint32_t qpn, uint32_t psn);
   void CountDecision(const transport::RareEvent& event);
-  // What is known of the request with this PSN.
+  // The known properties of the request with this PSN.
   TallyItem ItemOf(uint32_t qpn, uint32_t psn) const;
 
   const std::unique_ptr<BufferedFile> file_;  // may be null

@@ -1,3 +1,4 @@
+// Collects the reports of other processes for explanations (explain.h).
 #include <algorithm>
 #include <fstream>
 #include <map>

@@ -27,7 +27,7 @@ absl::Status ArrivalBell::Open() {
       -::io_uring_queue_init_params(2 * kMostSockets, &ring_, &params);
   if (error != 0) return ErrnoStatus(error, "io_uring_setup");
   ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
-  // Where that is not possible, a child has a mapping that it does not use.
+  // If this fails, a child has a mapping that it does not use.
   (void)::io_uring_ring_dontfork(&ring_);
   open_ = true;
   owner_ = ::pthread_self();
@@ -45,7 +45,8 @@ absl::Status ArrivalBell::Open() {
   return refused;
 }
 
-// The system ends a ring behind close(2). At the end it closes its files.
+// The kernel ends a ring some time after close(2), and then closes the ring's
+// files: `end_` shows when.
 void ArrivalBell::Close() {
   if (!open_) return;
   const bool cancelled = is_callers() && Cancel();
@@ -72,7 +73,7 @@ bool ArrivalBell::Cancel() {
     return std::any_of(requests_.begin(), requests_.end(),
                        [](uint8_t count) { return count != 0; });
   };
-  // The second call runs what the first one has cancelled.
+  // The second call completes the requests that the first one has cancelled.
   for (int i = 0; i < 2 && (i == 0 || pending()); ++i) {
     if (::io_uring_submit_and_get_events(&ring_) < 0) break;
     TakeResults();
@@ -80,8 +81,8 @@ bool ArrivalBell::Cancel() {
   return !pending();
 }
 
-// A socket whose request has completed is the one that last had data, mostly.
-// It gets a new request by the call that takes the result of the old one.
+// The socket whose request has completed is usually the one that last had data.
+// It gets a new request by the same call that takes the result of the old one.
 bool ArrivalBell::Arm(ReceiveSockets& sockets) {
   armed_ = false;
   version_ = sockets.version();
@@ -104,7 +105,7 @@ bool ArrivalBell::Arm(ReceiveSockets& sockets) {
     }
     again = count;
     if (::io_uring_submit_and_get_events(&ring_) != prepared) {
-      // It was another thread with the owner's number, say.
+      // For instance, the caller is another thread with the owner's number.
       Close();
       return false;
     }

@@ -1,18 +1,19 @@
-// Tells the threads that poll a lane, in memory, that nothing has arrived: such
-// a poll makes no system call.
+// Tells the threads that poll a lane, by a word in memory, that nothing has
+// arrived. Such a poll makes no system call.
 //
 // The bell is an io_uring(7) of one thread, its owner, with a poll request for
 // each socket of the lane. The first datagram at a socket completes the
-// request, which is on the socket's wait queue no longer: until the bell is
-// armed again, further datagrams cost their senders nothing.
+// request, which leaves the socket's wait queue. So further datagrams cost
+// their senders nothing until the bell is armed again.
 //
 // Flags. IORING_SETUP_DEFER_TASKRUN: the kernel leaves a completed request
-// until the owner enters the ring. Otherwise it would run it in the owner at
-// once, or with IORING_SETUP_COOP_TASKRUN at the owner's next system call, and
-// interrupt one in which the owner sleeps (epoll_wait(2) returns EINTR).
-// IORING_SETUP_TASKRUN_FLAG: a completed request sets IORING_SQ_TASKRUN in a
-// word of the ring, which any thread may read. IORING_SETUP_SINGLE_ISSUER:
-// IORING_SETUP_DEFER_TASKRUN requires it. So only the owner arms the bell.
+// until the owner enters the ring. Otherwise it would process the request in
+// the owner at once, or with IORING_SETUP_COOP_TASKRUN at the owner's next
+// system call, and interrupt a call in which the owner sleeps (epoll_wait(2)
+// returns EINTR). IORING_SETUP_TASKRUN_FLAG: a completed request sets
+// IORING_SQ_TASKRUN in a word of the ring, which any thread may read.
+// IORING_SETUP_SINGLE_ISSUER: IORING_SETUP_DEFER_TASKRUN requires it. So only
+// the owner arms the bell.
 //
 // Datagrams are not received by this ring. That would save a call for each
 // arrival, but a round trip takes 1.3 times as long, and only one thread could
@@ -46,8 +47,8 @@ class ArrivalBell {
   // The calling thread becomes the owner, in place of an earlier one. Errors:
   // what the system refused.
   absl::Status Open();
-  // Ends the requests, which hold the sockets open. If the caller is not the
-  // owner, this takes some 20 ms, kMostClosing at most, and the kernel
+  // Ends the requests, which keep the sockets open. If the caller is not the
+  // owner, this takes some 20 ms, at most kMostClosing, and the kernel
   // interrupts the owner once.
   void Close();
   void AbandonInChild();
@@ -57,11 +58,11 @@ class ArrivalBell {
     return open_ && ::pthread_equal(owner_, ::pthread_self()) != 0;
   }
 
-  // By the owner. From now on the bell tells of arrivals at `sockets`. False:
-  // something has arrived already, the lane has too many sockets, or the bell
-  // cannot be armed any more and is closed. Makes one or two system calls.
+  // Called by the owner. From now on the bell rings on arrivals at `sockets`.
+  // False: something has arrived already, the lane has too many sockets, or the
+  // bell cannot be armed any more and is closed. Makes one or two system calls.
   bool Arm(ReceiveSockets& sockets);
-  // Whether the bell is armed, for all sockets that there are.
+  // Whether the bell is armed for all present sockets.
   bool IsArmed(const ReceiveSockets& sockets) const {
     return armed_ && version_ == sockets.version();
   }
@@ -81,7 +82,7 @@ class ArrivalBell {
   void TakeResults();
 
   io_uring ring_{};
-  UniqueFd end_;  // its other end is a file of the ring, which is gone with it
+  UniqueFd end_;  // its other end is a file of the ring, closed with it
   bool open_ = false;
   bool armed_ = false;
   pthread_t owner_{};

@@ -35,17 +35,17 @@ namespace {
 
 constexpr uint32_t kMagic = 0x72786d32;  // "rxm2": changes with the layout
 constexpr int kBacklog = 64;
-// Connections, of which not all have a ring.
+// The most connections. Not all of them have a ring.
 constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
 constexpr int kEvents = 16;
-// Of connections that are accepted from a listener, or begun, before the lane
-// is told of them.
+// The most connections that are accepted from a listener, or begun, before the
+// lane is told of them.
 constexpr int kTurn = 16;
-// The process's links, each of which has one or two descriptors, are at most
-// this part of the soft limit: the rest is the program's.
+// The process may have one link per this many descriptors of its soft limit. A
+// link has one or two; the rest is the program's.
 constexpr rlim_t kPartOfLimit = 16;
 std::atomic<rlim_t> process_links = 0;
-// Between tries to close another user's connection, or to accept one when
+// Time between tries to close another user's connection, or to accept one when
 // descriptors are short.
 constexpr std::chrono::milliseconds kRetry{100};
 
@@ -87,7 +87,7 @@ bool IsEventfd(int fd) {
              "anon_inode:[eventfd]";
 }
 
-// Nobody has the pid 0 that it returns where the system refuses.
+// The pid is 0, which no process has, if the system refuses.
 ucred PeerOf(int socket) {
   ucred peer{.pid = 0, .uid = ~uid_t{0}, .gid = ~gid_t{0}};
   socklen_t size = sizeof(peer);
@@ -95,8 +95,8 @@ ucred PeerOf(int socket) {
   return peer;
 }
 
-// 0: the kernel would let a process send from `local`. Else errno:
-// EADDRNOTAVAIL if the address is not of this host.
+// Returns 0 if the kernel would let a process send from `local`. Otherwise
+// returns errno: EADDRNOTAVAIL if this host does not have the address.
 int ErrorOf(const LocalAddress& local) {
   SocketAddress address;
   const socklen_t size =
@@ -108,15 +108,16 @@ int ErrorOf(const LocalAddress& local) {
   return good ? 0 : errno;
 }
 
-// Whether this host no longer has the address, or its interface. A shortage is
-// no answer.
+// Whether this host no longer has the address, or its interface. False if that
+// is unknown, for instance without descriptors.
 bool IsGone(const LocalAddress& local) {
   const int error = ErrorOf(local);
   return error == EADDRNOTAVAIL || error == ENODEV ||
          (error == EINVAL && IsLinkLocal(local.address));
 }
 
-// Of accept4: what waits stays, and keeps the listener readable.
+// Whether accept4 failed for lack of descriptors or memory. The connection then
+// stays queued, and keeps the listener readable.
 bool IsShort(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
          error == ENOMEM;
@@ -130,7 +131,7 @@ bool Send(int socket, const T& message, std::initializer_list<int> fds) {
   return SendMessage(socket, {&part, 1}, {fds.begin(), fds.size()});
 }
 
-// kClosed also for a message other than a T with all of `fds`.
+// Also returns kClosed for any message but a T with all of `fds`.
 template <typename T, size_t kFds>
 Arrival Receive(int socket, T* message, std::array<UniqueFd, kFds>* fds) {
   ReceivedMessage received;
@@ -179,8 +180,8 @@ MemoryLinks::~MemoryLinks() {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (Link& link : links_) Close(link.socket);
     links_.clear();
-    // What may contain descriptors of another user is left open if it cannot be
-    // closed.
+    // A socket that may contain descriptors of another user is left open if it
+    // cannot be closed.
     EndListeners([](const Listener&) { return true; });
     for (Listener& listener : ended_listeners_) {
       (void)listener.socket.Release();
@@ -242,7 +243,8 @@ void MemoryLinks::EndListeners(Ends ends) {
   CloseEnded();
 }
 
-// The close of a listener closes what waits in it, and might block.
+// Connections first: closing a listener closes those that wait in it, which
+// might block.
 void MemoryLinks::CloseEnded() {
   while (!ended_listeners_.empty() && CloseElsewhere(foreign_)) {
     const int fd = ended_listeners_.front().socket.get();
@@ -291,7 +293,8 @@ void MemoryLinks::AddSlot(uint16_t slot) {
   }
 }
 
-// Whoever connects may leave something in the listener, so listen(2) is last.
+// listen(2) is last: from then on a peer can connect and leave descriptors in
+// the listener.
 void MemoryLinks::Listen(const LocalAddress& local, uint16_t slot) {
   const Name name(local, slot);
   Listener& listener = listeners_.emplace_back(local, slot, UnixSocket());
@@ -310,7 +313,8 @@ uint32_t MemoryLinks::ScopeOf(const wire::IpAddress& address) const {
   return 0;
 }
 
-// It may contain descriptors that block the thread that closes it.
+// Another user's connection may contain descriptors that block the thread that
+// closes it.
 bool MemoryLinks::KeepIfOwn(UniqueFd& socket) {
   if (IsOwnUser(PeerOf(socket.get()).uid)) return true;
   foreign_ = std::move(socket);
@@ -392,7 +396,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
   try {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (!poll_.valid()) return;  // a child of fork
+      if (!poll_.valid()) return;  // in a child of fork
       Work();
       if (outgoing_ == 0 && std::ranges::none_of(links_, news)) return;
     }
@@ -400,7 +404,7 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
       for (Link& link : links_) Tell(link);
     });
   } catch (const std::bad_alloc&) {
-    // The user keeps what it has until it has been told.
+    // The user keeps its rings until it has been told.
     Wake();
     throw;
   }
@@ -440,12 +444,11 @@ void MemoryLinks::Work() {
       if (&link == what) OnReadable(link);
     }
   }
-  // More events than one call returns.
+  // There may be more events than one call returns.
   if (count == kEvents) Wake();
   resting_ = must_rest();
 }
 
-// Links that the user does not know of yet stay.
 void MemoryLinks::EndLinks() {
   uint64_t broken_incoming, broken_outgoing;
   bool check_addresses;
@@ -455,8 +458,8 @@ void MemoryLinks::EndLinks() {
     broken_outgoing = std::exchange(broken_outgoing_, 0);
     check_addresses = std::exchange(check_addresses_, false);
   }
-  // Each address is asked for once, also one that the lane no longer has; where
-  // memory is short, more often.
+  // The result for each address, so that the kernel is asked once for each;
+  // without memory, more often. The lane may no longer have the address.
   std::vector<std::pair<wire::IpAddress, bool>> asked;
   const auto is_gone = [&](const wire::IpAddress& own) {
     const auto before =
@@ -488,7 +491,7 @@ bool MemoryLinks::HasWanted() {
 
 void MemoryLinks::Begin() {
   const bool full = IsFull();
-  Link& link = links_.emplace_back();  // kEnded: the user is told
+  Link& link = links_.emplace_back();  // kEnded: the user will be told
   link.outgoing = true;
   link.told = State::kAsked;
   {
@@ -499,8 +502,8 @@ void MemoryLinks::Begin() {
   if (!full && Ask(link)) link.state = State::kAsked;
 }
 
-// Within a process all goes by UDP: what a program has posted to itself has
-// then arrived, and is executed before it deregisters the memory.
+// Refuses rings within the process (OwnProcess): by UDP, a program's packets to
+// itself have arrived, and are executed before it deregisters the memory.
 bool MemoryLinks::Ask(Link& link) {
   if ((own_ != OwnProcess::kAtOnce &&
        std::ranges::find(slots_, link.route.slot) != slots_.end()) ||
@@ -535,9 +538,10 @@ bool MemoryLinks::Ask(Link& link) {
   return true;
 }
 
-// A message other than the expected one ends the link, as does any after that.
+// An unexpected message ends the link, as does any after the expected one.
 void MemoryLinks::OnReadable(Link& link) {
-  // An exception ends it, too: its message may have been taken.
+  // An exception ends the link, too: its message may have been received
+  // already.
   const State was = std::exchange(link.state, State::kEnded);
   if (was == State::kUnknown) {
     link.state = TakeRequest(link);
@@ -602,7 +606,6 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   return State::kOpen;
 }
 
-// A call that throws is repeated.
 void MemoryLinks::Tell(Link& link) {
   if (link.told == link.state) {
     if (link.outgoing && link.state == State::kOpen &&

@@ -11,7 +11,7 @@
 // file of a new ring. The listener answers with an Answer and two descriptors:
 // the file of its doorbell, and the eventfd that wakes it. From then on packets
 // of that direction go through the ring. The connection stays open: its end
-// tells either side that the other has closed the lane, or is no more.
+// tells either side that the other has closed the lane or has ended.
 //
 // Both sides ask the kernel who the other is (SO_PEERCRED), and go on only if
 // it is a process of their own user (base/users.h).
@@ -49,8 +49,8 @@ struct MemoryRoute {
 };
 
 // The lane's side. All calls are made by MemoryLinks, with the lane's lock
-// held. What they pass is valid until the call that ends it. A call that throws
-// bad_alloc is repeated.
+// held. A ring that a call passes is valid until the call that ends it. A call
+// that throws bad_alloc is repeated.
 class MemoryLinkUser {
  public:
   struct Outgoing {
@@ -63,12 +63,12 @@ class MemoryLinkUser {
 
   // A ring for `route`.
   virtual void OnOutgoing(const MemoryRoute& route, const Outgoing& link) = 0;
-  // There is no ring for `route` (`number` is -1), or that of link `number` is
-  // no more. The route may have got another one after a Disconnect.
+  // `number` is -1: there is no ring for `route`. Otherwise the ring of link
+  // `number` has ended. The route may have got another ring after a Disconnect.
   virtual void OnOutgoingEnd(const MemoryRoute& route, int number) = 0;
-  // Whether the user gives up the ring of link `number`, having sent nothing by
-  // it for long. If so, it has forgotten the ring. Asked at least every
-  // MemoryLinks::kAskUnused.
+  // Whether the user gives up the ring of link `number`, because it has sent
+  // nothing by it for long. If so, it has forgotten the ring when the call
+  // returns. Called at least every MemoryLinks::kAskUnused.
   virtual bool GivesUp(const MemoryRoute& route, int number) = 0;
   // Packets from `source` to `destination` come in `ring`, whose bit is `bit`.
   virtual void OnIncoming(int bit, const wire::IpAddress& source,
@@ -86,31 +86,31 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // doorbell.
   static constexpr size_t kMost = Doorbell::kRings;
 
-  // Flows to other lanes of this process. By UDP, what a program has posted to
-  // itself has arrived before the memory is deregistered; a ring would hold it
-  // back, at first and when it is full. For tests with one process: kToo; and
-  // kAtOnce, also within a lane, and from the first packet on, which waits for
-  // the ring.
+  // Flows to other lanes of this process. kByUdp, the default: by UDP, a
+  // program's packets to itself have arrived before it deregisters the memory;
+  // a ring would hold them back, at first and when it is full. For tests with
+  // one process: kToo uses rings, as to other processes. kAtOnce uses them also
+  // within a lane, and from the first packet on, which waits for the ring.
   enum class OwnProcess : uint8_t { kByUdp, kToo, kAtOnce };
   static constexpr std::chrono::seconds kAskUnused{10};
 
-  // `user` and `doorbell` outlive it; `doorbell_file` and `wake` are given to
-  // other lanes and stay the caller's.
+  // `user` must outlive the result. `doorbell_file` and `wake` are passed to
+  // other lanes; they stay the caller's, and must stay open.
   static absl::StatusOr<std::unique_ptr<MemoryLinks>> Create(
       MemoryLinkUser* user, int doorbell_file, int wake, OwnProcess own);
   ~MemoryLinks();
 
   // --- Thread: any.
 
-  // Other lanes may find this one by its addresses and slots from now on. A
-  // name that cannot be taken is left out, as is all where memory is short.
+  // From now on other lanes can find this one by its addresses and slots. A
+  // name that cannot be bound is skipped; without memory, so are the rest.
   void AddAddress(const LocalAddress& local);
   void RemoveAddress(const wire::IpAddress& address);
   void AddSlot(uint16_t slot);
   // Asks for a ring. The user is told in any case, by OnOutgoing or
   // OnOutgoingEnd. False: no memory.
   bool Connect(const MemoryRoute& route);
-  // The user has found the ring to be broken, and has forgotten it.
+  // The user has found that the ring is broken, and has forgotten it.
   // OnIncomingEnd or OnOutgoingEnd follows.
   void DisconnectIncoming(int bit);
   void DisconnectOutgoing(int number);
@@ -134,7 +134,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     ~Link();
 
     State state = State::kEnded;
-    State told = State::kUnknown;  // what the user knows
+    State told = State::kUnknown;  // the state that the user knows
     bool outgoing = false;
     MemoryRoute route;
     int bit = -1;     // of the receiving lane; -1: none yet
@@ -155,43 +155,47 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   // mutex_ held for the following. May throw bad_alloc.
   void Listen(const LocalAddress& local, uint16_t slot);
   bool Watch(int fd, void* what);
-  // Closes a descriptor of the epoll set, for the children that have a copy as
-  // well.
+  // Closes a descriptor of the epoll set. Also shuts it down, since children of
+  // fork may have a copy.
   void Close(UniqueFd& socket);
-  // From now on nobody can connect to those for which `ends` holds.
+  // Ends the listeners for which `ends` is true: from now on, no process can
+  // connect to them.
   template <typename Ends>
   void EndListeners(Ends ends);
   // Closes the listeners that have ended, after the connections that wait in
-  // them. Some are left while another user's connection cannot be closed, or
-  // descriptors are short.
+  // them. Some stay open while another user's connection cannot be closed, or
+  // while descriptors are short.
   void CloseEnded();
   void Wake();
-  // Closes the connection if it is another user's. False then, or while there
-  // is another one to be closed.
+  // True if the connection is from this user. Otherwise moves it to foreign_,
+  // tries to close it there, and returns false.
   bool KeepIfOwn(UniqueFd& socket);
-  // What there is to do. May throw bad_alloc, and may then be called again.
+  // Does everything that is pending, except telling the user. May throw
+  // bad_alloc, and may then be called again.
   void Work();
   void Accept(Listener& listener);
-  // Nothing is accepted for kRetry.
+  // Whether to accept nothing for kRetry.
   bool must_rest() const { return foreign_.valid() || short_; }
-  // Ends the links that are broken or have lost their address.
+  // Ends the links that are broken or have lost their address. Links that the
+  // user does not know of yet stay.
   void EndLinks();
   bool HasWanted();
-  // Takes one wanted route. There is one.
+  // Begins a link for one wanted route. There must be one.
   void Begin();
   bool Ask(Link& link);
   void OnReadable(Link& link);
   // Whether one more link would be too many, for the lane or the process.
   bool IsFull() const;
-  // The new state.
+  // Reads the message from the link; returns the link's new state.
   State TakeRequest(Link& link);
   State TakeAnswer(Link& link);
   uint32_t ScopeOf(const wire::IpAddress& address) const;
 
-  // The lane's lock held, and not mutex_: links_ changes in Run only.
+  // Tells the user the state of the link. Needs the lane's lock, but not
+  // mutex_, since links_ changes in Run only. If it throws, it is called again.
   void Tell(Link& link);
 
-  // --- ForkGuard. The child has none of it.
+  // --- ForkGuard. A child has no links and no listeners.
   void BeforeFork() override {
     mutex_.lock();
     wishes_mutex_.lock();
@@ -207,24 +211,25 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   const int wake_;
   const OwnProcess own_;
 
-  // Taken after the lane's lock; not held while the lane's is taken. The
-  // control thread holds it while it works, for milliseconds.
+  // Taken after the lane's lock; never held while that is taken. The control
+  // thread holds it while it works, for milliseconds.
   mutable std::mutex mutex_;
-  // Of the lane's wishes. Taken after the other two, and held briefly.
+  // Guards the lane's wishes. Taken after the lane's lock and mutex_; held
+  // briefly.
   std::mutex wishes_mutex_;
   UniqueFd poll_;   // epoll: listeners, connections, event_
-  UniqueFd event_;  // there are requests
+  UniqueFd event_;  // wakes the control thread
   std::vector<LocalAddress> addresses_;
   std::vector<uint16_t> slots_;
   std::list<Listener> listeners_;
   std::list<Listener> ended_listeners_;
   std::list<Link> links_;
-  // By bit or number: in use.
+  // Bits and numbers in use.
   uint64_t incoming_ = 0;
   uint64_t outgoing_ = 0;
-  bool short_ = false;  // of descriptors, when last accepting
-  // As the last Work found it: what is added meanwhile wakes the control
-  // thread.
+  bool short_ = false;  // no descriptors for the last accept
+  // must_rest() at the end of the last Work. Work that is added later wakes the
+  // control thread.
   bool resting_ = false;
   Clock::time_point rest_until_;
   Clock::time_point asked_unused_at_;

@@ -26,21 +26,21 @@ using transport::Flow;
 using transport::GroBatch;
 using transport::Time;
 
-// What one Receive reads, and the packets of a burst.
+// The buffer of one Receive. A burst that is dropped is filled in it, too.
 constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
 constexpr size_t kMostBatches = 64;
 constexpr int kSegments = 256;
-// While packets come by memory, this many calls between two that ask the
-// sockets, or one if these had something in one of the last kQuiet calls that
-// asked.
+// While packets come by memory, the sockets are read after this many calls.
+// They are read every other call if one of their last kQuiet reads found
+// something.
 constexpr uint32_t kSocketInterval = 16;
 constexpr uint32_t kQuiet = 64;
-// Bursts by UDP between tries for a ring: at first, and at most.
+// Bursts by UDP between tries to get a ring: at first, and at most.
 constexpr uint32_t kFirstRetry = 1024;
 constexpr uint32_t kLastRetry = 64 << 10;
 constexpr size_t kMostPeers = 4096;
-// Of a receive buffer, at least this much is taken by any datagram: the kernel
-// counts its own structures (SKB_TRUESIZE).
+// Any datagram takes at least this much of a receive buffer: the kernel counts
+// its own structures (SKB_TRUESIZE).
 constexpr uint64_t kLeastTrueSize = 512;
 
 Time MonotonicNow() {
@@ -186,7 +186,7 @@ std::span<const GroBatch> MemoryPort::ReceiveMemory() {
     left &= ~(uint64_t{1} << bit);
     Reader& reader = readers_[static_cast<size_t>(bit)];
     if (reader.sockets_first != 0) {
-      if (used != 0) break;  // with the next call
+      if (used != 0) break;  // read by the next call
       const std::span<const GroBatch> before = ReceiveBefore(reader);
       if (!before.empty()) return before;
     }
@@ -238,8 +238,8 @@ void MemoryPort::ReadRing(int bit, size_t* used) {
 
 void MemoryPort::PrepareWait() {
   if (!had_readers_) return;
-  // A writer may have signaled after the lane was awake for another reason, and
-  // may have ended since.
+  // Empty the eventfd. A writer may have signaled after the lane was awake for
+  // another reason, and may have ended since.
   uint64_t ignored;
   (void)!::syscall(SYS_read, wake_.get(), &ignored, sizeof(ignored));
   if (reader_count_ == 0) return;
@@ -260,9 +260,9 @@ void MemoryPort::OnIncoming(int bit, const wire::IpAddress& source,
   reader.sockets_first = sockets_first;
   ++reader_count_;
   had_readers_ = true;
-  // The peer may have written already, and its bit may have been taken.
+  // The peer may have written already, and the lane may have taken its bit.
   if (reader.ring->HasRecord()) unread_ |= uint64_t{1} << bit;
-  // The lane's threads may wait already.
+  // The lane's threads may be waiting already.
   PrepareWait();
 }
 
@@ -357,8 +357,8 @@ Burst* MemoryPort::BeginUdp(Peer& peer, const Flow& flow) {
 
 bool MemoryPort::HasPaused(Peer& peer) {
   const Time now = clock_();
-  // What the system refused may be of this peer. Not for ever: a packet that
-  // comes too late costs a NAK.
+  // The bursts that the system refused may be for this peer, so wait for them.
+  // Not for ever: a packet that arrives late costs only a NAK.
   if (inner_->blocked()) peer.opens_at = std::min(now + kPause, peer.opens_by);
   if (now < peer.opens_at) return false;
   peer.state = Peer::State::kOpen;
@@ -383,7 +383,7 @@ Burst* MemoryPort::BeginFull(Peer& peer, const Flow& flow) {
     return nullptr;
   }
   drops_ = true;
-  // The packets that Receive has returned have been processed.
+  // The receive buffer is free: the packets of the last Receive were processed.
   burst_ = Burst::WithoutIcrc(buffer_.bytes().first(RingWriter::kMostBytes),
                               kSegments);
   burst_.Begin(&flow);
@@ -462,7 +462,7 @@ void MemoryPort::OnOutgoing(const MemoryRoute& route, const Outgoing& link) {
   peer.used_at = now;
 }
 
-// Flows that wait are told by CheckRoom.
+// Waiting flows learn of it from CheckRoom.
 void MemoryPort::OnOutgoingEnd(const MemoryRoute& route, int number) {
   const auto found = peers_.find(route);
   if (found != peers_.end() && found->second.link.number == number) {
@@ -481,7 +481,7 @@ bool MemoryPort::GivesUp(const MemoryRoute& route, int number) {
     peer.used_to = peer.ring->tail();
     peer.used_at = now;
   }
-  // What is in the ring would be lost with it.
+  // Unread packets would be lost with the ring.
   if (now - peer.used_at < kUnused || peer.waits || !peer.ring->IsRead()) {
     return false;
   }

@@ -1,10 +1,10 @@
-// A port in front of the UDP port, whose flows to processes of the same user
-// on the same host go through shared memory (docs/design/progress.md, "Same
+// A port in front of the UDP port. It sends flows to processes of the same user
+// on the same host through shared memory (docs/design/progress.md, "Same
 // host"). Lanes have it unless RXE_USER_SAME_HOST=udp.
 //
-// Each packet is the same as by UDP, but for its ICRC, which is neither
-// computed nor checked. Connected flows are sent by memory; datagrams, whose
-// flows have no single peer, by UDP.
+// Packets are the same as by UDP, except that their ICRC is neither computed
+// nor checked. Connected flows are sent by memory. Datagrams are sent by UDP,
+// since their flows have no single peer.
 #ifndef RXE_USER_PORTS_MEMORY_PORT_H_
 #define RXE_USER_PORTS_MEMORY_PORT_H_
 
@@ -33,18 +33,19 @@ class MemoryPort final : public Port, private MemoryLinkUser {
  public:
   // ns of CLOCK_MONOTONIC, or a test's clock.
   using Clock = transport::Time (*)();
-  // A ring that is full is given this long until its reader reads. After that
-  // bursts are dropped, as by a socket whose buffer is full, so that a process
-  // that is stopped looks like one.
+  // How long the reader of a full ring may take to read. After that, bursts are
+  // dropped, as a socket with a full buffer drops them, so that a stopped
+  // process looks the same as by UDP.
   static constexpr transport::Time kPatience = 50 * transport::kMillisecond;
-  // Bursts to a peer by UDP before the lane asks it for a ring, which takes
-  // time and memory: many processes exchange a few messages only.
+  // Bursts to a peer by UDP before the lane asks it for a ring. A ring takes
+  // time and memory, and many processes exchange only a few messages.
   static constexpr uint32_t kFirstTry = 8;
-  // Between the last packet by UDP and the first one by memory. What the kernel
-  // has of the former is in the receiving socket by then.
+  // Time between the last packet by UDP and the first one by memory. By then
+  // the kernel has put all packets by UDP into the receiving socket.
   static constexpr transport::Time kPause = transport::kMillisecond;
   // A ring by which nothing has been sent for this long, or up to twice as
-  // long, is given up: both lanes have a limit, and others may want one.
+  // long, is given up: both lanes have a limit of rings, and other peers may
+  // want one.
   static constexpr transport::Time kUnused =
       MemoryLinks::kAskUnused / std::chrono::nanoseconds(1);
 
@@ -55,7 +56,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
       std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own);
   ~MemoryPort() override;
 
-  // --- Port. What is not here is the inner port's.
+  // --- Port. The other functions are the inner port's.
 
   absl::Status AddReceiver(const LocalAddress& local, int fd) override;
   bool HasReceiver(const wire::IpAddress& address) const override {
@@ -73,7 +74,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   size_t CloseUnusedSenders(const ForEachUsed& for_each_used) override {
     return inner_->CloseUnusedSenders(for_each_used);
   }
-  // And the eventfd by which other lanes wake this one.
+  // Includes the eventfd by which other lanes wake this one.
   std::vector<int> ReceiveDescriptors() const override;
   void AddSlot(uint16_t slot) override { links_->AddSlot(slot); }
   std::span<const transport::GroBatch> Receive(bool thorough) override;
@@ -92,7 +93,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   void WatchRoom(std::function<void()> on_room) override {
     on_room_ = std::move(on_room);
   }
-  // UDP.
+  // They go by UDP.
   Port& ForLastPackets() override { return inner_->ForLastPackets(); }
   ControlTask* control_task() override { return links_.get(); }
   bool UsesMemory(const wire::IpAddress& source,
@@ -106,22 +107,22 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   void AbandonInChild() override;
 
  private:
-  // A receiving lane: of this host, or perhaps not.
+  // A receiving lane, which may be on another host.
   struct Peer {
     // kPausing: there is a ring, and nothing is sent until `opens_at`.
     enum class State : uint8_t { kUdp, kAsked, kPausing, kOpen };
     State state = State::kUdp;
     bool waits = false;  // a flow was refused: the ring is full, or kPausing
     uint32_t left = kFirstTry;  // kUdp: bursts until the next try for a ring
-    uint32_t interval = 0;      // of such tries
+    uint32_t interval = 0;      // bursts between such tries
     std::optional<RingWriter> ring;
     Outgoing link;
     transport::Time opens_at = 0;
-    transport::Time opens_by = 0;  // opens_at is not put off beyond it
+    transport::Time opens_by = 0;  // the latest opens_at
     // The reader's position when the ring was found full, and when that was.
     uint64_t full_at = ~uint64_t{0};
     transport::Time full_since = 0;
-    // The end of what had been sent when that was last found to have changed.
+    // The ring's tail when it was last found to have moved, and when that was.
     uint64_t used_to = 0;
     transport::Time used_at = 0;
   };
@@ -129,8 +130,9 @@ class MemoryPort final : public Port, private MemoryLinkUser {
     std::optional<RingReader> ring;
     wire::IpAddress source;
     wire::IpAddress destination;
-    // The sockets are read first, which may have earlier packets of the same
-    // flows: until they are empty, or sockets_read_ is this.
+    // Read the sockets before the ring until they are empty or sockets_read_
+    // reaches this: they may have earlier packets of the same flows. 0: no
+    // more.
     uint64_t sockets_first = 0;
   };
   struct Hash {
@@ -157,25 +159,26 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   bool waits_for_answer() const {
     return own_process_ == MemoryLinks::OwnProcess::kAtOnce;
   }
-  // A burst by UDP; asks for a ring now and then.
+  // Begins a burst by UDP; asks for a ring now and then.
   transport::Burst* BeginUdp(Peer& peer, const transport::Flow& flow);
   transport::Burst* BeginFull(Peer& peer, const transport::Flow& flow);
   // Whether the pause before the first packet by memory is over.
   bool HasPaused(Peer& peer);
   void Refuse(Peer& peer);
-  // From now on packets to it go by UDP.
+  // From now on, packets to the peer go by UDP.
   static void End(Peer& peer);
   // Whether a flow that was refused may be sent now.
   bool MaySend(Peer& peer);
   // Calls on_room_ if there is one.
   void CheckRoom();
-  // Makes room in peers_. Not often: a forgotten peer is asked for a ring
-  // again.
+  // Makes room in peers_. Called rarely, since a forgotten peer is asked for a
+  // ring again.
   void ForgetPeers();
   std::span<const transport::GroBatch> ReceiveSockets(bool thorough);
   std::span<const transport::GroBatch> ReceiveMemory();
   void ReadRing(int bit, size_t* used);
-  // What the sockets have that `reader` waits for; empty: nothing more.
+  // The packets of the sockets that come before the ring of `reader`; empty: no
+  // more.
   std::span<const transport::GroBatch> ReceiveBefore(Reader& reader);
   static void Signal(int fd);
 
@@ -194,7 +197,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
   int reader_count_ = 0;
-  bool had_readers_ = false;   // ever
+  bool had_readers_ = false;   // since the lane was opened
   uint64_t unread_ = 0;        // bits of rings that may have more
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep
@@ -212,8 +215,8 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   bool room_ = false;                  // on_room_ is to be called
   uint32_t unknown_ = 0;               // bursts to peers not in full peers_
   bool only_that_flow_ = false;
-  // The burst of the last Begin: in the ring of `to_`; to be dropped; or, if
-  // neither, UDP's.
+  // The burst of the last Begin is in the ring of `to_`, or dropped (`drops_`).
+  // If neither, it is UDP's.
   Peer* to_ = nullptr;
   bool drops_ = false;
   transport::Burst burst_{{}, 1};

@@ -1,210 +1,25 @@
-// Two lanes' ports in one process. The control thread's work is done by the
-// test, so each step of finding each other happens when the test says so.
+// Which packets go by shared memory, and how: the change of medium, full rings,
+// waking, and the sockets beside the rings.
 #include "rxe_user/ports/memory_port.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/seccomp.h>
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <future>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "rxe_user/base/close_elsewhere.h"
-#include "rxe_user/base/qpn.h"
-#include "rxe_user/base/unique_fd.h"
+#include "rxe_user/ports/memory_port_fixture.h"
 #include "rxe_user/ports/socket_io.h"
-#include "rxe_user/testing/descriptors.h"
-#include "rxe_user/testing/loopback_port.h"
-#include "rxe_user/testing/net_namespace.h"
 #include "rxe_user/testing/refused_calls.h"
-#include "transport/base/flow.h"
-#include "transport/testing/scarce_memory.h"
 
 namespace rxe_user {
 namespace {
-
-using Bytes = std::vector<uint8_t>;
-using transport::kMillisecond;
-
-transport::Time test_now = 0;
-transport::Time TestClock() { return test_now; }
-
-bool IsReadable(int fd) {
-  pollfd p = {fd, POLLIN, 0};
-  return ::poll(&p, 1, 0) == 1;
-}
-
-class MemoryPortTest : public LoopbackPortTest {
- protected:
-  struct Lane {
-    LocalAddress local;
-    uint16_t slot = 0;
-    std::unique_ptr<Port> port;
-    int rooms = 0;
-  };
-
-  void SetUp() override {
-    Open(&a_, "127.0.0.1", 5);
-    Open(&b_, "127.0.0.2", 6);
-  }
-  static void Open(Lane* lane, const char* address, uint16_t slot) {
-    lane->local = {*wire::IpAddress::Parse(address), 0};
-    lane->slot = slot;
-    lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
-                                     MemoryLinks::OwnProcess::kToo);
-    lane->port->WatchRoom([lane] { ++lane->rooms; });
-    lane->port->AddSlot(slot);
-    const int fd = Bind(lane->local);
-    ASSERT_GE(fd, 0);
-    ASSERT_TRUE(lane->port->AddReceiver(lane->local, fd).ok());
-  }
-  static std::unique_ptr<transport::Flow> FlowOf(Lane& from, const Lane& to) {
-    transport::AddressVector av;
-    av.source = from.local.address;
-    av.destination = to.local.address;
-    av.source_port = *from.port->SourcePort(from.local, 1);
-    auto flow = std::make_unique<transport::Flow>(av);
-    flow->peer_qpn = MakeQpn(to.slot, 1);
-    return flow;
-  }
-  static bool UsesMemory(const Lane& from, const Lane& to) {
-    return from.port->UsesMemory(from.local.address, to.local.address,
-                                 MakeQpn(to.slot, 1));
-  }
-  // The control threads' work, until `done`. False after half a minute.
-  bool Work(const std::function<bool()>& done) {
-    using Clock = Port::ControlTask::Clock;
-    const Clock::time_point end = Clock::now() + std::chrono::seconds(30);
-    while (!done()) {
-      if (Clock::now() > end) return false;
-      std::vector<pollfd> fds;
-      Clock::time_point time = end;
-      for (const Lane* lane : {&a_, &b_}) {
-        if (lane->port == nullptr) continue;
-        fds.push_back({lane->port->control_task()->fd(), POLLIN, 0});
-        time = std::min(time, lane->port->control_task()->time());
-      }
-      const auto left =
-          std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now());
-      ::poll(fds.data(), fds.size(),
-             std::max(0, static_cast<int>(left.count())));
-      for (const Lane* lane : {&a_, &b_}) {
-        if (lane->port == nullptr) continue;
-        lane->port->control_task()->Run([](const auto& run) { run(); });
-      }
-    }
-    return true;
-  }
-  // Sends a packet of `bytes`, all `fill` but the ICRC. False: refused.
-  static bool Send(Lane& from, const transport::Flow& flow, size_t bytes,
-                   uint8_t fill) {
-    transport::Burst* const burst = from.port->Begin(flow);
-    if (burst == nullptr) return false;
-    std::fill_n(burst->Reserve(bytes), bytes, fill);
-    burst->Commit();
-    from.port->Queue();
-    from.port->Flush();
-    return true;
-  }
-  struct Arrival {
-    Bytes bytes;
-    transport::GroBatch batch;
-  };
-  // What has arrived; by UDP after a while, so `count` says how much to expect.
-  static std::vector<Arrival> Receive(Lane& lane, size_t count) {
-    std::vector<Arrival> all;
-    for (int i = 0; i < 1'000'000 && all.size() < count; ++i) {
-      for (const transport::GroBatch& batch : lane.port->Receive(true)) {
-        all.push_back({{batch.bytes.begin(), batch.bytes.end()}, batch});
-      }
-    }
-    return all;
-  }
-  // Sends until the lane asks for a ring: kFirst packets.
-  static constexpr size_t kFirst = MemoryPort::kFirstTry + 1;
-  static void SendFirst(Lane& from, const transport::Flow& flow) {
-    for (size_t i = 0; i < kFirst; ++i) ASSERT_TRUE(Send(from, flow, 32, 1));
-  }
-  // What a lane's control thread does when there is something.
-  static void Run(const Lane& lane) {
-    lane.port->control_task()->Run([](const auto& call) { call(); });
-  }
-  // Writes an impossible position into the ring by which `flow` goes, as its
-  // reader could, and sends until the writer finds that out.
-  static bool BreakRing(Lane& from, const transport::Flow& flow) {
-    transport::Burst* const burst = from.port->Begin(flow);
-    if (burst == nullptr) return false;
-    uint8_t* const packet = burst->Reserve(32);
-    const uintptr_t page = sysconf(_SC_PAGESIZE);
-    // It is empty, so the packet is near its start.
-    auto* const ring = reinterpret_cast<RingMemory*>(
-        reinterpret_cast<uintptr_t>(packet) / page * page -
-        offsetof(RingMemory, records));
-    ring->head = ~uint64_t{0};
-    for (int i = 0; i < 100; ++i) {
-      if (!Send(from, flow, 4096, 1)) return false;
-      if (from.port->counters().memory_broken != 0) return true;
-    }
-    return false;
-  }
-  // Mappings of rings in this process.
-  static int CountRings() {
-    std::ifstream maps("/proc/self/maps");
-    int count = 0;
-    for (std::string line; std::getline(maps, line);) {
-      uintptr_t begin, end;
-      if (line.find("/memfd:rxe_user-memory") != std::string::npos &&
-          std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2 &&
-          end - begin == sizeof(RingMemory)) {
-        ++count;
-      }
-    }
-    return count;
-  }
-  // Agrees on a ring from a_ to b_. Before the pause, and after it.
-  void Agree(const transport::Flow& flow) {
-    SendFirst(a_, flow);
-    ASSERT_TRUE(Work([&] { return a_.port->Begin(flow) == nullptr; }));
-  }
-  void Pause(Lane& lane) {
-    test_now += MemoryPort::kPause;
-    (void)lane.port->Receive(false);
-  }
-  void Join(const transport::Flow& flow) {
-    Agree(flow);
-    Pause(a_);
-    ASSERT_TRUE(UsesMemory(a_, b_));
-    ASSERT_EQ(Receive(b_, kFirst).size(), kFirst);
-  }
-
-  Lane a_, b_;
-};
 
 TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   const auto flow = FlowOf(a_, b_);
@@ -216,7 +31,7 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   Run(a_);
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_FALSE(UsesMemory(a_, b_));
-  // Not read before the ring: it must come first all the same.
+  // It is not read before there is a ring, but must come first all the same.
   ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
   Pause(a_);
   EXPECT_TRUE(UsesMemory(a_, b_));
@@ -252,8 +67,8 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
 }
 
 // Nothing is sent for a moment before the medium changes, so that no packet by
-// memory overtakes one by UDP. The control thread, which may be busy with other
-// things for long, takes no part in its end.
+// memory overtakes one by UDP. The pause ends without the control thread, which
+// may be busy for long.
 TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -273,7 +88,7 @@ TEST_F(MemoryPortTest, TheFlowWaitsWhileTheMediumChanges) {
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// What the system refused may be of that flow, and must come first.
+// Packets that the system refused may be of that flow, and must come first.
 TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -293,14 +108,15 @@ TEST_F(MemoryPortTest, TheFlowWaitsForPacketsThatTheSystemRefused) {
   EXPECT_EQ(a_.port->Begin(*flow), nullptr);
   a_.port->Flush();
   ASSERT_FALSE(a_.port->blocked());
-  // Sent only now.
+  // The refused packets are sent only now.
   EXPECT_EQ(a_.port->Begin(*flow), nullptr);
   Pause(a_);
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_TRUE(UsesMemory(a_, b_));
 }
 
-// It used to wait for good if other flows were refused each time.
+// The flow used to wait for ever if packets of other flows were refused each
+// time.
 TEST_F(MemoryPortTest, TheFlowDoesNotWaitForThemForGood) {
   const auto flow = FlowOf(a_, b_);
   Agree(*flow);
@@ -343,7 +159,7 @@ TEST_F(MemoryPortTest, AFlowThatMayBeSentIsToldAgainIfMemoryWasShort) {
 }
 
 TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
-  b_.slot = 7;  // nobody listens for it
+  b_.slot = 7;  // no lane listens for it
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
   Run(a_);
@@ -353,8 +169,8 @@ TEST_F(MemoryPortTest, AFlowToALaneWithoutMemoryStaysWithUdp) {
   for (const Arrival& arrival : got) EXPECT_TRUE(arrival.batch.has_icrc);
 }
 
-// A flow to itself would be held while the medium changes, and what has been
-// posted is to have arrived when memory is deregistered.
+// A flow to its own lane would wait while the medium changes, but posted
+// packets must have arrived when memory is deregistered.
 TEST_F(MemoryPortTest, AFlowWithinALaneGoesByUdp) {
   const auto flow = FlowOf(a_, a_);
   SendFirst(a_, *flow);
@@ -402,7 +218,7 @@ TEST_F(MemoryPortTest, AFullRingHoldsItsFlowAloneUntilThereIsRoom) {
   EXPECT_EQ(a_.port->counters().memory_tx_dropped, 0u);
 }
 
-// A stopped process looks as over UDP: packets to it are lost.
+// A stopped process looks the same as over UDP: packets to it are lost.
 TEST_F(MemoryPortTest, BurstsToAReaderThatDoesNotReadAreDropped) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -418,7 +234,7 @@ TEST_F(MemoryPortTest, BurstsToAReaderThatDoesNotReadAreDropped) {
   EXPECT_TRUE(Send(a_, *flow, 4096, 2));
   EXPECT_TRUE(Send(a_, *flow, 4096, 2));
   EXPECT_EQ(a_.port->counters().memory_tx_dropped, 2u);
-  // It goes on.
+  // The reader continues.
   for (const Arrival& arrival : Receive(b_, sent)) {
     EXPECT_EQ(arrival.bytes[0], 1);
   }
@@ -442,7 +258,7 @@ TEST_F(MemoryPortTest, AReceiverThatWaitsIsWokenOnce) {
   // Awake: no system call.
   ASSERT_TRUE(Send(a_, *flow, 32, 3));
   EXPECT_EQ(a_.port->counters().memory_wakes, 1u);
-  // What was left unread wakes at once.
+  // Unread packets wake the lane at once.
   b_.port->PrepareWait();
   EXPECT_EQ(::poll(&wake, 1, 0), 1);
   EXPECT_EQ(Receive(b_, 1).size(), 1u);
@@ -450,143 +266,8 @@ TEST_F(MemoryPortTest, AReceiverThatWaitsIsWokenOnce) {
   EXPECT_EQ(::poll(&wake, 1, 0), 0);
 }
 
-// The other lane is closed, or its process is no more.
-TEST_F(MemoryPortTest, AfterTheEndOfThePeerTheFlowGoesByUdp) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  while (Send(a_, *flow, 4096, 1)) {
-  }
-  b_.port.reset();
-  ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
-  const int rooms = a_.rooms;
-  (void)a_.port->Receive(false);
-  EXPECT_EQ(a_.rooms, rooms + 1);
-  EXPECT_FALSE(a_.port->must_retry());
-  EXPECT_TRUE(Send(a_, *flow, 32, 1));  // to nobody
-  Open(&b_, "127.0.0.2", 6);
-  ASSERT_TRUE(Send(a_, *flow, 32, 7));
-  const std::vector<Arrival> got = Receive(b_, 1);
-  ASSERT_EQ(got.size(), 1u);
-  EXPECT_EQ(got[0].bytes[0], 7);
-  EXPECT_TRUE(got[0].batch.has_icrc);
-}
-
-TEST_F(MemoryPortTest, ThePeersRingIsFreedWithTheSender) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  ASSERT_TRUE(Send(a_, *flow, 32, 7));
-  a_.port.reset();
-  for (int i = 0; i < 100; ++i) {  // more than there are bits
-    Open(&a_, "127.0.0.1", 5);
-    const auto again = FlowOf(a_, b_);
-    Join(*again);
-    ASSERT_TRUE(Send(a_, *again, 32, 8));
-    ASSERT_EQ(Receive(b_, 1).size(), 1u) << i;
-    a_.port.reset();
-    // The end is seen before the next beginning.
-    Run(b_);
-  }
-}
-
-// By UDP, packets to an address that has moved to another host go there.
-TEST_F(MemoryPortTest, ARingEndsWithAnAddressOfTheHost) {
-  const char* const address = "10.11.12.13";
-  if (!SetLoopbackAddress(address, true)) GTEST_SKIP() << "needs root";
-  b_.port.reset();
-  Open(&b_, address, 6);
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  b_.port->control_task()->OnAddressesChanged();  // another one
-  Run(b_);
-  Run(a_);
-  EXPECT_TRUE(UsesMemory(a_, b_));
-  ASSERT_TRUE(SetLoopbackAddress(address, false));
-  b_.port->control_task()->OnAddressesChanged();
-  ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
-  // And there is no new one.
-  (void)Send(a_, *flow, 32, 1);
-  a_.port.reset();
-  Open(&a_, "127.0.0.1", 5);
-  SendFirst(a_, *FlowOf(a_, b_));
-  for (int i = 0; i < 10; ++i) {
-    Run(a_);
-    Run(b_);
-  }
-  Pause(a_);
-  EXPECT_EQ(CountRings(), 0);
-}
-
-// That the address could not be looked at says nothing.
-TEST_F(MemoryPortTest, ARingStaysIfTheSystemIsShortOfDescriptors) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  bool refused = false;
-  std::thread([&] {
-    refused = RefuseCall(SYS_socket, EMFILE);
-    if (!refused) return;
-    b_.port->control_task()->OnAddressesChanged();
-    Run(b_);
-  }).join();
-  if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  Run(a_);
-  EXPECT_TRUE(UsesMemory(a_, b_));
-}
-
-// A ring that is broken, and another one for the same route that has been asked
-// for when the end of the first is told: the lane used to ask for a third.
-TEST_F(MemoryPortTest, TheEndOfABrokenRingIsNotThatOfTheNextOne) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  ASSERT_TRUE(BreakRing(a_, *flow));
-  EXPECT_EQ(a_.port->counters().memory_broken, 1u);
-  // More bursts than until the next try, and more than until the one after it.
-  for (const int bursts : {1100, 2200}) {
-    for (int i = 0; i < bursts; ++i) {
-      ASSERT_TRUE(Send(a_, *flow, 32, 2));
-      (void)b_.port->Receive(true);
-    }
-    Run(a_);
-  }
-  ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
-  Pause(a_);
-  ASSERT_TRUE(UsesMemory(a_, b_));
-  for (int i = 0; i < 10; ++i) {
-    Run(a_);
-    Run(b_);
-  }
-  EXPECT_TRUE(UsesMemory(a_, b_));
-  while (!b_.port->Receive(true).empty()) {
-  }
-  ASSERT_TRUE(Send(a_, *flow, 32, 9));
-  const std::vector<Arrival> got = Receive(b_, 1);
-  ASSERT_EQ(got.size(), 1u);
-  EXPECT_FALSE(got[0].batch.has_icrc);
-  // One ring is left.
-  EXPECT_EQ(CountRings(), 2);  // both ends are in this process
-}
-
-TEST_F(MemoryPortTest, AChildOfForkHasNone) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    a_.port->AbandonInChild();
-    b_.port->AbandonInChild();
-    const bool closed = a_.port->control_task()->fd() == -1;
-    a_.port.reset();
-    b_.port.reset();
-    ::_exit(closed ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  ASSERT_TRUE(Send(a_, *flow, 32, 7));
-  EXPECT_EQ(Receive(b_, 1).size(), 1u);
-  EXPECT_TRUE(UsesMemory(a_, b_));
-}
-
-// The sockets are read first, but only for what they had when the ring came.
+// The sockets are read first, but only for the packets that they had when the
+// ring was made.
 TEST_F(MemoryPortTest, SocketsThatNeverRunEmptyDoNotStarveANewRing) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -603,8 +284,8 @@ TEST_F(MemoryPortTest, SocketsThatNeverRunEmptyDoNotStarveANewRing) {
   EXPECT_TRUE(came);
 }
 
-// What a queue pair has to send before it is destroyed goes by UDP if its ring
-// has no room.
+// The last packets of a queue pair that is destroyed go by UDP if its ring has
+// no room.
 TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -624,7 +305,8 @@ TEST_F(MemoryPortTest, LastPacketsGoByUdp) {
   EXPECT_EQ(by_udp, 1);
 }
 
-// A signal that came while the lane was awake used to stay for good.
+// A signal that arrived while the lane was awake used to stay in the eventfd
+// for ever.
 TEST_F(MemoryPortTest, TheSignalOfALaneThatHasEndedDoesNotStay) {
   const auto flow = FlowOf(a_, b_);
   Join(*flow);
@@ -639,8 +321,8 @@ TEST_F(MemoryPortTest, TheSignalOfALaneThatHasEndedDoesNotStay) {
   EXPECT_EQ(::poll(&wake, 1, 0), 0);
 }
 
-// The peer may write as soon as it has the answer. The burst used to lie until
-// the next one if the lane asked its other rings in between.
+// The peer may write as soon as it has the answer. The burst used to stay
+// unread until the next one if the lane checked its other rings in between.
 TEST_F(MemoryPortTest, ABurstBeforeTheLaneKnowsOfItsRingIsRead) {
   Join(*FlowOf(a_, b_));
   Lane c;
@@ -676,7 +358,7 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
   Join(*flow);
   const auto datagrams = FlowOf(a_, b_);
   datagrams->peer_qpn = 0;
-  ASSERT_TRUE(Send(a_, *flow, 32, 2));  // the sockets go first until then
+  ASSERT_TRUE(Send(a_, *flow, 32, 2));  // until then the sockets are read first
   ASSERT_EQ(Receive(b_, 1).size(), 1u);
   int udp = 0;
   int memory = 0;
@@ -692,9 +374,9 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
   EXPECT_GE(memory, 80);
 }
 
-// What a program has posted to itself is to have arrived when it deregisters
-// the memory: over all its lanes. The other tests' lanes are of one process,
-// and made so that they may have rings.
+// Packets of a program to itself must have arrived when it deregisters the
+// memory, on all its lanes. The lanes of the other tests are of one process
+// too, but they are made so that they may have rings.
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =
@@ -709,19 +391,6 @@ TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_EQ(CountRings(), 0);
 }
-
-class SoftLimit {
- public:
-  explicit SoftLimit(rlim_t descriptors) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const rlimit limit = {descriptors, before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
-  }
-  ~SoftLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 TEST_F(MemoryPortTest, AFlowWithinALaneMayUseARingForTests) {
   a_.port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
@@ -739,467 +408,6 @@ TEST_F(MemoryPortTest, AFlowWithinALaneMayUseARingForTests) {
   const std::vector<Arrival> got = Receive(a_, 1);
   ASSERT_EQ(got.size(), 1u);
   EXPECT_FALSE(got[0].batch.has_icrc);
-}
-
-// --- Rings that are not used.
-
-TEST_F(MemoryPortTest, ARingThatIsNotUsedIsGivenUp) {
-  constexpr auto kNever = Port::ControlTask::Clock::time_point::max();
-  const Port::ControlTask& task = *a_.port->control_task();
-  EXPECT_EQ(task.time(), kNever);
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  ASSERT_TRUE(Send(a_, *flow, 32, 2));
-  ASSERT_EQ(Receive(b_, 1).size(), 1u);
-  Run(a_);
-  test_now += MemoryPort::kUnused - 1;
-  Run(a_);
-  EXPECT_TRUE(UsesMemory(a_, b_));
-  EXPECT_LT(task.time(), kNever);
-  test_now += 1;
-  Run(a_);
-  EXPECT_FALSE(UsesMemory(a_, b_));
-  EXPECT_EQ(task.time(), kNever);
-  ASSERT_TRUE(Work([] { return CountRings() == 0; }));
-  // There may be another one.
-  Join(*flow);
-  ASSERT_TRUE(Send(a_, *flow, 32, 3));
-  const std::vector<Arrival> got = Receive(b_, 1);
-  ASSERT_EQ(got.size(), 1u);
-  EXPECT_FALSE(got[0].batch.has_icrc);
-}
-
-TEST_F(MemoryPortTest, ARingThatIsUsedStays) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(Send(a_, *flow, 32, 2));
-    ASSERT_EQ(Receive(b_, 1).size(), 1u);
-    test_now += MemoryPort::kUnused;
-    Run(a_);
-    EXPECT_TRUE(UsesMemory(a_, b_));
-  }
-}
-
-TEST_F(MemoryPortTest, ARingWithPacketsStays) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  ASSERT_TRUE(Send(a_, *flow, 32, 2));
-  for (int i = 0; i < 5; ++i) {
-    test_now += MemoryPort::kUnused;
-    Run(a_);
-    EXPECT_TRUE(UsesMemory(a_, b_));
-  }
-  ASSERT_EQ(Receive(b_, 1).size(), 1u);
-  Run(a_);
-  EXPECT_FALSE(UsesMemory(a_, b_));
-}
-
-// It used to stay with UDP for as long as the other 64 were there.
-TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
-  const SoftLimit limit(4096);
-  std::vector<std::unique_ptr<transport::Flow>> flows;
-  const auto uses_memory = [&](size_t i) {
-    return a_.port->UsesMemory(a_.local.address, b_.local.address,
-                               flows[i]->peer_qpn);
-  };
-  for (size_t i = 0; i <= MemoryLinks::kMost; ++i) {
-    b_.slot = static_cast<uint16_t>(10 + i);
-    b_.port->AddSlot(b_.slot);
-    flows.push_back(FlowOf(a_, b_));
-    SendFirst(a_, *flows[i]);
-    (void)Receive(b_, kFirst);
-    for (int turn = 0; turn < 3; ++turn) {
-      Run(a_);
-      Run(b_);
-    }
-  }
-  test_now += MemoryPort::kPause;
-  for (const auto& flow : flows) ASSERT_TRUE(Send(a_, *flow, 32, 2));
-  ASSERT_EQ(Receive(b_, flows.size()).size(), flows.size());
-  for (size_t i = 0; i < MemoryLinks::kMost; ++i) ASSERT_TRUE(uses_memory(i));
-  EXPECT_FALSE(uses_memory(MemoryLinks::kMost));
-  Run(a_);
-  test_now += MemoryPort::kUnused;
-  Run(a_);
-  ASSERT_TRUE(Work([] { return CountRings() == 0; }));
-  // It asks again after some bursts by UDP.
-  const transport::Flow& last = *flows.back();
-  for (int i = 0; i < 2000; ++i) {
-    if (!Send(a_, last, 32, 3)) break;
-    (void)Receive(b_, 1);
-    Run(a_);
-    Run(b_);
-  }
-  test_now += MemoryPort::kPause;
-  ASSERT_TRUE(Send(a_, last, 32, 4));
-  EXPECT_TRUE(uses_memory(MemoryLinks::kMost));
-}
-
-// --- The lane's threads and the control thread.
-
-// It used to wait for all that the control thread had to do.
-TEST_F(MemoryPortTest, ALaneThatAsksForARingDoesNotWait) {
-  const auto flow = FlowOf(a_, b_);
-  SendFirst(a_, *flow);
-  std::mutex lane;
-  std::promise<int> listener;
-  std::thread control([&] {
-    const int fd = InterceptCall(SYS_memfd_create);
-    listener.set_value(fd);
-    if (fd < 0) return;
-    a_.port->control_task()->Run([&](const auto& call) {
-      const std::lock_guard<std::mutex> lock(lane);
-      call();
-    });
-  });
-  const UniqueFd calls(listener.get_future().get());
-  if (!calls.valid()) {
-    control.join();
-    GTEST_SKIP() << "no seccomp listener here";
-  }
-  pollfd ready = {calls.get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ready, 1, 30'000), 1);
-  seccomp_notif call = {};
-  EXPECT_EQ(::ioctl(calls.get(), SECCOMP_IOCTL_NOTIF_RECV, &call), 0);
-  b_.slot = 7;
-  const auto other = FlowOf(a_, b_);
-  const std::future<void> asks = std::async(std::launch::async, [&] {
-    const std::lock_guard<std::mutex> lock(lane);
-    SendFirst(a_, *other);
-  });
-  EXPECT_EQ(asks.wait_for(std::chrono::seconds(10)), std::future_status::ready);
-  seccomp_notif_resp response = {};
-  response.id = call.id;
-  response.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-  EXPECT_EQ(::ioctl(calls.get(), SECCOMP_IOCTL_NOTIF_SEND, &response), 0);
-  asks.wait();
-  control.join();
-}
-
-// So that the first of them need not wait for the last.
-TEST_F(MemoryPortTest, ManyRingsAreMadeInTurns) {
-  const SoftLimit limit(4096);
-  std::vector<std::unique_ptr<transport::Flow>> flows;
-  for (size_t i = 0; i < 40; ++i) {
-    b_.slot = static_cast<uint16_t>(10 + i);
-    b_.port->AddSlot(b_.slot);
-    flows.push_back(FlowOf(a_, b_));
-    SendFirst(a_, *flows[i]);
-  }
-  Run(a_);
-  EXPECT_GT(CountRings(), 0);
-  EXPECT_LT(CountRings(), 40);
-  EXPECT_TRUE(IsReadable(a_.port->control_task()->fd()));
-  EXPECT_TRUE(Work([&] {
-    return std::ranges::none_of(flows, [&](const auto& flow) {
-      return a_.port->Begin(*flow) != nullptr;
-    });
-  }));
-}
-
-// --- Lack of memory.
-
-class ScarceMemory {
- public:
-  explicit ScarceMemory(int allocations) {
-    transport::allocations_left = allocations;
-    transport::refuse_allocation = &transport::RefuseWhenNoneIsLeft;
-  }
-  ~ScarceMemory() {
-    transport::refuse_allocation = nullptr;
-    transport::allocations_left = transport::kUnlimited;
-  }
-};
-
-// The port used to keep a ring that was no longer mapped.
-TEST_F(MemoryPortTest, AnEndWithoutMemoryIsNotForgotten) {
-  for (int n = 0; n < 8; ++n) {
-    const auto flow = FlowOf(a_, b_);
-    Join(*flow);
-    b_.port.reset();
-    try {
-      const ScarceMemory scarce(n);
-      Run(a_);
-    } catch (const std::bad_alloc&) {
-    }
-    ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); })) << n;
-    EXPECT_TRUE(Send(a_, *flow, 32, 1));
-    a_.port.reset();
-    SetUp();
-  }
-}
-
-TEST_F(MemoryPortTest, NeitherIsABeginning) {
-  for (int n = 0; n < 24; ++n) {
-    const auto flow = FlowOf(a_, b_);
-    SendFirst(a_, *flow);
-    for (const Lane* lane : {&a_, &b_, &a_}) {
-      try {
-        const ScarceMemory scarce(n);
-        lane->port->control_task()->Run([](const auto& run) { run(); });
-      } catch (const std::bad_alloc&) {
-      }
-    }
-    // There is a ring, or the flow stays with UDP.
-    for (int i = 0; i < 10; ++i) {
-      Run(a_);
-      Run(b_);
-    }
-    if (a_.port->Begin(*flow) == nullptr) Pause(a_);
-    ASSERT_TRUE(Send(a_, *flow, 32, 2)) << n;
-    EXPECT_EQ(Receive(b_, kFirst + 1).size(), kFirst + 1);
-    a_.port.reset();
-    b_.port.reset();
-    a_.rooms = 0;
-    SetUp();
-  }
-}
-
-// --- Descriptors.
-
-// A child that knows nothing of fork guards keeps the sockets open.
-class Keeper {
- public:
-  // fork(2) that runs no handlers; arm64 has no call of that name.
-  Keeper()
-      : child_(static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr,
-                                            nullptr, nullptr, nullptr))) {
-    if (child_ == 0) {
-      for (;;) ::pause();
-    }
-  }
-  ~Keeper() {
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
-  }
-
- private:
-  const pid_t child_;
-};
-
-// They are the program's, which may use select(2).
-TEST_F(MemoryPortTest, ARingTakesNoLowNumbers) {
-  const auto flow = FlowOf(a_, b_);
-  const SoftLimit limit(512);
-  SendFirst(a_, *flow);
-  for (int i = 0; i < 10; ++i) {
-    Run(a_);
-    Run(b_);
-  }
-  EXPECT_NE(a_.port->Begin(*flow), nullptr);
-  EXPECT_EQ(CountRings(), 0);
-}
-
-// Beyond a part of the soft limit, peers get their packets by UDP.
-TEST_F(MemoryPortTest, RingsLeaveDescriptorsToTheProgram) {
-  const SoftLimit limit(1040);
-  std::array<Lane, 40> lanes;
-  std::vector<std::unique_ptr<transport::Flow>> flows;
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Open(&lanes[i], ("127.0.1." + std::to_string(i + 1)).c_str(),
-         static_cast<uint16_t>(10 + i));
-    flows.push_back(FlowOf(lanes[i], b_));
-    SendFirst(lanes[i], *flows.back());
-    for (int turn = 0; turn < 3; ++turn) {
-      Run(lanes[i]);
-      Run(b_);
-    }
-    Run(lanes[i]);
-  }
-  test_now += MemoryPort::kPause;
-  size_t rings = 0;
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    ASSERT_TRUE(Send(lanes[i], *flows[i], 32, 2));
-    rings += UsesMemory(lanes[i], b_) ? 1 : 0;
-  }
-  EXPECT_EQ(rings, 1040u / 16 / 2);  // both ends are in this process
-}
-
-// The control thread used to run without end.
-TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
-  const auto flow = FlowOf(a_, b_);
-  SendFirst(a_, *flow);
-  Run(a_);
-  Port::ControlTask& task = *b_.port->control_task();
-  ASSERT_TRUE(IsReadable(task.fd()));
-  bool refused = false;
-  std::thread([&] {
-    refused = RefuseCall(SYS_accept4, EMFILE);
-    if (refused) Run(b_);
-  }).join();
-  if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  EXPECT_EQ(task.fd(), -1);
-  EXPECT_LT(task.time(), Port::ControlTask::Clock::time_point::max());
-  // And then goes on.
-  EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
-  EXPECT_NE(task.fd(), -1);
-}
-
-// What waits in a listener may be another user's, whose close blocks.
-TEST_F(MemoryPortTest, AListenerIsKeptWhileDescriptorsAreShort) {
-  SendFirst(a_, *FlowOf(a_, b_));
-  Run(a_);
-  bool refused = false;
-  std::thread([&] {
-    refused = RefuseCall(SYS_accept4, EMFILE);
-    if (refused) b_.port->RemoveReceiver(b_.local.address);
-  }).join();
-  if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  // The control thread, which waits, hears of it.
-  Port::ControlTask& task = *b_.port->control_task();
-  EXPECT_TRUE(IsReadable(task.fd()));
-  Run(b_);
-  EXPECT_NE(task.fd(), -1);
-  EXPECT_FALSE(IsReadable(task.fd()));
-}
-
-// It used to stay in the epoll set, and the control thread never slept again.
-TEST_F(MemoryPortTest, AClosedListenerIsNotWatched) {
-  const Keeper keeper;
-  a_.port->RemoveReceiver(a_.local.address);
-  const auto flow = FlowOf(b_, a_);
-  SendFirst(b_, *flow);
-  Run(b_);
-  EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
-  EXPECT_FALSE(UsesMemory(b_, a_));
-}
-
-TEST_F(MemoryPortTest, AClosedConnectionIsNotWatched) {
-  const auto flow = FlowOf(a_, b_);
-  Join(*flow);
-  const Keeper keeper;
-  b_.port.reset();
-  ASSERT_TRUE(Work([&] { return !UsesMemory(a_, b_); }));
-  Run(a_);
-  EXPECT_FALSE(IsReadable(a_.port->control_task()->fd()));
-}
-
-// A readable socket may have nothing (select(2), "BUGS").
-TEST_F(MemoryPortTest, ASocketThatHasNothingIsAskedAgain) {
-  const auto flow = FlowOf(a_, b_);
-  SendFirst(a_, *flow);
-  Run(a_);
-  Run(b_);  // accepts
-  bool refused = false;
-  std::thread([&] {
-    refused = RefuseCall(SYS_recvmsg, EAGAIN);
-    if (refused) Run(b_);
-  }).join();
-  if (!refused) GTEST_SKIP() << "no seccomp filters here";
-  EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
-}
-
-// --- Other users.
-
-sockaddr_un NameOf(const char* address, int slot, socklen_t* size) {
-  const std::string text =
-      std::string("rxe_user-memory-") + address + "-0-" + std::to_string(slot);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, text.data(), text.size());
-  *size =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
-  return name;
-}
-
-// A process of another user that connects to a lane, and leaves a descriptor in
-// the connection whose last close takes minutes.
-class ForeignClient {
- public:
-  ForeignClient(const char* address, int slot) {
-    int said[2];
-    EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
-    child_ = ::fork();
-    if (child_ == 0) {
-      socklen_t size;
-      const sockaddr_un name = NameOf(address, slot, &size);
-      const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
-      UniqueFd slow = SlowToClose();
-      const uint8_t byte = 0;
-      if (::setresuid(12345, 12345, 12345) == 0 &&
-          ::connect(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0 &&
-          SendWithDescriptors(fd, {&byte, 1}, {slow.get()})) {
-        slow.Reset();  // not the last close
-        (void)!::write(said[1], &byte, 1);
-      }
-      for (;;) ::pause();
-    }
-    ::close(said[1]);
-    char byte;
-    EXPECT_EQ(::read(said[0], &byte, 1), 1);
-    ::close(said[0]);
-  }
-  ~ForeignClient() {
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
-  }
-
- private:
-  pid_t child_;
-};
-
-// Descriptors of sockets of this process, without those that others hold.
-int CountSockets() {
-  int count = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    const auto target = std::filesystem::read_symlink(entry.path(), error);
-    count += target.string().starts_with("socket:") ? 1 : 0;
-  }
-  return count;
-}
-
-// Runs `call` beside. False if it has not returned after ten seconds.
-bool Returns(std::future<void>* call) {
-  return call->wait_for(std::chrono::seconds(10)) == std::future_status::ready;
-}
-
-TEST_F(MemoryPortTest, AnAddressIsRemovedInSpiteOfAnotherUsersConnection) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  std::future<void> removed;
-  const ForeignClient foreign("127.0.0.1", a_.slot);
-  removed = std::async(std::launch::async,
-                       [this] { a_.port->RemoveReceiver(a_.local.address); });
-  EXPECT_TRUE(Returns(&removed));
-}
-
-TEST_F(MemoryPortTest, ALaneIsClosedInSpiteOfAnotherUsersConnection) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  std::future<void> closed;
-  const ForeignClient foreign("127.0.0.1", a_.slot);
-  closed = std::async(std::launch::async, [this] { a_.port.reset(); });
-  EXPECT_TRUE(Returns(&closed));
-}
-
-// They used to be left open for good. The last test, since nothing can be
-// closed after it.
-TEST_F(MemoryPortTest, OtherUsersConnectionsAreKeptInTheListener) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
-  // Processes first: a copy in one of them would end a close at once.
-  const ForeignClient clients[] = {ForeignClient("127.0.0.1", a_.slot),
-                                   ForeignClient("127.0.0.1", a_.slot),
-                                   ForeignClient("127.0.0.1", a_.slot)};
-  // Each slow socket has another end, which stays.
-  const int before = CountSockets() + kMostClosing;
-  for (int i = 0; i < kMostClosing; ++i) {
-    UniqueFd slow = SlowToClose();
-    ASSERT_TRUE(CloseElsewhere(slow));
-  }
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (CountSockets() != before && std::chrono::steady_clock::now() < until) {
-    std::this_thread::yield();
-  }
-  ASSERT_EQ(CountSockets(), before) << "the threads do not close";
-  a_.port->RemoveReceiver(a_.local.address);
-  // Without the UDP socket, and with one connection.
-  EXPECT_EQ(CountSockets(), before);
-  Run(a_);
-  EXPECT_EQ(a_.port->control_task()->fd(), -1);
-  EXPECT_LT(a_.port->control_task()->time(),
-            Port::ControlTask::Clock::time_point::max());
 }
 
 }  // namespace

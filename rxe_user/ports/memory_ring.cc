@@ -19,8 +19,8 @@ constexpr size_t RecordBytes(size_t bytes) {
 }
 static_assert(RecordBytes(RingWriter::kMostBytes) * 2 <= kCapacity);
 
-// By atomic loads: a compiler may read again what is copied by memcpy, and the
-// writer may have changed it by then.
+// Copies the header by atomic loads. After a memcpy, a compiler may read the
+// source again, which the writer may have changed by then.
 RecordHeader HeaderAt(uint8_t* at) {
   auto* const words = reinterpret_cast<uint64_t*>(at);
   const std::array<uint64_t, 2> copy = {

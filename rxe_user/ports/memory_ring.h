@@ -1,16 +1,15 @@
-// A ring of bursts in memory that two lanes share, and the words by which a
-// lane learns that one of its rings has something.
+// A ring of bursts in memory that two lanes share, and the doorbell by which a
+// lane learns which of its rings have records.
 //
 // One lane writes (RingWriter), one reads (RingReader). Positions are bytes
 // since the ring was made and only grow. Each side keeps its own position and
-// trusts nothing in the shared memory: a record is copied, each byte once,
-// before it is looked at, what it says of lengths is bounded by the private
-// position, and a position of the other side that cannot be right ends the
-// ring.
+// trusts nothing in the shared memory. The reader copies a record, each byte
+// once, before it examines it. It checks the record's lengths against its own
+// position. An impossible position of the other side ends the ring.
 //
 // A record is a RecordHeader and the packets of a burst, in one piece. Records
-// begin at multiples of 64 bytes; what is left at the end of the ring is
-// skipped by a record without packets.
+// begin at multiples of 64 bytes. A record without packets skips the space that
+// is left at the end of the ring.
 #ifndef RXE_USER_PORTS_MEMORY_RING_H_
 #define RXE_USER_PORTS_MEMORY_RING_H_
 
@@ -21,9 +20,9 @@
 
 namespace rxe_user {
 
-// What the reader is told of a burst, beside its packets.
+// The header of a burst in the ring.
 struct RecordHeader {
-  uint32_t bytes = 0;         // of the packets; 0: skips to the ring's start
+  uint32_t bytes = 0;         // of the packets; 0: skip to the ring's start
   uint16_t segment_size = 0;  // of each packet but the last
   uint16_t source_port = 0;
   uint8_t traffic_class = 0;
@@ -34,17 +33,17 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == 16);
 
-// The shared memory of a ring. Its first page has the positions, each on a
-// cache line of its own.
+// The shared memory of a ring. Its first page has the positions, each on its
+// own cache lines.
 struct RingMemory {
   static constexpr size_t kCapacity = 128 << 10;  // bytes of records
   static constexpr size_t kAlign = 64;            // of records
 
-  alignas(128) std::atomic<uint64_t> tail;  // by the writer: end of the records
-  alignas(128) std::atomic<uint64_t> head;  // by the reader: start of them
+  alignas(128) std::atomic<uint64_t> tail;  // by the writer: the records' end
+  alignas(128) std::atomic<uint64_t> head;  // by the reader: their start
   alignas(4096) uint8_t records[kCapacity];
 
-  // The memory of `bytes`, which are as many as a RingMemory has.
+  // The ring in `bytes`, which has the size of a RingMemory.
   static RingMemory* In(std::span<uint8_t> bytes) {
     return reinterpret_cast<RingMemory*>(bytes.data());
   }
@@ -54,7 +53,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 class RingWriter {
  public:
-  // Packets of a burst: the most, and the least for which there is room.
+  // Bytes of packets in a burst: the most, and the least that Reserve returns.
   static constexpr size_t kMostBytes = 34 << 10;
   static constexpr size_t kLeastBytes = 8 << 10;
 
@@ -68,13 +67,13 @@ class RingWriter {
   void Commit(const RecordHeader& header);
   // Whether at least half of the ring is free, or it is broken().
   bool HasRoom();
-  // The reader's position cannot be right. The ring is of no more use.
+  // The reader's position was impossible. The ring cannot be used any more.
   bool broken() const { return broken_; }
   // The end of what has been published.
   uint64_t tail() const { return tail_; }
   // Whether the reader has read all that has been published.
   bool IsRead();
-  // The reader's position when it was last read.
+  // The reader's position when it was last looked up.
   uint64_t head() const { return head_; }
 
  private:
@@ -93,8 +92,8 @@ class RingWriter {
 
   RingMemory* memory_;
   uint64_t tail_ = 0;
-  uint64_t head_ = 0;   // the reader's, perhaps an old one
-  bool skips_ = false;  // the reserved space is behind a skip
+  uint64_t head_ = 0;   // the reader's, may be old
+  bool skips_ = false;  // the reserved space follows a skip
   bool broken_ = false;
 };
 
@@ -103,15 +102,16 @@ class RingReader {
   // `memory` outlives the reader.
   explicit RingReader(RingMemory* memory) : memory_(memory) {}
 
-  // Copies the packets of the next record to `out` and frees their space.
-  // Returns their number of bytes; 0: there is none, it does not fit into
-  // `out`, or the ring is broken(). `out` needs RingWriter::kMostBytes at most.
+  // Copies the packets of the next record to `out`, and frees their space.
+  // Returns their number of bytes; 0 if there is no record, if it does not fit
+  // into `out`, or if the ring is broken(). RingWriter::kMostBytes always
+  // suffice for `out`.
   size_t Read(std::span<uint8_t> out, RecordHeader* header);
   // Whether there is a record.
   bool HasRecord() const {
     return !broken_ && memory_->tail.load(std::memory_order_acquire) != head_;
   }
-  // What the writer has written cannot be right.
+  // The writer has written something impossible.
   bool broken() const { return broken_; }
 
  private:
@@ -127,9 +127,10 @@ class RingReader {
 
 // --- Waking a lane.
 //
-// A lane has one Doorbell, shared with all lanes that write to it: a bit for
-// each of its rings, and whether the lane's threads sleep. A writer rings after
-// each burst, and the reader asks before it sleeps:
+// A lane has one Doorbell, which it shares with all lanes that write to it. It
+// has a bit for each ring of the lane, and says whether the lane's threads
+// sleep. A writer rings it after each burst; the reader checks it before it
+// sleeps:
 //
 //   writer, Ring()                       reader, Sleep()
 //   W1 publishes the record (release)    R1 asleep = n, a new number (seq_cst)
@@ -144,16 +145,16 @@ class RingReader {
 // read the record: W2 is also a release, and the reader takes bits by an
 // acquire. Else R2 is before W2, and so R1 before W3. If W3 finds n, the writer
 // wakes the lane. If it finds a later number, this holds for the R2 of that
-// one. If it finds 0, W4 of another writer came between, which has woken the
-// lane from sleep n before.
+// one. If it finds 0, W4 of another writer came in between, and that writer has
+// woken the lane from sleep n before.
 //
-// A writer may be stopped or killed at any step. It wakes before it clears, so
-// others wake the lane until it is awake, perhaps once more than needed; and
-// W4, however late, does not end a later sleep.
+// A writer may be stopped or killed at any step. It wakes the lane before it
+// clears `asleep`, so other writers also wake the lane until it is awake,
+// perhaps once too often. W4 does not end a later sleep, however late it is.
 //
 // On aarch64 these are load-acquire and store-release, which are not reordered
-// with each other; a relaxed or acquire load in W3 or R2 could be done before
-// the store.
+// with each other; a relaxed or acquire load in W3 or R2 could be executed
+// before the store.
 struct Doorbell {
   static constexpr int kRings = 64;
 
@@ -164,7 +165,7 @@ struct Doorbell {
     return reinterpret_cast<Doorbell*>(bytes.data());
   }
 
-  // What tests do between the steps.
+  // The default for `Between`, which tests replace to act between the steps.
   struct Nothing {
     void operator()() const {}
   };
@@ -182,13 +183,14 @@ struct Doorbell {
     between();
     asleep.compare_exchange_strong(sleep, 0);
   }
-  // The reader: the rings that may have something. Clears them.
+  // For the reader: returns the bits of the rings that may have records, and
+  // clears them.
   uint64_t Take() {
     if (bits.load(std::memory_order_relaxed) == 0) return 0;
     return bits.exchange(0);
   }
-  // The reader is about to sleep for the `number`th time (from 1 on). False: it
-  // must not, there is something.
+  // For the reader, which is about to sleep for the `number`th time (from 1
+  // on). False: it must not sleep, since a ring may have a record.
   template <typename Between = Nothing>
   bool Sleep(uint64_t number, Between between = {}) {
     asleep.store(number);

@@ -64,7 +64,7 @@ TEST_F(MemoryRingTest, ARecordArrivesAsItWas) {
   EXPECT_FALSE(reader.HasRecord());
 }
 
-// A reservation may be dropped, and made again.
+// A reservation need not be used, and can be repeated.
 TEST_F(MemoryRingTest, AReservationNeedNotBeCommitted) {
   (void)writer.Reserve();
   ASSERT_TRUE(Write(10, 1));
@@ -81,7 +81,7 @@ TEST_F(MemoryRingTest, EveryOrderOfLengthsAndReads) {
       const size_t space = writer.Reserve().size();
       if (space == 0) {
         ++full;
-        // Nothing is lost in a ring: what is not free can be read.
+        // Nothing is lost in a ring: space that is not free can be read.
         ASSERT_LT(read, written);
       } else {
         EXPECT_GE(space, RingWriter::kLeastBytes);
@@ -168,7 +168,7 @@ TEST_F(MemoryRingTest, ATailThatJumpsBreaksTheReader) {
 
 TEST_F(MemoryRingTest, LengthsBeyondTheRecordsBreakTheReader) {
   const RecordHeader headers[] = {
-      {.bytes = 49, .segment_size = 1},  // 64 bytes have 48 of packets
+      {.bytes = 49, .segment_size = 1},  // 64 bytes have room for 48 of packets
       {.bytes = ~uint32_t{0}, .segment_size = 1},
       {.bytes = ~uint32_t{0} - 15, .segment_size = 1},
       {.bytes = RingWriter::kMostBytes + 1, .segment_size = 1},
@@ -185,8 +185,8 @@ TEST_F(MemoryRingTest, LengthsBeyondTheRecordsBreakTheReader) {
   }
 }
 
-// A ring of noise: no read outside of it (a sanitizer sees that), no endless
-// loop, and never more bytes than asked for.
+// A ring of random bytes: there is no read outside it (a sanitizer would report
+// that), no endless loop, and never more bytes than asked for.
 TEST_F(MemoryRingTest, Noise) {
   std::mt19937 random(2);
   for (int i = 0; i < 300; ++i) {
@@ -247,9 +247,9 @@ TEST_F(MemoryRingTest, TwoThreads) {
 
 // --- Sleep and wake.
 
-// Lets two threads run in turns: `order` says whose step is next, a step being
-// what a thread does between two calls of Step. Steps of a thread that has
-// ended are skipped.
+// Lets two threads run in turns. A step is what a thread does between two calls
+// of Step; `order` says whose step is next. Steps of a thread that has ended
+// are skipped.
 class Turns {
  public:
   explicit Turns(std::vector<int> order) : order_(std::move(order)) {}
@@ -285,9 +285,9 @@ class Turns {
   bool ended_[2] = {};
 };
 
-// A writer that publishes one record, and a reader that looks and goes to sleep
-// twice, in every order of their steps: if the reader sleeps, it has the
-// record, or has been woken since it decided to.
+// A writer publishes one record; a reader checks and goes to sleep, twice;
+// their steps run in every order. A reader that sleeps has read the record, or
+// has been woken since it decided to sleep.
 TEST_F(MemoryRingTest, NoOrderOfStepsLeavesARecordWithASleeper) {
   constexpr int kWriter = 0, kReader = 1;
   int sleeps = 0, wakes = 0, stays = 0;
@@ -329,7 +329,7 @@ TEST_F(MemoryRingTest, NoOrderOfStepsLeavesARecordWithASleeper) {
     }
     sleeps += slept ? 1 : 0;
     stays += slept ? 0 : 1;
-    // Whoever takes the bits now has the record.
+    // A reader that takes the bits now gets the record.
     if (!read) {
       EXPECT_EQ(doorbell.Take(), uint64_t{1} << 5);
       EXPECT_EQ(Read(), Bytes(10, 1));
@@ -340,8 +340,8 @@ TEST_F(MemoryRingTest, NoOrderOfStepsLeavesARecordWithASleeper) {
   EXPECT_GT(stays, 0);
 }
 
-// A writer may be stopped between any two steps, for as long as one likes: the
-// lane is awake by then, or other writers wake it.
+// A writer may be stopped between any two steps, for any time. By then the lane
+// is awake, or other writers wake it.
 TEST(DoorbellTest, AStoppedWriterDoesNotKeepOthersFromWaking) {
   for (int stopped_at = 0; stopped_at < 3; ++stopped_at) {
     Doorbell doorbell{};
@@ -358,7 +358,7 @@ TEST(DoorbellTest, AStoppedWriterDoesNotKeepOthersFromWaking) {
   }
 }
 
-// When it goes on, it does not end a sleep that it has not seen.
+// A stopped writer that continues does not end a sleep that it has not seen.
 TEST(DoorbellTest, AStoppedWriterDoesNotEndALaterSleep) {
   Doorbell doorbell{};
   ASSERT_TRUE(doorbell.Sleep(1));
@@ -376,8 +376,8 @@ TEST(DoorbellTest, AStoppedWriterDoesNotEndALaterSleep) {
   EXPECT_TRUE(woken);
 }
 
-// The same with real threads, many times, and several writers. A reader that
-// was not woken would wait for ever.
+// The same with real threads, many times, and with several writers. A reader
+// that was not woken would wait for ever.
 TEST_F(MemoryRingTest, SleepersAreWoken) {
   constexpr int kWriters = 3;
   constexpr int kEach = 50'000;
@@ -417,7 +417,7 @@ TEST_F(MemoryRingTest, SleepersAreWoken) {
       }
     }
     if (read == kWriters * kEach) break;
-    // As an eventfd is emptied; several writers may wake.
+    // Empty it, like an eventfd: several writers may have woken the reader.
     while (wake.try_acquire()) {
     }
     if (doorbell.Sleep(++slept)) wake.acquire();

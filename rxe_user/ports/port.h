@@ -77,11 +77,11 @@ class Port : public transport::BurstSink {
   virtual bool more() const = 0;
   // Datagrams that full receive buffers have dropped since the last call.
   virtual uint64_t TakeOverflow() = 0;
-  // A thread will wait on the descriptors next: what arrives from now on, and
-  // what Receive has left, makes one of them readable.
+  // A thread will wait on the descriptors next. From now on, arriving packets,
+  // and packets that Receive has left, make one of them readable.
   virtual void PrepareWait() {}
-  // Whether threads may wait on the descriptors from now on. At first they do
-  // not.
+  // Says whether threads may wait on the descriptors from now on. At first they
+  // may not.
   virtual void SetWaitedOn(bool /*waited_on*/) {}
 
   // --- Transmit.
@@ -125,7 +125,8 @@ class Port : public transport::BurstSink {
   // Null: none. The same for the port's lifetime.
   virtual ControlTask* control_task() { return nullptr; }
 
-  // What a packet of this flow is sent by, for reports. Lane locked.
+  // Whether the packets of this flow go through shared memory, for reports.
+  // Lane locked.
   virtual bool UsesMemory(const wire::IpAddress& /*source*/,
                           const wire::IpAddress& /*destination*/,
                           uint32_t /*peer_qpn*/) const {
@@ -134,9 +135,9 @@ class Port : public transport::BurstSink {
 
   virtual const PortCounters& counters() const = 0;
 
-  // Before the lane is used: `observer` is to see the packets; null: nobody.
-  // Returns the observer that the endpoint is to have. `recorder`, of the lane,
-  // is told what the port does to packets on purpose. Both outlive the port.
+  // Called before the lane is used. `observer` will see the packets; null:
+  // none. Returns the observer for the endpoint. The lane's `recorder` is told
+  // what the port does to packets on purpose. Both must outlive the port.
   virtual transport::PacketObserver* Watch(transport::PacketObserver* observer,
                                            Recorder* /*recorder*/) {
     return observer;

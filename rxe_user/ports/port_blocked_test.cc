@@ -1,7 +1,7 @@
-// The port when the system refuses its sends: a socket's send buffer is full
-// behind a slow link, or the path takes no segmented sends; and when a receive
-// returns an error. Loopback never does that, so a seccomp listener answers
-// each call in the kernel's place.
+// The port when the system refuses its sends, and when a receive returns an
+// error. Sends are refused when a slow link fills the socket's send buffer, or
+// when the path takes no segmented sends. Loopback never does any of this, so a
+// seccomp listener answers each call in the kernel's place.
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -161,7 +161,7 @@ TEST_F(PortBlockedTest, AnotherSocketIsNotDelayed) {
   EXPECT_EQ(ReceiveNumbers(2), (std::vector<int>{1, 2}));
 }
 
-// However often the buffer is full.
+// A send is retried however often the buffer is full.
 TEST_F(PortBlockedTest, RetriesUntilThereIsSpace) {
   const transport::Flow flow(av_);
   Run({-EAGAIN, -EAGAIN, -EAGAIN, std::nullopt}, [&] {
@@ -217,7 +217,7 @@ TEST_F(PortBlockedTest, WithoutMemoryASendIsLost) {
   EXPECT_NE(port_->Begin(flow), nullptr);
 }
 
-// Nor is any lost when the buffer fills up in between.
+// No part is lost when the buffer fills up in between.
 TEST_F(PortBlockedTest, BlockedPartsKeepTheirOrder) {
   const transport::Flow flow(av_);
   const std::optional<int> sent = std::nullopt;
@@ -422,7 +422,7 @@ TEST_F(PortBlockedTest, APermanentReceiveErrorDoesNotDelayOtherSockets) {
       const uint64_t calls = port_->counters().rx_calls;
       ASSERT_EQ(port_->Receive(true).size(), 1u);
       ASSERT_LE(port_->counters().rx_calls - calls, 3u);
-      // Alone it does not loop either.
+      // Without other sockets it does not loop either.
       ASSERT_EQ(port_->Receive(true).size(), 0u);
       ASSERT_LE(port_->counters().rx_calls - calls, 6u);
     }

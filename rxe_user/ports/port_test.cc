@@ -244,7 +244,7 @@ TEST_P(PortTest, DropsSendsWithoutARoute) {
   EXPECT_FALSE(port_->blocked());
 }
 
-// In one call with others, whichever way it is sent.
+// A failed send may share a system call with others.
 TEST_P(PortTest, AFailedSendDropsNoOthers) {
   if (!local_.address.is_v4()) return;
   const transport::Flow flow(av_);
@@ -305,7 +305,7 @@ TEST_P(PortTest, SendsInPartsWhereSegmentsAreRefused) {
 
 TEST_P(PortTest, CountsOverflow) {
   const transport::Flow flow(av_);
-  // Without reading, until the receive buffer is full.
+  // Send without reading, until the receive buffer is full.
   for (int i = 0; i < 4000; ++i) {
     Queue(flow, std::vector<size_t>(15, 4112));
     port_->Flush();
@@ -545,7 +545,7 @@ TEST_P(PortTest, TheKernelsTimeIsKnownIfAnObserverWantsIt) {
   EXPECT_TRUE(HasKernelTimes(*port_));
   const transport::Flow flow(av_);
   int64_t last = RealTime();
-  // Alone, and merged by GRO.
+  // Single packets, and packets merged by GRO.
   for (const std::vector<size_t>& sizes :
        {std::vector<size_t>{64}, std::vector<size_t>{64, 64, 20}}) {
     Queue(flow, sizes);
@@ -579,8 +579,8 @@ TEST_P(PortTest, TheKernelsTimeIsKnownIfAnObserverWantsIt) {
   EXPECT_EQ(observer.time, 0);
 }
 
-// An observer that compares packets with those of the other end tells equal
-// ones apart by their hop limits.
+// An observer that compares the packets of both ends distinguishes equal ones
+// by their hop limits.
 TEST_P(PortTest, BurstsOfARecordingHaveDifferentHopLimits) {
   const auto arriving = [this](const std::vector<size_t>& sizes) {
     Queue(transport::Flow(av_), sizes);
@@ -615,7 +615,7 @@ TEST_P(PortTest, BurstsOfARecordingHaveDifferentHopLimits) {
   const transport::Flow flow(av_);
   const int mark = port_->Begin(flow)->hop_mark();
   EXPECT_EQ(arriving({64}), std::vector{200 - (mark + 1) % 32});
-  // A hop limit that the program chose small stays as it is.
+  // A small hop limit that the program chose stays as it is.
   av_.hop_limit = 63;
   EXPECT_EQ(arriving({64}), std::vector{63});
   EXPECT_EQ(arriving({64}), std::vector{63});

@@ -25,12 +25,12 @@ class SharedMemory {
   }
   ~SharedMemory();
 
-  // Creates a file of `bytes` zeros, with all its memory, so that no access can
-  // fail later. `*file` is for the other process; its size is sealed. Errors:
-  // no memory, no descriptors.
+  // Creates a file of `bytes` zeros and allocates all its memory, so that no
+  // access can fail later. `*file` is for the other process; its size is
+  // sealed. Errors: no memory, no descriptors.
   static absl::StatusOr<SharedMemory> Create(size_t bytes, UniqueFd* file);
-  // Maps a file from another process. Error: it does not have this size, or
-  // could get another one, which would make accesses fail (SIGBUS).
+  // Maps a file from another process. Error: its size is not `bytes`, or is not
+  // sealed: if it changed, accesses would fail (SIGBUS).
   static absl::StatusOr<SharedMemory> Map(int file, size_t bytes);
 
   std::span<uint8_t> bytes() const { return bytes_; }

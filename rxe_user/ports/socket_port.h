@@ -1,4 +1,4 @@
-// A port of UDP sockets: what does not depend on the calls that receive.
+// A port of UDP sockets, apart from the system calls that receive.
 #ifndef RXE_USER_PORTS_SOCKET_PORT_H_
 #define RXE_USER_PORTS_SOCKET_PORT_H_
 
@@ -118,7 +118,7 @@ class SocketPort : public Port {
     transport::PacketObserver& observer_;
   };
 
-  std::unique_ptr<Timed> timed_;  // null: nobody wants the kernel's times
+  std::unique_ptr<Timed> timed_;  // null: the kernel's times are not needed
 };
 
 }  // namespace rxe_user

@@ -94,8 +94,8 @@ void UdpReceiver::Prepare(size_t index) {
   message.msg_flags = 0;
 }
 
-// From the control data of its buffer, which stays until the next receive: so
-// nothing is read unless somebody asks.
+// Reads the control data of the datagram's buffer only now: they stay there
+// until the next receive.
 int64_t UdpReceiver::KernelTimeOf(std::span<const uint8_t> bytes) const {
   const auto at = reinterpret_cast<uintptr_t>(bytes.data());
   const auto first = reinterpret_cast<uintptr_t>(incoming_[0].buffer.data());

@@ -35,8 +35,9 @@ class UdpReceiver {
   bool more() const { return more_; }
   void AbandonInChild();
 
-  // When the kernel got the datagram that contains `bytes`, ns since 1970, of a
-  // socket that notes that. 0: not known, or it is not one of the last Receive.
+  // When the kernel received the datagram that contains `bytes`, ns since 1970,
+  // if its socket notes times. 0: unknown, or not a datagram of the last
+  // Receive.
   int64_t KernelTimeOf(std::span<const uint8_t> bytes) const;
 
  private:

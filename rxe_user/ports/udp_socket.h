@@ -36,13 +36,15 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // checksums over IPv6, a receive buffer as large as allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
-// Whether the kernel notes when it gets each datagram (SO_TIMESTAMPNS).
+// Sets whether the kernel notes when it receives each datagram
+// (SO_TIMESTAMPNS).
 void SetKernelTimes(int fd, bool on);
-// That time, of the control data of a socket that has it on, ns since 1970; 0:
-// not there. The kernel writes it before all other control data.
+// That time in the control data of a datagram, ns since 1970; 0 if it is not
+// there. The kernel writes it before all other control data.
 int64_t KernelTimeIn(const uint8_t* control);
 
-// The size of its receive buffer as the kernel counts it; 0 if unknown.
+// The size of the socket's receive buffer as the kernel counts it; 0 if
+// unknown.
 uint64_t ReceiveBufferOf(int fd);
 
 // A sending socket of `local` with a free port in 0xC000..0xFFFF, or in

@@ -342,7 +342,7 @@ size_t UdpTransmitter::TakeResults(std::span<const uint8_t> indices) {
 }
 
 bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
-  // Not what sender_ has sent before the limit was lowered.
+  // Not bursts that sender_ sent before the limit was lowered.
   return outgoing.result != 0 &&
          outgoing.burst.segments() > SegmentLimit(outgoing.destination);
 }

@@ -93,7 +93,8 @@ class UdpTransmitter {
     transport::Burst burst{{}, 1};
     int fd = -1;
     size_t sent = 0;  // bytes sent, of a burst sent in parts
-    // What sender_ has made of it; kNotTried: nothing, or it is dealt with.
+    // The result of sender_; kNotTried: it has not tried, or the result was
+    // taken.
     int result = MessageSender::Message::kNotTried;
     msghdr message{};
     iovec vector{};
@@ -120,18 +121,19 @@ class UdpTransmitter {
   size_t Call(int fd, std::span<mmsghdr> messages);
   // Sends, by sender_ and by one call, those of `indices` that may be sent now.
   void SendAll(std::span<const uint8_t> indices);
-  // As Send: the result of SendAll, which is made for these if it was not.
+  // As Send, with the results of SendAll. Calls SendAll for the bursts that
+  // have none.
   size_t TakeResults(std::span<const uint8_t> indices);
   bool MustGoInParts(const Outgoing& outgoing) const;
-  // Sends the rest of such a burst. False if it must wait for buffer space.
+  // Sends the rest of a burst in parts. False if it must wait for buffer space.
   bool SendInParts(Outgoing& outgoing);
-  // A send of it failed because it was segmented. False: no memory to record
-  // that.
+  // A send of `outgoing` failed because it was segmented. False: no memory to
+  // record that.
   bool LowerSegmentLimit(const Outgoing& outgoing, int error);
   // Whether the parts of a burst with too many segments were sent. If not, the
   // number of segments was not the cause.
   void ResolveSegmentLimit(bool taken);
-  // A segmented send of it succeeded.
+  // A segmented send of `outgoing` succeeded.
   void RaiseSegmentLimit(const Outgoing& outgoing);
   void CountBurst(const wire::IpAddress& destination);
   void CountDrop(const Outgoing& outgoing, int error);

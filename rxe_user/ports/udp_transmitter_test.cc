@@ -1,4 +1,4 @@
-// The transmitter over a MessageSender, whose results a test chooses.
+// The transmitter over a MessageSender whose results the test chooses.
 #include "rxe_user/ports/udp_transmitter.h"
 
 #include <errno.h>
@@ -90,7 +90,7 @@ TEST_F(UdpTransmitterTest, SendsThoseOfAllSocketsAtOnce) {
   EXPECT_EQ(sender_.calls, 1);
   EXPECT_EQ(sender_.accepted, (std::vector<int>{1, 3, 2}));
   EXPECT_FALSE(transmitter_.blocked());
-  // Each once.
+  // Nothing is sent twice.
   transmitter_.Flush();
   EXPECT_EQ(sender_.calls, 1);
 }
@@ -112,7 +112,7 @@ TEST_F(UdpTransmitterTest, BlockedBurstsKeepTheirOrder) {
     Queue(1, 3);
     Queue(0, 4);
     sender_.answers = {0, error, 0};
-    // A message that the system has not taken is tried once more, alone.
+    // A message that the system has not accepted is tried once more, alone.
     if (error == kNotTried) sender_.answers.push_back(kNotTried);
     transmitter_.Flush();
     EXPECT_TRUE(transmitter_.blocked());
@@ -137,8 +137,8 @@ TEST_F(UdpTransmitterTest, OnlyTheRefusedSendIsLost) {
   EXPECT_EQ(counters_.tx_unreachable, 1u);
 }
 
-// Another socket's segmented send to the destination was accepted before the
-// first one was found refused: it is not sent again, in parts.
+// Another socket's segmented send to the destination was accepted before it
+// turned out that the first one was refused. It is not sent again in parts.
 TEST_F(UdpTransmitterTest, WhatWasSentIsNotSentAgainInParts) {
   Queue(0, 1, 3);
   Queue(1, 4, 3);
@@ -149,7 +149,7 @@ TEST_F(UdpTransmitterTest, WhatWasSentIsNotSentAgainInParts) {
   EXPECT_EQ(counters_.tx_calls, 3u);  // the packets of the first burst
 }
 
-// Those behind it wait for the parts.
+// Bursts behind one in parts wait for the parts.
 TEST_F(UdpTransmitterTest, PartsKeepTheirOrder) {
   Queue(0, 1, 3);
   Queue(0, 4, 3);

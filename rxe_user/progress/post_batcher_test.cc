@@ -89,7 +89,7 @@ TEST_F(PostBatcherTest, ForOneThatLosesItsCoreAmongItsPosts) {
 }
 
 TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
-  // It goes on posting, so its posts wait.
+  // It continues posting, so its posts wait.
   for (int i = 0; i < 50; ++i) {
     now_ += kMicrosecond;
     Post();

@@ -1,5 +1,5 @@
-// What follows from taking completions that are already there: nobody makes
-// progress meanwhile.
+// Renews the lease and makes a round now and then while the application takes
+// completions that are already there, since nothing makes progress meanwhile.
 #ifndef RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 #define RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 
@@ -20,7 +20,8 @@ class TakenCompletions {
 
   enum class Next { kNothing, kRenewLease, kProgress };
 
-  // A poll has taken `taken`; `found_none`: not before it made a round.
+  // A poll took `taken` completions. `found_none`: it found none until it had
+  // made a round.
   Next OnPoll(uint32_t taken, bool found_none) {
     const uint32_t before = found_none ? 0 : taken_;
     taken_ = before + taken;

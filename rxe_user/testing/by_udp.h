@@ -1,4 +1,4 @@
-// Tests of what the network does, between processes of one host.
+// Lets processes of one host use UDP, for tests of what the network does.
 #ifndef RXE_USER_TESTING_BY_UDP_H_
 #define RXE_USER_TESTING_BY_UDP_H_
 
@@ -8,8 +8,8 @@
 
 namespace rxe_user {
 
-// While it lives, devices that this process or a new child opens send all
-// packets by UDP. Thread: one, while no other one reads the environment.
+// While this object exists, devices that this process or a new child opens send
+// all packets by UDP. Thread: one, while no other thread reads the environment.
 class ByUdp {
  public:
   ByUdp() {

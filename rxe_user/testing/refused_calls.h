@@ -1,5 +1,5 @@
-// Refuses system calls with seccomp(2) filters, as container profiles,
-// sandboxes and emulators do, or holds them.
+// Refuses or intercepts system calls with seccomp(2) filters, as container
+// profiles, sandboxes and emulators do.
 #ifndef RXE_USER_TESTING_REFUSED_CALLS_H_
 #define RXE_USER_TESTING_REFUSED_CALLS_H_
 
@@ -18,9 +18,9 @@ bool RefuseCloneWithoutSignal(int error);
 // Both kinds of steering programs of a SO_REUSEPORT group.
 bool RefuseSteering(int error);
 
-// From here on system call `number` of the calling thread waits for whoever
-// reads the returned descriptor, which the caller owns (seccomp_unotify(2)).
-// Permanent. -1 where that is not allowed.
+// From now on, each system call `number` of the calling thread waits for an
+// answer through the returned descriptor (seccomp_unotify(2)), which the caller
+// owns. Permanent. -1 if that is not allowed.
 int InterceptCall(long number);
 
 }  // namespace rxe_user

@@ -106,7 +106,7 @@ absl::StatusOr<int> TestSlots::Open(int number, const LocalAddress& local) {
       return status;
     }
     sockets.push_back(fd);
-    // Slot n's socket is number n - 1 of its group. A DC packet to nobody is
+    // Slot n's socket is number n - 1 of its group. A DC packet to kNoDcQpn is
     // for the target that DCETH names.
     constexpr uint32_t kShift = std::countr_zero(MakeQpn(1, 0));
     sock_filter code[] = {

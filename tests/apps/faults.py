@@ -15,8 +15,8 @@ PORT = 18515
 MESSAGES = 5
 BYTES = 16384  # 16 packets of 1,024 bytes
 
-# Of the client, which writes, and of the server, which answers. Each rule hits
-# one packet, whose opcode begins as given.
+# Rules of the client, which writes, and of the server, which answers. Each rule
+# hits one packet, whose opcode begins as given.
 WRITER_RULES = [
     ("drop tx op=data qp=@1 psn=+5 iter=1", "RC_RDMA_WRITE_MIDDLE", 5),
     ("duplicate tx op=data nth=17", "RC_RDMA_WRITE_FIRST", 16),
@@ -42,7 +42,7 @@ RECEIVER_RULES = [
     ("no-ack op=data psn=+79 iter=1", "RC_RDMA_WRITE_LAST", 79),
 ]
 
-# Of other operations and transports: program, options, end, rule.
+# Rules for other operations and transports: program, options, end, rule.
 OTHER_RULES = [
     ("ib_read_bw", "-m 1024 -s 16384 -n 5", "client", "drop rx op=data nth=4"),
     ("ib_read_bw", "-m 1024 -s 16384 -n 5", "client",
@@ -59,9 +59,9 @@ OTHER_RULES = [
     ("ibv_ud_pingpong", "-n 100", "server", "duplicate rx op=data nth=4"),
     ("ibv_ud_pingpong", "-n 100", "client", "delay 2ms~1ms tx op=data nth=4"),
     ("ibv_uc_pingpong", "-n 100", "server", "ce rx op=data nth=4"),
-    # Nobody polls while it is held.
+    # No thread polls while the packet is held.
     ("ibv_rc_pingpong", "-e -n 100", "client", "delay 2ms rx op=data nth=4"),
-    # Nothing is lost: what waits is executed after the stall.
+    # Nothing is lost: held packets are executed after the stall.
     ("ibv_rc_pingpong", "-e -n 100", "server", "stall 20ms rx op=data nth=4"),
     ("ib_read_bw", "-m 1024 -s 16384 -n 5", "server",
      "rnr op=RC_RDMA_READ_REQUEST nth=2"),
@@ -144,7 +144,7 @@ def expect(condition, what):
 
 
 def expected_fates(rule):
-    """What becomes of the packets that do not just arrive, by their number."""
+    """The fates of the packets that do not just arrive, by their number."""
     action, *rest = rule.split()
     if action == "drop":
         return {"dropped" if "rx" in rest else "lost": 1}
@@ -200,8 +200,8 @@ def one_packet(end, rule, opcode, psn):
 
 
 def of_another_program(program, settings, end, rule):
-    """A check: the rule hits one packet, or those that it is for, nothing else
-    is lost, and the program succeeds."""
+    """A check: the rule hits one packet, or exactly those that it names, nothing
+    else is lost, and the program succeeds."""
     def check(runner, place, how, folder):
         output = pair(runner, place, how, folder, program, settings,
                       rule if end == "server" else None,
@@ -212,8 +212,9 @@ def of_another_program(program, settings, end, rule):
             for name in ("client", "server")))
         faults = [e for e in both if e.get("name") == "fault"]
         expect(len(faults) == 1 or "nth=20-" in rule, str(faults))
-        # UC and UD do not wait for each other at the end: what reaches a queue
-        # pair after its end is not lost, whether its file has ended or not.
+        # UC and UD do not wait for each other at the end: a packet that reaches
+        # a queue pair after its end is not lost, whether its file has ended or
+        # not.
         ends = {e["qpn"]: e["time"] for e in both
                 if e.get("kind") == "destroyed"}
         fates = collections.Counter(
@@ -228,8 +229,8 @@ def of_another_program(program, settings, end, rule):
 
 @in_folder
 def named_by_both_ends(runner, place, how, folder):
-    """The explanation of a lost packet names rule, packet, wr_id, the NAK and
-    how many packets went again."""
+    """The explanation of a lost packet names the rule, the packet, its wr_id,
+    the NAK, and the number of retransmitted packets."""
     rule = WRITER_RULES[0][0]
     write_bw(runner, place, how, folder, None, rule)
     text = tool(runner, place.server, "explain",
@@ -375,7 +376,7 @@ def the_same_again(runner, place, how, folder):
 
 @in_folder
 def late_completions(runner, place, how, folder):
-    """A program that polls after it has armed sees each."""
+    """A program that polls after it has armed sees every completion."""
     rule = "late-completion rx every=3"
     output = pair(runner, place, how, folder, "ibv_rc_pingpong", "-e -n 100",
                   rule, rule)
@@ -389,8 +390,8 @@ def late_completions(runner, place, how, folder):
 
 @in_folder
 def a_call_that_fails(runner, place, how, folder):
-    """The program says what it says without memory; the line of --explain and
-    the recording name the rule."""
+    """The program fails as it does without memory. The line of --explain and the
+    recording name the rule."""
     device, gid = runner.device_and_gid(place.client, how.family)
     rule = "fail ibv_reg_mr ENOMEM nth=1"
     path = os.path.join(folder, "a.pcapng")
@@ -442,7 +443,8 @@ def rules_that_are_wrong(runner, place, how, folder):
 
 @in_folder
 def a_rule_that_never_fires(runner, place, how, folder):
-    """It is reported at the end of the program, unless it says maybe."""
+    """A rule that never fired is reported at the end of the program, unless it
+    says maybe."""
     output = write_bw(runner, place, how, folder, None,
                       "drop tx op=RC_FETCH_ADD; drop tx op=ack nth=1000 maybe")
     expect(output.count("never fired") == 1, output)

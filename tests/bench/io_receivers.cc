@@ -1,3 +1,4 @@
+// The methods to receive datagrams (io_ways.h).
 #include <errno.h>
 #include <liburing.h>
 #include <netinet/udp.h>

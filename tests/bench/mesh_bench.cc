@@ -37,11 +37,12 @@ struct Options {
   unsigned limit = 120;
 };
 
-// Of all processes.
+// Data that all processes share.
 struct Shared {
   pthread_barrier_t barrier;
   std::atomic<uint64_t> pss_kib;
-  uint32_t qpn[kMaxProcesses][kMaxProcesses];  // of the first, to the second
+  // [from][to]: the queue pair of process `from` that is connected to `to`.
+  uint32_t qpn[kMaxProcesses][kMaxProcesses];
 };
 
 class Process {

@@ -44,7 +44,7 @@ class CommandedStateTest : public PairTest {
   void MakePair() {
     MakeSide(&a_);
     MakeSide(&b_);
-    // While the link is down, a tool is started to end that.
+    // Longer than it takes to start the tool that ends an outage of the link.
     ConnectOptions options;
     options.timeout = 18;  // 1.1 s
     Connect(&a_, &b_, options);
@@ -77,7 +77,7 @@ class CommandedStateTest : public PairTest {
     pollfd wait = {context_->async_fd, POLLIN, 0};
     EXPECT_EQ(poll(&wait, 1, 0), 0);
   }
-  // What `rxe-user faults` of this process prints.
+  // Runs `rxe-user faults` for this process, and returns what it prints.
   static std::string Faults(const std::string& command) {
     int status = -1;
     const std::string text =
@@ -85,7 +85,7 @@ class CommandedStateTest : public PairTest {
     EXPECT_EQ(status, 0) << text;
     return text;
   }
-  // How often each rule fired. Those that were removed are not there.
+  // `rules` does not contain removed rules.
   static void ExpectFired(const nlohmann::json& rules, int number,
                           uint64_t times) {
     for (const nlohmann::json& rule : rules) {

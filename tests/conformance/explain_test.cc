@@ -37,7 +37,7 @@ ConnectOptions Impatient() {
   return options;
 }
 
-// What the tool says of a queue pair of this process.
+// The tool's explanation of a queue pair of this process.
 std::string Explain(uint32_t qpn) {
   const auto witnesses = rxe_user::AskWitnesses(0);
   EXPECT_TRUE(witnesses.ok());
@@ -168,7 +168,7 @@ TEST_F(ExplainTest, LocalKeyAndRange) {
   EXPECT_EQ(wc.vendor_err, Number(Reason::kLocalKey));
   EXPECT_THAT(Explain(a_.qp->qp_num), HasSubstr("whose side    this side"));
 
-  // What follows is flushed, for the same first cause.
+  // Later requests are flushed, with the same first cause.
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, 100), 0);
   const ibv_wc flushed = Next(a_.cq);
   EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);

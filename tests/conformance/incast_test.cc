@@ -1,8 +1,9 @@
-// Status 12 in many-to-one only: many processes send to one that gets no core
-// for a moment. The kernel keeps what fits into the receive buffer and drops
-// the rest, and the senders are impatient. rxe-user explain tells both from
-// packets that were lost on the way, by the recordings of all. The mended twin:
-// fewer send at once.
+// Status 12 by incast: many processes send to one that gets no core for a
+// moment. The kernel keeps the packets that fit into the receive buffer and
+// drops the others, and the senders have short timeouts. From the recordings of
+// all processes, rxe-user explain distinguishes both causes from packets that
+// were lost on the way. Nothing fails if the processes send one after the
+// other.
 #include <linux/capability.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -25,13 +26,13 @@ namespace conformance {
 namespace {
 
 constexpr size_t kSenders = 48;
-// What a device sends without an acknowledgement, on three connections to a
-// process. From all of them it is more than the receive buffer, which has 8 MiB
-// at most.
+// A device sends this much without an acknowledgement, on three connections to
+// a process. All devices together send more than fits into the receive buffer,
+// which has at most 8 MiB.
 constexpr size_t kPairs = 3;
 constexpr uint32_t kBytes = 128 * 1024;
 
-// Who a queue pair's peer is.
+// What a queue pair must know about its peer.
 struct Introduction {
   uint32_t qpn;
   uint32_t rkey;
@@ -67,8 +68,8 @@ uint64_t Dropped() {
   return sum;
 }
 
-// What the processes do: plain functions of a fixture that none of them tears
-// down.
+// The work of the processes: plain functions of a fixture whose TearDown they
+// never call.
 class Process : public PairTest {
  public:
   explicit Process(int socket) : socket_(socket) { make_pair_ = false; }
@@ -249,7 +250,8 @@ class IncastTest : public testing::Test {
 
 TEST_F(IncastTest, AFullReceiveBufferIsTheCauseOfStatus12) {
   ConnectOptions impatient;
-  impatient.timeout = 18;  // 1.1 s: alone, each succeeds on a busy machine
+  // 1.1 s: long enough for one sender at a time, also on a busy machine.
+  impatient.timeout = 18;
   impatient.retry_cnt = 0;
   StartAll(impatient);
   ASSERT_FALSE(HasFatalFailure());
@@ -285,7 +287,7 @@ TEST_F(IncastTest, AFullReceiveBufferIsTheCauseOfStatus12) {
   EXPECT_EQ(count("packets are lost on the way"), 0u) << text;
 }
 
-// The mended twin.
+// The same without the fault.
 TEST_F(IncastTest, ExplainSaysNothingWhereOneSendsAfterTheOther) {
   ConnectOptions options;
   options.timeout = 20;  // 4.3 s: also of a busy machine

@@ -214,7 +214,7 @@ TEST_F(Mlx5DeviceTest, ReservesQueuePairNumbers) {
   errno = 0;
   EXPECT_EQ(mlx5dv_reserved_qpn_dealloc(context_, first), EINVAL);
   EXPECT_EQ(errno, EINVAL);
-  // Of another context, and of nobody.
+  // The number is that of another context, or not reserved.
   mlx5dv_context_attr attr = {};
   ibv_context* const other = mlx5dv_open_device(devices_["mlx5_0"], &attr);
   ASSERT_NE(other, nullptr);

@@ -445,7 +445,7 @@ TEST_F(Mlx5MkeyTest, ADefaultWorkRequestHoldsFourEntries) {
   ExpectSuccess(a_.cq, 100);
 }
 
-// What is not set keeps its value.
+// Properties that a configuration does not set keep their values.
 TEST_F(Mlx5MkeyTest, AccessAndLayoutAreSetApart) {
   Configure(a_, mkey_, {a_.Sge(8, 8)}, IBV_ACCESS_REMOTE_READ);
   FillPattern(a_.memory.data(), 64, 6);

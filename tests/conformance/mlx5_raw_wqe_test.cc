@@ -156,7 +156,7 @@ TEST_F(Mlx5RawWqeTest, WhatIsNotPossiblePostsNothing) {
     wqe.bytes[7] = units;
     EXPECT_EQ(PostBytes(1, wqe.bytes.data()), EINVAL) << int{units};
   }
-  // Of another queue pair.
+  // With the number of another queue pair.
   Wqe other = good;
   other.bytes[6] ^= 1;
   EXPECT_EQ(Post(1, other), EINVAL);
@@ -194,8 +194,8 @@ TEST_F(Mlx5RawWqeTest, WhatIsNotPossiblePostsNothing) {
   Succeeds(2, good);
 }
 
-// Any bytes are posted or refused. What is posted completes, with an error or
-// without, and neither end hangs.
+// Random bytes are posted or refused. Posted requests complete, with or without
+// an error, and neither end hangs.
 TEST_F(Mlx5RawWqeTest, AnyBytes) {
   DestroySide(&a_);
   DestroySide(&b_);

@@ -29,7 +29,8 @@ TEST_F(RcTest, SendArrives) {
   }
 }
 
-// The tests are run over both media (BUILD).
+// The tests run by UDP and by shared memory (BUILD). This one checks which it
+// is.
 TEST_F(RcTest, PacketsGoByTheMediumOfTheTest) {
   ASSERT_EQ(Receive(b_, 1, 0, kMemory), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 2, 0, kMemory), 0);
@@ -40,7 +41,7 @@ TEST_F(RcTest, PacketsGoByTheMediumOfTheTest) {
   for (std::string line; std::getline(maps, line);) {
     if (line.find("/memfd:rxe_user-memory") != std::string::npos) ++shared;
   }
-  // A doorbell of each lane, and rings.
+  // Each lane has a doorbell; the others are rings.
   const int lanes = std::atoi(::getenv("RXE_USER_LANES"));
   if (::getenv("RXE_USER_TEST_RINGS") != nullptr) {
     EXPECT_GT(shared, lanes);

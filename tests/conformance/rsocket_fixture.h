@@ -10,12 +10,15 @@
 #include <rdma/rsocket.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
 
 namespace conformance {
+
+inline constexpr size_t kMuch = 3 << 20;  // bytes; more than all buffers
 
 // The loopback address.
 struct LoopbackAddress {

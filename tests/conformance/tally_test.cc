@@ -42,7 +42,7 @@ class TallyTest : public PairTest {
     ADD_FAILURE() << "there is no file";
     return {};
   }
-  // Of this process, as `rxe-user stat` says.
+  // The counters of this process, from `rxe-user stat`.
   static std::map<std::string, uint64_t> Counters() {
     const std::string text = RunTool("stat --json " + std::to_string(getpid()));
     const auto json = nlohmann::json::parse(text, nullptr, false);

@@ -1,4 +1,4 @@
-// rxe-user, run by tests.
+// Runs rxe-user, for tests.
 #ifndef TESTS_CONFORMANCE_TOOL_H_
 #define TESTS_CONFORMANCE_TOOL_H_
 

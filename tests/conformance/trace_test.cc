@@ -311,9 +311,9 @@ TEST_F(TraceTest, AWaitForReceivesIsNamed) {
   EXPECT_NE(text.find("655.36 ms"), std::string::npos) << text;
 }
 
-// The mended twin of the programs here: the queue pair exists and is ready,
-// receives are posted before messages arrive, keys and ranges are right, the
-// queue is full and not more, and completions are polled.
+// A program without the faults of the programs above: the queue pair exists and
+// is ready, receives are posted before messages arrive, keys and ranges are
+// right, the queue is full and not more, and completions are polled.
 TEST_F(TraceTest, ExplainSaysNothingOfAProgramWithoutFaults) {
   DestroySide(&a_);
   DestroySide(&b_);
@@ -402,7 +402,7 @@ TEST_F(TraceTest, ARefusedCall) {
       << text;
 }
 
-// What a killed process did is in its file.
+// The file of a killed process shows what it did.
 TEST_F(TraceTest, AKilledProcess) {
   const std::string file = folder_ + "/child.pcapng";
   const pid_t child = fork();

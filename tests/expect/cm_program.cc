@@ -48,7 +48,7 @@ sockaddr_in Loopback() {
   return address;
 }
 
-// The library takes and acknowledges the events of such an id.
+// For a synchronous id, the library itself takes and acknowledges the events.
 int UseSynchronousId() {
   rdma_cm_id* id = nullptr;
   Need(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) == 0,
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
   Need(rdma_listen(listener, 1) == 0, "rdma_listen");
   address.sin_port = rdma_get_src_port(listener);
 
-  // Again, as a patient program does.
+  // Tries again, as a patient program does.
   int tries = 1;
   while (rdma_resolve_addr(client, nullptr, to, kPatienceMs) != 0) {
     Need(errno == EAGAIN && tries < 3, "rdma_resolve_addr");

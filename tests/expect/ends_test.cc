@@ -1,5 +1,5 @@
-// rxe-user check of recordings: what the two ends of a connection see
-// differently (lints 20 to 23).
+// rxe-user check of recordings: differences between the two ends of a
+// connection (lints 20 to 23).
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ using cli_test::Result;
 
 class EndsTest : public cli_test::CliTest {
  protected:
-  // What rxe-user check says of a program with this mistake.
+  // The result of rxe-user check for a program with this mistake.
   Result Check(const std::string& what,
                const std::vector<std::string>& options = {}) {
     const std::string recording = root_ / "a.pcapng";
@@ -59,7 +59,7 @@ TEST_F(EndsTest, ALintThatIsNotWanted) {
   const Result r = Check("bad_mtu", {"--without", "peer-mtu"});
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.out, "");
-  // What follows the name are files.
+  // The words after the name are files.
   const std::string recording = root_ / "a.pcapng";
   const std::string other = root_ / "b.pcapng";
   cli_test::fs::copy(recording, other);

@@ -35,7 +35,8 @@ void Need(int error, const char* what) {
   Fail(what);
 }
 
-// What the second queue pair is given in place of what the first one has.
+// How attributes that the second queue pair gets differ from those of the first
+// one.
 struct Mistake {
   uint32_t psn = 0;
   uint32_t qpn = 0;
@@ -146,7 +147,7 @@ struct Pair {
   }
 };
 
-// What a terminal's interrupts are counted by.
+// The number of interrupts from the terminal.
 volatile sig_atomic_t interrupts = 0;
 void OnInterrupt(int) { interrupts = interrupts + 1; }
 volatile sig_atomic_t asked = 0;
@@ -156,8 +157,8 @@ void Print(const std::string& line) {
   (void)!write(STDOUT_FILENO, line.data(), line.size());
 }
 
-// A round for each line of standard input: registers memory, sends, and prints
-// how that went.
+// Runs a round for each byte of standard input: registers memory, sends, and
+// prints the results.
 void Rounds(Pair* pair) {
   Print("ready " + std::to_string(getpid()) + "\n");
   char byte;
@@ -173,8 +174,8 @@ void Rounds(Pair* pair) {
   }
 }
 
-// Registers memory 50 times; one was registered before. Its bug: it does not
-// survive failures of both the 13th and the 31st call.
+// Registers memory 50 times; the first call was made before. Its bug: it does
+// not survive failures of both the 13th and the 31st call.
 void Calls(Pair* pair) {
   int failures = 0;
   for (int call = 2; call <= 51; ++call) {
@@ -185,11 +186,11 @@ void Calls(Pair* pair) {
   if (failures == 2) std::exit(11);
 }
 
-// Four pairs, each with a thread that sends and awaits.
+// Four pairs, each with a thread that sends and waits for completions.
 void Load() {
   constexpr int kPairs = 4;
   constexpr int kRounds = 40;  // 3 packets each
-  // They live until the program has ended.
+  // Static, since they must exist until the program ends.
   static Pair pairs[kPairs];
   std::string numbers = "queue pairs";
   for (Pair& pair : pairs) {
@@ -235,7 +236,7 @@ void Do(const std::string& what) {
     pair.Send(77, IBV_WR_RDMA_WRITE, pair.mr->rkey + 1);
     pair.Await(1);
   } else if (what == "rnr") {
-    // No receive: it is sent twice, and fails.
+    // Without a receive, the message is sent twice, and fails.
     pair.Send(88, IBV_WR_SEND, 0);
     pair.Await(1);
   } else {

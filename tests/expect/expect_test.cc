@@ -146,7 +146,7 @@ TEST_F(ExpectTest, TheProgramsStatusWins) {
   EXPECT_EQ(Execute({"run", "--tap", "/"}).status, 126);
 }
 
-// What is counted as it happens is exact whatever ends the program.
+// Values that are counted as things happen are exact, however the program ends.
 TEST_F(ExpectTest, KilledPrograms) {
   for (const auto& [end, status] : std::vector<std::pair<std::string, int>>{
            {"term", 143}, {"segv", 139}, {"kill", 137}}) {

@@ -1,5 +1,5 @@
-// One seed is one fate: whatever the load, and with one lane or four, each
-// packet that occurs (queue pair, opcode, PSN, iteration) meets the same.
+// With the same seed, each packet (queue pair, opcode, PSN, iteration) that
+// occurs has the same fate, whatever the load, and with one lane or four.
 //
 // RXE_USER_TEST_FATE_RUNS: how many runs (10), half of them with four lanes.
 // With 100 of them, set --test_timeout=3600.
@@ -29,9 +29,9 @@ namespace events = rxe_user::trace;
 
 using cli_test::Result;
 
-// Queue pair, by its place in the order of creation; opcode; PSN; iteration.
+// The queue pair's place in the order of creation, opcode, PSN, and iteration.
 using Key = std::tuple<size_t, uint8_t, uint32_t, uint32_t>;
-// The rule, and the delay that it drew; 0: none.
+// The rule that hit the packet, and the delay that it drew; 0: none.
 using Fate = std::pair<uint32_t, uint64_t>;
 using Fates = std::map<Key, Fate>;
 
@@ -42,7 +42,7 @@ std::string ToString(const Key& key) {
          ", iteration " + std::to_string(iteration);
 }
 
-// Processes that want the cores, too.
+// Processes that compete for the cores.
 class OtherPrograms {
  public:
   OtherPrograms() {
@@ -68,7 +68,7 @@ class OtherPrograms {
 
 class FateTest : public cli_test::CliTest {
  protected:
-  // What has happened to the packets that a run has sent.
+  // The fates of the packets that a run has sent.
   Fates Run(const char* lanes, const char* seed) {
     const std::string path = root_ / "a.pcapng";
     cli_test::fs::remove(path);
@@ -139,7 +139,7 @@ TEST_F(FateTest, OneSeedIsOneFate) {
       if (HasFatalFailure() || HasNonfatalFailure()) return;
     }
   }
-  // Data are sent in each run, and some of them again.
+  // Each run sends data, and retransmits some.
   size_t always = 0;
   size_t again = 0;
   size_t hit = 0;
@@ -158,7 +158,7 @@ TEST_F(FateTest, OneSeedIsOneFate) {
       "occurred "
       "in each run, and %zu, hit by a rule, in two or more\n",
       runs, compared, all.size(), always, hit);
-  // Another seed is another fate.
+  // Another seed gives other fates.
   size_t differ = 0;
   for (const auto& [key, fate] : Run("1", "8")) {
     const auto known = all.find(key);

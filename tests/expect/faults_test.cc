@@ -141,8 +141,8 @@ TEST_F(FaultsTest, AProgramWithoutFaults) {
                                       std::to_string(program_) + "\n");
 }
 
-// What a recording says was hit is the same with each run. fate_test compares
-// all packets, under load.
+// The recordings of all runs have the same hits. fate_test compares all
+// packets, under load.
 TEST_F(FaultsTest, OneSeedIsOneFate) {
   const std::string input = root_ / "in";
   std::ofstream(input) << std::string(60, 'x');  // 180 packets
@@ -223,7 +223,7 @@ TEST_F(CmFaultsTest, CallsAreCounted) {
             "earlier rule hit them; a rule that says 'maybe' may do that\n");
 }
 
-// Such a rule is for calls of the program.
+// Rules for calls match only calls of the program.
 TEST_F(CmFaultsTest, TheLibrarysOwnAcknowledgementsDoNotFail) {
   const Result r =
       Execute({"run", "--faults", "fail rdma_ack_cm_event EINVAL maybe", "--",
@@ -240,7 +240,7 @@ TEST_F(CmFaultsTest, OtherThingsHappenAtACall) {
   EXPECT_EQ(r.status, 0) << r.err;
 }
 
-// The recording has the calls that failed, and their numbers.
+// The recording contains the calls that failed, with their numbers.
 TEST_F(CmFaultsTest, TheSameAgain) {
   const std::string recording = root_ / "a.pcapng";
   Result r = Connect(
@@ -261,7 +261,7 @@ TEST_F(CmFaultsTest, TheSameAgain) {
 
 // --- shrink
 
-// Rules that let the calls `first` to 51 of ibv_reg_mr fail.
+// Rules that make calls `first` to 51 of ibv_reg_mr fail.
 std::string FailingCalls(int first) {
   std::string rules;
   for (int call = first; call <= 51; ++call) {

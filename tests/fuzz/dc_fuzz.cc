@@ -7,7 +7,7 @@
 // - a receive completes at most once;
 // - work requests of the initiator complete in order, none with success after a
 //   failure;
-// - the connection of another initiator goes on;
+// - the connection of another initiator continues;
 // - the number of every connection is given back.
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class Run {
         dci_(from_.MakeDci(kDci, net_.now)),
         other_(bystander_.MakeDci(kOtherDci, net_.now)) {
     forbidden_->bytes.assign(4096, kSecret);
-    // What the attacked initiator sends is lost at random.
+    // Packets of the attacked initiator are lost at random.
     net_.lose = [this](const DcDatagram& packet) {
       const bool attacked =
           packet.source == from_.address || packet.destination == from_.address;
@@ -248,7 +248,7 @@ class Run {
               "a receive completed twice");
       Require(completion.qpn == kDct, "of another queue pair");
     }
-    // What a READ places would be in a row.
+    // A READ would place several of these bytes in a row.
     const auto& bytes = from_.region->bytes;
     for (size_t i = 0; i + 8 <= 2048; i += 8) {
       Require(!std::all_of(bytes.begin() + static_cast<ptrdiff_t>(i),

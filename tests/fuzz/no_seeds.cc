@@ -1,3 +1,4 @@
+// For fuzz targets whose stored corpus suffices: no generated seeds.
 #include "tests/fuzz/seeds.h"
 
 namespace fuzz {

@@ -1,6 +1,6 @@
-// A libFuzzer target: any bytes, as a capture or recording, are refused or
-// read, put on a time line, and drawn. What is drawn of it has no script of its
-// own.
+// A libFuzzer target: any bytes, as a capture or recording, are refused, or
+// read, put on a time line, and drawn. Nothing in the file becomes a script of
+// the page.
 
 #include <cstdint>
 #include <cstdio>

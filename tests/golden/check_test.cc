@@ -13,8 +13,8 @@
 namespace golden {
 namespace {
 
-// The findings of a capture that was taken beside the cable, and so is that of
-// both ends: "rule frame".
+// The findings, as "rule frame: text", of a capture that was taken between the
+// ends, so that it counts as one of both ends.
 std::vector<std::string> FindingsIn(const std::string& path) {
   trace::Recording recording;
   EXPECT_TRUE(trace::ReadRecording(path, &recording)) << recording.error;
@@ -55,7 +55,7 @@ TEST(CheckTest, LatenciesOfLinuxRxe) {
   EXPECT_TRUE(names.contains("READ request to first response"));
 }
 
-// What is found comes from how these were captured: docs/interop.md.
+// The only findings are about packets that the captures lack: docs/interop.md.
 TEST(CheckTest, HardwareKeepsTheRules) {
   const std::vector<std::string> files = HardwareFiles();
   if (files.empty()) GTEST_SKIP() << "no captures of hardware";

@@ -13,12 +13,12 @@ from guest import GuestGone
 from places import Failure
 from stock import Setting
 
-# The settings without --full: each kernel, each direction.
+# The settings without --full: each kernel and each direction once.
 SETTINGS = [Setting("6.1", 1500, 4, "host"), Setting("6.12", 4200, 6, "guest")]
 
 WRITE, SEND, READ = "ib_write_bw", "ib_send_bw", "ib_read_bw"
 OPTIONS = "-s 16384 -n 40"
-# Of our requests and rxe's answers.
+# Faults of our requests and rxe's responses.
 AS_CLIENT = (
     (WRITE, "drop tx op=data nth=5"),
     (WRITE, "drop tx op=data psn=+5 iter=1"),
@@ -33,7 +33,7 @@ AS_CLIENT = (
     (READ, "drop rx op=response nth=7"),
     (READ, "duplicate rx op=response nth=7"),
 )
-# Of rxe's requests and our answers.
+# Faults of rxe's requests and our responses.
 AS_SERVER = (
     (WRITE, "drop rx op=data nth=5"),
     (WRITE, "duplicate rx op=data nth=5"),

@@ -56,8 +56,9 @@ int PortOf(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// Descriptors of a ring of shared memory, of which `fd` is the connection: this
-// one, and at the sender one that wakes the receiver. 0 for other descriptors.
+// The number of descriptors of a ring of shared memory, if `fd` is its
+// connection: the connection itself and, at the sender, the one that wakes the
+// receiver. 0 if `fd` is not such a connection.
 size_t DescriptorsOfRing(int fd) {
   const auto is_ring = [fd](auto name_of) {
     sockaddr_un name = {};
@@ -73,7 +74,7 @@ size_t DescriptorsOfRing(int fd) {
       listens != 0) {
     return 0;
   }
-  if (is_ring(getpeername)) return 2;  // from this process
+  if (is_ring(getpeername)) return 2;  // this process is the sender
   return is_ring(getsockname) ? 1 : 0;
 }
 
@@ -323,8 +324,8 @@ class Peer {
 
   void SayStatistics() {
     // Sending sockets are opened when flows need them, up to a limit for each
-    // address, so they are counted separately; and so are those of rings, which
-    // are made when flows have sent for some time.
+    // address, so they are counted separately. So are the descriptors of rings,
+    // which are made when flows have sent for some time.
     size_t senders = 0;
     size_t rings = 0;
     size_t others = 0;

@@ -73,7 +73,7 @@ void PrintJson(const trace::EndFinding& f,
   std::fprintf(out, "%s\n", line.dump().c_str());
 }
 
-// In microseconds, with a digit for each ns.
+// In microseconds, with three decimals.
 void PrintLatencies(const std::vector<trace::Latency>& latencies,
                     const std::string& path, std::FILE* out) {
   std::fprintf(out, "%s: latencies, us\n%-32s %-10s %10s %12s %12s %12s\n",

@@ -1,4 +1,5 @@
-// `rxe-user check`: captures and recordings against rules of the specification.
+// `rxe-user check`: checks captures and recordings against rules of the
+// specification.
 #ifndef TOOLS_RXE_USER_CLI_CHECK_H_
 #define TOOLS_RXE_USER_CLI_CHECK_H_
 
@@ -15,13 +16,13 @@ struct CheckOptions {
   // For captures that do not tell sent from received packets: addresses whose
   // packets were captured where they were sent.
   std::vector<std::string> locals;
-  // As in ibv_modify_qp(3), for captures that do not tell them.
+  // As in ibv_modify_qp(3), for captures that do not contain them.
   std::optional<uint8_t> retry_count;
   std::optional<uint8_t> timeout;
   double cnp_interval_us = 4;
   // Rules and lints whose findings are left out, by name: "icrc", "peer-mtu".
   std::vector<std::string> without;
-  bool latencies = false;  // print a table of them, too
+  bool latencies = false;  // also print a table of latencies
   bool json = false;
 };
 

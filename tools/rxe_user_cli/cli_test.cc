@@ -580,7 +580,7 @@ TEST_F(CliTest, RunSaysThatItNeedsProc) {
   EXPECT_NE(r.err.find("/proc is not mounted"), std::string::npos) << r.err;
 }
 
-// Standard output is a pipe that nobody reads.
+// Standard output is a pipe without a reader.
 void ClosePipe(void (*sigpipe)(int)) {
   int ends[2];
   if (pipe(ends) != 0) _exit(98);

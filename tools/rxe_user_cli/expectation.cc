@@ -35,7 +35,7 @@ bool IsBlank(char c) {
          c == '\f';
 }
 
-// The number of single-character changes that make `b` of `a`.
+// The number of single-character changes that turn `a` into `b`.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -178,7 +178,7 @@ class Parser {
     if (IsSign(sign)) return Advance();
     Fail(std::string(sign) + " is expected here");
   }
-  // What other languages write.
+  // Reports operators of other languages, with the right ones.
   void FailIfForeign() {
     if (failed_) return;
     if (IsSign("=")) Fail("write == to compare");

@@ -1,12 +1,13 @@
 // Expectations of `rxe-user run --expect`: conditions over what the program did
 // with our device. docs/ci.md describes the language.
 //
-//   condition  = and-part { "or" and-part }
-//   and-part   = part { "and" part }
-//   part       = "not" part | "(" condition ")" | comparison | every
-//   comparison = value ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
-//   value      = NUMBER | COUNTER | "lints" | completions "(" ( STATUS | "*" )
-//   ")" every      = "every" completions "within" DURATION "of" "post"
+//   condition   = and-part { "or" and-part }
+//   and-part    = part { "and" part }
+//   part        = "not" part | "(" condition ")" | comparison | every
+//   comparison  = value ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) value
+//   value       = NUMBER | COUNTER | "lints" |
+//                 completions "(" ( STATUS | "*" ) ")"
+//   every       = "every" completions "within" DURATION "of" "post"
 //   completions = "wc" | "send_wc" | "recv_wc"
 #ifndef TOOLS_RXE_USER_CLI_EXPECTATION_H_
 #define TOOLS_RXE_USER_CLI_EXPECTATION_H_
@@ -20,7 +21,7 @@
 
 namespace rxe_user_cli {
 
-// The work queues that completions are of.
+// The work queues whose completions count.
 enum class WorkQueues : uint8_t { kAll, kSend, kReceive };
 
 struct Quantity {
@@ -32,7 +33,7 @@ struct Quantity {
   size_t counter = 0;  // index in ExpectedCounters()
   WorkQueues queues = WorkQueues::kAll;
   int status = kAnyStatus;  // IBV_WC_...
-  std::string text;         // as it was written, without blanks
+  std::string text;         // as written, without blanks
 
   // The same quantity; `text` may differ, as aliases do.
   bool IsSame(const Quantity& other) const {
@@ -50,7 +51,7 @@ enum class Relation : uint8_t {
   kGreater,
   kGreaterOrEqual,
 };
-// What is true whenever `relation` is not.
+// The relation that is true whenever `relation` is false.
 Relation Opposite(Relation relation);
 bool Holds(uint64_t left, Relation relation, uint64_t right);
 
@@ -61,7 +62,7 @@ struct Condition {
   size_t begin = 0;  // in the text, bytes
   size_t end = 0;
   std::vector<Condition> parts;  // kAnd, kOr: two or more; kNot: one
-  // --- kCompare. One side at least is no number.
+  // --- kCompare. At least one side is not a number.
   Quantity left;
   Relation relation = Relation::kEqual;
   Quantity right;
@@ -80,16 +81,16 @@ struct ExpectationError {
   std::string message;
 };
 
-// Texts longer than this, and deeper parentheses, are refused.
+// Longer texts (bytes), and deeper parentheses, are refused.
 inline constexpr size_t kLongestExpectation = 4096;
 inline constexpr size_t kDeepestExpectation = 64;
 
-// Whether the condition speaks of lints, which are found with --check alone.
+// Whether the condition mentions lints, which are counted only with --check.
 bool SpeaksOfLints(const Condition& condition);
 
-// Absent, with `*error`, if the text is no condition, or if one of its parts is
-// always true or always false. The latter is found for all comparisons, and for
-// parts of not too many values (see expectation_check.cc).
+// Absent, with `*error`, if the text is not a condition, or if one of its parts
+// is always true or always false. Finds the latter in all comparisons, and in
+// parts with few enough values (expectation_check.cc).
 std::optional<Expectation> ParseExpectation(std::string_view text,
                                             ExpectationError* error);
 // "column 3: ...", in printable characters.
@@ -105,7 +106,7 @@ struct CounterAlias {
 // Short names of counters.
 const std::vector<CounterAlias>& CounterAliases();
 
-// A part that does not depend on what happens.
+// A part that is always true, or always false.
 struct ConstantPart {
   const Condition* part = nullptr;
   bool value = false;

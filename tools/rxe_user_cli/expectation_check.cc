@@ -1,9 +1,9 @@
 // Finds parts of an expectation that are always true or always false.
 //
-// A condition only compares values with numbers and with each other, so what
-// matters of the values is their order among themselves and the numbers. Each
-// order occurs if every one of k values takes all numbers of the condition, 0,
-// and k more on either side of each.
+// A condition only compares values with numbers and with each other, so only
+// the order of values and numbers matters. Every order occurs if each of the k
+// values takes each number of the condition, 0, and k more values on either
+// side of each of these.
 #include <algorithm>
 #include <set>
 
@@ -12,14 +12,15 @@
 namespace rxe_user_cli {
 namespace {
 
-// Assignments that are tried; a part that needs more is taken for good.
+// The most assignments that are tried. A part that needs more is assumed not to
+// be constant.
 constexpr uint64_t kMostTries = 200'000;
 
 // What a condition depends on: a quantity, or the slowest completion.
 struct Variable {
   bool is_time = false;
   Quantity quantity;
-  WorkQueues queues = WorkQueues::kAll;  // of a time
+  WorkQueues queues = WorkQueues::kAll;  // for a time
 
   bool IsSame(const Variable& other) const {
     if (is_time != other.is_time) return false;
@@ -105,7 +106,7 @@ bool Evaluate(const Condition& condition, const Unknowns& unknowns,
                ValueOf(condition.right, unknowns, values));
 }
 
-// Whether everything that `a` counts is counted by `b` too.
+// Whether `b` counts everything that `a` counts.
 bool IsPart(const Quantity& a, const Quantity& b) {
   if (a.kind != Quantity::Kind::kCompletions || b.kind != a.kind) return false;
   return (b.queues == WorkQueues::kAll || b.queues == a.queues) &&
@@ -125,7 +126,7 @@ bool CanBe(const Unknowns& unknowns, const std::vector<uint64_t>& values) {
   return true;
 }
 
-// `least`: the least value.
+// The values to try for a variable. `least`: the least one.
 std::vector<uint64_t> Candidates(const std::set<uint64_t>& numbers,
                                  uint64_t least, uint64_t spread) {
   std::set<uint64_t> all;
@@ -140,7 +141,7 @@ std::vector<uint64_t> Candidates(const std::set<uint64_t>& numbers,
   return {all.begin(), all.end()};
 }
 
-// The value of the part, if it has always the same.
+// The value of the part if it is constant.
 std::optional<bool> ConstantValue(const Condition& condition) {
   Unknowns unknowns;
   Collect(condition, &unknowns);

@@ -20,7 +20,7 @@ using rxe_user::TallyPage;
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
-// A counter that is counted as it happens.
+// A counter in the tally page, which also has the first event that it counts.
 struct Counted {
   uint64_t value = 0;
   const TallyItem* first = nullptr;
@@ -33,7 +33,7 @@ const transport::Counter* FindQpCounter(std::string_view name) {
   return nullptr;
 }
 
-// The member of QpCounters at `offset` is incremented by this event.
+// The event that increments the member of QpCounters at `offset`.
 const transport::RareEventText* FindRareEvent(size_t offset) {
   const transport::QpCounters counters;
   const auto* const base = reinterpret_cast<const char*>(&counters);
@@ -74,7 +74,7 @@ std::optional<Counted> FindCounted(const TallyPage& page,
   return std::nullopt;
 }
 
-// Calls `visit(queue, status)` for the completions that are meant.
+// Calls `visit(queue, status)` for each kind of completion that counts.
 template <typename Visit>
 void VisitCompletions(WorkQueues queues, int status, Visit&& visit) {
   for (size_t q = 0; q < rxe_user::kTallyQueues; ++q) {
@@ -234,7 +234,7 @@ Facts::Slowest Facts::SlowestOf(WorkQueues queues) const {
     const TallyPage& page = process.page;
     VisitCompletions(queues, Quantity::kAnyStatus, [&](size_t q, size_t s) {
       slowest.completions += page.completions[q][s];
-      if (s != 0) return;  // what follows is of the queue
+      if (s != 0) return;  // the rest is per queue, not per status
       slowest.untimed += page.untimed[q];
       if (page.slowest_ns[q] <= slowest.ns) return;
       slowest.ns = page.slowest_ns[q];
@@ -272,7 +272,7 @@ std::string Facts::TextOf(const Item& found) {
   return text + ", " + NameOf(found.process->page);
 }
 
-// --- Judging: with three values, as not everything is known.
+// --- Judging, with three values, since not everything is known.
 
 Judgement Facts::Judge(const Expectation& expectation) const {
   Judgement judgement;
@@ -396,7 +396,7 @@ void Facts::ExplainComparison(const Condition& part, bool negated,
     }
     if (out->seen.find(text) == std::string::npos) Append(text, &out->seen);
   }
-  // Whether the left side is too large: then the first one is of interest.
+  // If a quantity is too large, show the first event that it counted.
   const uint64_t left = Of(part.left).least;
   const uint64_t right = Of(part.right).least;
   const bool swapped = part.left.kind == Quantity::Kind::kNumber;

@@ -1,4 +1,4 @@
-// What the processes of a run did, and whether it is as expected.
+// Counts what the processes of a run did, and judges expectations by it.
 #ifndef TOOLS_RXE_USER_CLI_EXPECTATION_FACTS_H_
 #define TOOLS_RXE_USER_CLI_EXPECTATION_FACTS_H_
 
@@ -16,23 +16,23 @@ enum class Verdict : uint8_t { kFalse, kNotKnown, kTrue };
 
 struct Judgement {
   Verdict verdict = Verdict::kNotKnown;
-  // Unless it is true: the values on which it depends ("repeated is 3"), and
-  // why one is not known. One line.
+  // Unless the verdict is kTrue: the values on which it depends ("repeated is
+  // 3"), and why one is unknown. One line.
   std::string seen;
-  // The first thing of those that are too many, or the slowest completion: its
-  // queue pair, PSN, wr_id, time and process. Empty if it is not known.
+  // If something happened too often, the first time; or the slowest completion:
+  // queue pair, PSN, wr_id, time and process. Empty if that is unknown.
   std::string first;
 };
 
 class Facts {
  public:
-  // `runs`: the process may go on counting.
+  // `runs`: the process may still be counting.
   void Add(const rxe_user::TallyPage& page, bool runs);
-  // What a process did is not known at all: one line.
+  // The counts of a process are unknown. `why` is one line.
   void AddUnreadable(const std::string& why) { unreadable_ = why; }
 
   Judgement Judge(const Expectation& expectation) const;
-  // Whether the rule for faults, by its number, has hit a packet.
+  // Whether fault rule `number` has fired.
   Judgement JudgeRule(uint32_t number) const;
 
  private:
@@ -40,7 +40,7 @@ class Facts {
     rxe_user::TallyPage page;
     bool runs = false;
   };
-  // A value is within these; `why` says why they differ.
+  // The bounds of a value; `why` says why they differ.
   struct Range {
     uint64_t least = 0;
     uint64_t most = 0;
@@ -49,7 +49,7 @@ class Facts {
   struct Item {
     rxe_user::TallyItem item;
     const Process* process = nullptr;
-    std::string what;  // in front of it; may be empty
+    std::string what;  // text that precedes it; may be empty
   };
   struct Slowest {
     int64_t ns = 0;
@@ -58,7 +58,8 @@ class Facts {
     std::optional<Item> item;
   };
 
-  // Why nothing is known, or values may be higher; empty if neither is so.
+  // Why nothing is known, and why values may be higher. Empty if that is not
+  // so.
   std::string Nothing() const;
   std::string Running() const;
   Range Of(const Quantity& quantity) const;
@@ -70,7 +71,7 @@ class Facts {
   Verdict JudgePart(const Condition& part) const;
   Verdict JudgeComparison(const Condition& part) const;
   Verdict JudgeEvery(const Condition& part) const;
-  // Adds what made `part` false, or not known; true, if `negated`.
+  // Adds what made `part` false or unknown; if `negated`, true or unknown.
   void Explain(const Condition& part, bool negated, Judgement* out) const;
   void ExplainComparison(const Condition& part, bool negated,
                          Judgement* out) const;

@@ -42,7 +42,7 @@ class FactsTest : public testing::Test {
     page_.pid = 12;
     std::strcpy(page_.program, "client");
   }
-  // Adds what the tally has, at the end of the process or before.
+  // Adds the tally page, at the end of the process or before.
   void Close(bool runs = false) { facts_.Add(page_, runs); }
   // The process has ended by exit(), and these are its counters.
   void Exit(std::string_view counter, uint64_t value) {
@@ -100,7 +100,7 @@ TEST_F(FactsTest, CountsCompletionsByQueueAndStatus) {
   // Too few: there is nothing to show.
   EXPECT_EQ(Judge("wc(SUCCESS) >= 1000").seen, "wc(SUCCESS) is 4");
   EXPECT_EQ(Judge("wc(SUCCESS) >= 1000").first, "");
-  // Of a condition only what failed is told.
+  // Only the part of a condition that failed is reported.
   EXPECT_EQ(Judge("wc(*) == 5 and wc(SUCCESS) == 5").seen, "wc(SUCCESS) is 4");
   EXPECT_EQ(Judge("not wc(*) == 5 and wc(*) > 0").seen, "wc(*) is 5");
   EXPECT_TRUE(Judge("not wc(REM_ACCESS_ERR) > 0")
@@ -130,7 +130,7 @@ TEST_F(FactsTest, SlowestCompletion) {
   EXPECT_EQ(WithoutTime(slow.first),
             "the slowest: queue pair 0x000011, PSN 100, wr_id 5, client "
             "(process 12)");
-  // Nothing of that kind is no success.
+  // Without any such completion, the expectation is not met.
   EXPECT_EQ(Is("every recv_wc within 2ms of post"), Verdict::kFalse);
   EXPECT_EQ(Judge("every recv_wc within 2ms of post").seen,
             "there was no recv_wc");
@@ -158,7 +158,8 @@ TEST_F(FactsTest, CountersOfAProcessThatEndedByExit) {
   EXPECT_EQ(Judge("repeated == 0").seen, "repeated is 3");
 }
 
-// What is counted as it happens is known whatever the end; the rest is not.
+// Counters that are counted as it happens are known however the process ends;
+// others are not.
 TEST_F(FactsTest, CountersOfAProcessThatWasKilled) {
   tally_.OnOpened();
   tally_.OnRepeated(Item(0x11, 2005, 9));
@@ -256,8 +257,8 @@ TEST_F(FactsTest, WhatCannotBeReadIsNotKnown) {
   EXPECT_EQ(Judge("repeated == 0").seen, "repeated is not known: broken");
 }
 
-// Every counter that is counted as it happens has the value of the counter of
-// that name; others are not known after a kill.
+// Each counter that is counted as it happens has the same value as the counter
+// of that name. Others are unknown after a kill.
 TEST_F(FactsTest, NamesOfCountersThatAreCountedAsTheyHappen) {
   tally_.OnOpened();
   Close();

@@ -103,7 +103,7 @@ TEST(ExpectationReport, JUnit) {
       "</testsuites>\n");
 }
 
-// What a program's name or argument holds breaks no line and no element.
+// No text in a program's name or argument can break a line or an element.
 TEST(ExpectationReport, HostileText) {
   RunResult hostile = Sample();
   hostile.program = "a\n\"<&>]]>\x01\xff#";

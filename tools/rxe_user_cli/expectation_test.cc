@@ -103,7 +103,7 @@ TEST(ParseExpectation, AndBindsMoreThanOr) {
   EXPECT_EQ(d.parts[0].end, 28u);
 }
 
-// What is wrong, where, and what would be right.
+// Errors say what is wrong, where, and what would be right.
 TEST(ParseExpectation, SaysWhatIsWrong) {
   for (const auto& [text, error] :
        std::vector<std::pair<std::string, std::string>>{
@@ -245,7 +245,8 @@ TEST(ParseExpectation, HasLimits) {
   for (int i = 0; i < 800; ++i) nots += "not ";
   EXPECT_EQ(ErrorOf(nots + "naks == 0"),
             "column 257: more than 64 levels of not and parentheses");
-  // Many values: parsed, and compared one by one.
+  // With many values, the condition is parsed, and only its comparisons are
+  // checked.
   std::string many = "naks == 0";
   for (const std::string_view name : ExpectedCounters()) {
     many += " and " + std::string(name) + " < 1000000";
@@ -253,7 +254,8 @@ TEST(ParseExpectation, HasLimits) {
   EXPECT_EQ(ErrorOf(many), "");
 }
 
-// Nothing crashes, hangs or accepts what it would not print as it was.
+// No text crashes or hangs the parser, and the text of an accepted expectation
+// can be parsed again.
 TEST(ParseExpectation, StandsAnyText) {
   const std::vector<std::string> words = {"repeated",
                                           "naks",
@@ -296,8 +298,8 @@ TEST(ParseExpectation, StandsAnyText) {
   int accepted = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
-    // Few texts of random words are expressions: every second one begins as
-    // one.
+    // Few texts of random words are expressions, so every second text begins
+    // with one.
     if (random() % 2 == 0) text = "naks <= 20 or wc(REM_ACCESS_ERR) == 1 ";
     const size_t count = random() % 14;
     for (size_t w = 0; w < count; ++w) {

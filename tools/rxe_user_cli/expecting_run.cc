@@ -27,12 +27,12 @@ namespace fs = std::filesystem;
 
 using rxe_user::UniqueFd;
 
-// How long processes that the program has started may run on.
+// How long processes that the program has started may outlive it.
 constexpr int kPatienceSeconds = 5;
 constexpr size_t kLongestFile = 1 << 20;
 constexpr char kVariable[] = "RXE_USER_TALLY";
 
-// A folder of this user alone, removed at the end.
+// A folder that only this user can access; the destructor removes it.
 class Folder {
  public:
   // False, with errno.
@@ -86,8 +86,8 @@ bool OpenResult(const std::string& name, UniqueFd* file) {
   return false;
 }
 
-// Gives the counts to the rxe-user run that this one is part of. False, after a
-// line on stderr, if that is not possible.
+// Passes the counts to the outer rxe-user run, inside which this one runs.
+// False, after a line on stderr, on failure.
 bool Pass(const std::string& folder, const std::string& outer) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -222,7 +222,7 @@ int RunExpecting(const std::string& program, const ExpectOptions& options,
                                          rule.text + ") fires",
                                      facts.JudgeRule(rule.number));
   }
-  // TAP on stderr has these lines in its own form.
+  // TAP on stderr contains these lines in its own form.
   WriteAll(STDERR_FILENO,
            options.tap ? ResultAsTap(result) : ResultAsLines(result));
   bool written = outer.empty() || Pass(folder.path(), outer);

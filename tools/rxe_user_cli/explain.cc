@@ -199,7 +199,7 @@ std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err) {
 int RunExplain(const ExplainOptions& options, std::FILE* out, std::FILE* err) {
   if (options.pid != 0) return ExplainProcess(options, out, err);
   if (!options.files.empty()) return ExplainFiles(options.files, out, err);
-  // Without a status, that with which the number comes.
+  // Without a status, the one that has this vendor_err.
   uint32_t status = 21;
   if (options.status.has_value()) {
     status = *options.status;

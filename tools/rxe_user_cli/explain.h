@@ -24,7 +24,7 @@ struct ExplainOptions {
   std::vector<std::string> files;  // recordings
 };
 
-// False, with a line in `*error`, if `words` is no such form.
+// False, with a line in `*error`, if `words` has none of these forms.
 bool ParseExplain(const std::vector<std::string>& words,
                   ExplainOptions* options, std::string* error);
 
@@ -34,12 +34,13 @@ std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err);
 // The table of docs/errors.md, which is made from transport/base/reason.h.
 std::string ErrorsTable();
 
-// Writes to `out`, or why that failed to `err`. Returns the exit status. A
-// closed reader (EPIPE) is not an error.
+// Writes `text` to `out`. On failure, writes the reason to `err`. Returns the
+// exit status. A closed reader (EPIPE) is not an error.
 int Write(const std::string& text, std::FILE* out, std::FILE* err);
 
-// Explains the queue pair `qpn` of a process, or all of them and the calls that
-// were refused. Returns the exit status: 1 if it has no such queue pair.
+// Explains the queue pair `qpn` of a process, or all its queue pairs and the
+// calls that were refused. Returns the exit status: 1 if the process has no
+// such queue pair.
 int ExplainWitness(const rxe_user::Witness& own, std::optional<uint32_t> qpn,
                    const std::vector<rxe_user::Witness>& witnesses,
                    std::FILE* out, std::FILE* err);

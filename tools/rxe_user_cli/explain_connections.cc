@@ -37,7 +37,7 @@ using wire::CmAttribute;
 using wire::CmRejectReason;
 
 constexpr int64_t kSecond = 1'000'000'000;
-// Messages of a chain that are shown: the first ones and the last ones.
+// The number of messages of a chain that are shown: the first and the last.
 constexpr size_t kShown = 16;
 
 // The peer refused a request or, with a REJ, gave up a connection.
@@ -47,14 +47,14 @@ bool IsRefusal(const CmMessage& message) {
                                  message.event.reason != 0));
 }
 
-// What is said of a refusal.
+// What a refusal means, and what to do.
 struct Advice {
   std::string_view cause;
   std::string_view side;
   std::string_view what_to_do;
 };
 
-// The reason of a REJ that says the same.
+// The reason of the REJ that means the same.
 CmRejectReason ReasonOf(const CmMessage& refusal) {
   if (refusal.attribute() == CmAttribute::kRej) {
     return CmRejectReason{refusal.event.reason};
@@ -152,8 +152,8 @@ std::string ProcessText(const trace::Timeline& timeline, size_t file) {
                       ")");
 }
 
-// The last message, if it was sent at least twice and nothing followed: how
-// often.
+// How often the last message was sent, if at least twice and without an answer;
+// otherwise 0.
 size_t Unanswered(const std::vector<const CmMessage*>& messages) {
   const CmMessage& last = *messages.back();
   if (!last.is_sent() || last.attribute() == CmAttribute::kRej ||
@@ -181,8 +181,8 @@ Connections::Connections(const trace::Timeline& timeline, size_t file)
                            timed.time});
     }
   }
-  // By the peer's ID. A REQ that was received belongs to the connection that
-  // answers it.
+  // Our communication ID by the peer's. A received REQ belongs to the
+  // connection that answers it.
   std::map<std::pair<wire::IpAddress, uint32_t>, uint32_t> own;
   for (const CmMessage& message : messages_) {
     const auto peer = wire::IpAddress::FromGid(message.event.peer);

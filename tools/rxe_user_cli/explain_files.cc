@@ -47,18 +47,18 @@ struct Posted {
   int64_t begin = 0;  // of its first packet
 };
 
-// What a file tells of a queue pair.
+// What a file contains about a queue pair.
 struct QueuePair {
   QpReport report;
   Recorder recorder;
   std::map<uint64_t, Posted> sends;    // by the id of the event
-  std::map<uint64_t, bool> receives;   // the same
+  std::map<uint64_t, bool> receives;   // likewise
   int64_t failed_at = trace::kNoTime;  // with a reason
   int64_t rnr_until = 0;
   uint32_t failed_psn = 0;  // of the request that failed
   bool has_failed_psn = false;
   bool destroyed = false;
-  bool has_incident = false;  // beside states
+  bool has_incident = false;  // other than a change of state
   std::vector<events::BegunEvent> begun;
   std::vector<std::pair<int64_t, events::FaultEvent>> faults;
   size_t failed = 0;  // work requests
@@ -79,14 +79,14 @@ std::string TextOf(const char (&member)[kSize]) {
 
 class File {
  public:
-  // All that happened.
+  // Everything in the file.
   explicit File(const FileIndex& index)
       : index_(index), end_(INT64_MAX), now_(index.last_event()) {
     AddCalls();
     AddRules();
     for (const auto& [qpn, entries] : index.queue_pairs()) Add(entries);
   }
-  // What happened until `end`, to the queue pair `qpn` only.
+  // Only the events of queue pair `qpn`, until `end`.
   File(const FileIndex& index, int64_t end, uint32_t qpn)
       : index_(index),
         end_(end),
@@ -102,15 +102,16 @@ class File {
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
   int64_t now() const { return now_; }
 
-  // What its process would have reported of queue pair `qpn`, as it was before
-  // it was destroyed.
+  // What the process would have reported about its queue pair `qpn` before that
+  // was destroyed.
   Witness ReportOwn(uint32_t qpn) const {
     rxe_user::LaneReport lane;
     AddTo(queue_pairs_.at(qpn), true, &lane);
     lane.slot = rxe_user::SlotOf(qpn);
     return Report(std::move(lane));
   }
-  // What it would have reported to who looks for queue pair `qpn` of `address`.
+  // What the process would have reported to a peer that asks about queue pair
+  // `qpn` of `address`.
   Witness ReportPeer(uint32_t qpn, const wire::IpAddress& address) const {
     rxe_user::LaneReport lane;
     const auto found = queue_pairs_.find(qpn);
@@ -125,8 +126,8 @@ class File {
     return Report(std::move(lane));
   }
 
-  // What faults hit, how many packets went again, and what became of the work
-  // requests, as lines. Empty without faults.
+  // Lines that say what faults hit, how many packets were retransmitted, and
+  // what became of the work requests. Empty without faults.
   std::string Outcome(uint32_t qpn, const QueuePair& qp) const {
     if (qp.faults.empty()) return "";
     std::string text;
@@ -158,7 +159,7 @@ class File {
     return text;
   }
 
-  // Calls that were refused, as lines.
+  // A line for each call that was refused.
   std::string Refusals() const {
     std::string text;
     for (const events::CallEvent& call : refused_) {
@@ -209,7 +210,7 @@ class File {
     const wire::OpcodeInfo& info = wire::GetOpcodeInfo(fault.opcode);
     const std::string name =
         absl::StrFormat("%s, PSN %d", info.name, fault.psn);
-    // Its own requests, and the answers to them.
+    // Its own requests, and the responses to them.
     const bool is_sent =
         fault.way == static_cast<uint8_t>(events::WhichWay::kSent);
     if (is_sent != info.is_request) return name + ",";
@@ -454,10 +455,11 @@ class File {
   uint64_t unread_for_ = 0;
   QueuePairs queue_pairs_;
   std::vector<events::CallEvent> refused_;
-  std::map<uint32_t, std::string> rules_;  // for faults, by number
+  std::map<uint32_t, std::string> rules_;  // fault rules, by number
 };
 
-// The ends of the peer at the moment of the failure, or at the end.
+// The reports of the peer's processes at the time of the failure, or at the
+// end.
 std::vector<Witness> Others(const std::vector<FileIndex>& files,
                             const QueuePair& own) {
   const int64_t end =
@@ -496,7 +498,7 @@ int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
                  std::FILE* err) {
   int status = 0;
   Progress progress(out, err);
-  uint64_t read = 0;  // packets and events of the files before
+  uint64_t read = 0;  // packets and events of the previous files
   std::vector<std::unique_ptr<trace::Recording>> recordings;
   std::vector<const trace::Recording*> readable;
   for (const std::string& path : files) {

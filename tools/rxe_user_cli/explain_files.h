@@ -1,6 +1,6 @@
-// `rxe-user explain FILE...`: what went wrong in recordings. The texts are
-// those of `explain PID`: the events of a file become the report that the
-// process would have given.
+// `rxe-user explain FILE...`: explains failures in recordings. The texts are
+// those of `explain PID`: the events of a file are turned into the report that
+// the process would have given.
 #ifndef TOOLS_RXE_USER_CLI_EXPLAIN_FILES_H_
 #define TOOLS_RXE_USER_CLI_EXPLAIN_FILES_H_
 
@@ -12,9 +12,9 @@
 
 namespace rxe_user_cli {
 
-// The explanations of all queue pairs that failed, that had to send again or
-// wait, or whose work requests were not done when the recording ended; and of
-// calls that were refused. Empty if there are none.
+// The explanations of queue pairs that failed, retransmitted, waited, or had
+// incomplete work requests at the end of the recording; and of calls that were
+// refused. Empty if there are none.
 std::string ExplainTimeline(const trace::Timeline& timeline);
 
 // Returns the exit status: 1 if a file cannot be read to its end.

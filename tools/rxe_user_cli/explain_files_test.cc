@@ -299,7 +299,7 @@ TEST_F(ExplainFilesTest, TheReceiveBufferOverflowed) {
   EXPECT_THAT(text, HasSubstr("Let fewer peers send to it at once"));
 }
 
-// Its mended twin: what was dropped went again, in time.
+// The same, but the dropped packets were retransmitted in time.
 TEST_F(ExplainFilesTest, SaysNothingOfAnOverflowThatBrokeNothing) {
   Connect();
   client_.Complete(3, kQpn, client_.Post(2, kQpn, 1));
@@ -307,8 +307,8 @@ TEST_F(ExplainFilesTest, SaysNothingOfAnOverflowThatBrokeNothing) {
   EXPECT_EQ(Explain({client_.Write(), server_.Write()}), "");
 }
 
-// The time is in proportion to the size of the files: with a pass over them for
-// each queue pair this takes minutes.
+// The time must be linear in the size of the files. With a pass over them for
+// each queue pair, this test takes minutes.
 TEST_F(ExplainFilesTest, ManyFailedQueuePairs) {
   constexpr uint32_t kMany = 10'000;
   for (uint32_t i = 0; i < kMany; ++i) {
@@ -374,15 +374,15 @@ TEST(ExplainReadTest, CountsThePacketsOfAResponse) {
   state.to = static_cast<uint8_t>(QpState::kErr);
   state.reason = static_cast<uint32_t>(Reason::kNeverAnswered);
   client.Add(state);
-  server.Add(events::TimerEvent());  // its recording goes on
+  server.Add(events::TimerEvent());  // its recording continues
   EXPECT_THAT(
       Explain({client.Write("client.pcapng"), server.Write("server.pcapng")}),
       HasSubstr("this side has sent 4 packets that it does not "
                 "acknowledge"));
 }
 
-// Packets tell no peer that never answers which queue pair has sent them; their
-// events do.
+// If the peer never answers, packets do not show which queue pair has sent
+// them; their events do.
 TEST(ExplainRetriesTest, CountsPacketsThatNobodyAnswers) {
   sim::Pair pair;
   trace::SimRecorder client(&pair.net, pair.a.node, "client", 1);

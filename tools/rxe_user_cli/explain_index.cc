@@ -79,7 +79,7 @@ void FileIndex::Add(const trace::TimedEvent& timed) {
 void FileIndex::PacketsOf(uint32_t qpn,
                           std::vector<const trace::Arrow*> QueuePair::*list,
                           const trace::Arrow& arrow) {
-  // Of no queue pair; or what asks for a DC connection, which names none.
+  // Packets of no queue pair, and DC CONNECTs, which name none.
   if (qpn == 0 || qpn == wire::kNoDcQpn) return;
   (queue_pairs_[qpn].*list).push_back(&arrow);
 }
@@ -91,7 +91,7 @@ uint64_t FileIndex::OverflowUntil(int64_t end) const {
         [](int64_t t, const auto& each) { return t < each.first; });
   };
   auto after = until(end);
-  // Of what arrived until `end`, when the process read the last.
+  // When the process read the last packet that had arrived until `end`.
   const auto caught_up = std::upper_bound(
       reads_.begin(), reads_.end(), end,
       [](int64_t t, const auto& each) { return t < each.second; });

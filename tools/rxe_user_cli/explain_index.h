@@ -1,4 +1,4 @@
-// What the files of a time line tell, by queue pair.
+// The events and packets of a time line, by file and queue pair.
 #ifndef TOOLS_RXE_USER_CLI_EXPLAIN_INDEX_H_
 #define TOOLS_RXE_USER_CLI_EXPLAIN_INDEX_H_
 
@@ -34,18 +34,19 @@ class FileIndex {
   const std::vector<const trace::TimedEvent*>& calls() const { return calls_; }
   // Fault rules.
   const std::vector<const trace::TimedEvent*>& rules() const { return rules_; }
-  // Packets that full receive buffers dropped until `end`. The kernel tells of
-  // them with the next packet that it can keep: those of which the process
-  // heard while it read what had arrived until `end`, and once afterwards,
-  // count too.
+  // The number of packets that full receive buffers dropped until `end`. The
+  // kernel reports drops with the next packet that it can keep. So reports also
+  // count that the process got while it read the packets that had arrived until
+  // `end`, and one report after that.
   uint64_t OverflowUntil(int64_t end) const;
-  // Times of the last event, and of the last event or packet; 0: none.
+  // Times of the last event, and of the last event or packet; 0 if there is
+  // none.
   int64_t last_event() const { return last_event_; }
   int64_t last() const { return last_; }
   // Whether a receive was posted to a shared receive queue until `end`.
   bool HasShared(int64_t end) const { return first_shared_ <= end; }
-  // Whether a queue pair had a number of this slot and the address, or no
-  // address yet, until `end`.
+  // Whether, until `end`, there was a queue pair with a number of this slot,
+  // and with this address or none yet.
   bool HasSlot(uint16_t slot, const wire::IpAddress& address,
                int64_t end) const;
 
@@ -62,9 +63,9 @@ class FileIndex {
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::vector<const trace::TimedEvent*> calls_;
   std::vector<const trace::TimedEvent*> rules_;
-  std::vector<std::pair<int64_t, uint64_t>> overflows_;  // sums until a time
-  // Of received packets: when the process read them, and the earliest arrival
-  // of this and all later ones. In the order of the first.
+  std::vector<std::pair<int64_t, uint64_t>> overflows_;  // sum until each time
+  // For each received packet, in the order of reading: when the process read
+  // it, and the earliest arrival of this and all later packets.
   std::vector<std::pair<int64_t, int64_t>> reads_;
   int64_t last_event_ = 0;
   int64_t last_ = 0;

@@ -67,12 +67,12 @@ absl::StatusOr<std::string> Ask(pid_t pid, const std::string& command) {
     if (!name.starts_with(prefix)) continue;
     auto reply = rxe_user::SendCommand(pid, name, command);
     if (reply.ok()) return std::move(reply->text);
-    // The connection manager of the process has such a socket, too.
+    // It was the socket of the process's connection manager.
     if (reply.status().code() == absl::StatusCode::kUnimplemented) continue;
-    // Its listener has ended meanwhile, or is another process.
+    // The listener has ended meanwhile, or belongs to another process.
     if (reply.status().code() == absl::StatusCode::kNotFound) continue;
     status = reply.status();
-    // Never twice.
+    // The command may have been executed: do not send it twice.
     if (status.code() == absl::StatusCode::kUnknown) break;
   }
   if (!status.ok()) {

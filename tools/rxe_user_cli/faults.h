@@ -1,5 +1,5 @@
-// `rxe-user faults PID add|list|remove|clear`: the rules for faults of a
-// program while it runs.
+// `rxe-user faults PID add|list|remove|clear`: changes the fault rules of a
+// running program.
 #ifndef TOOLS_RXE_USER_CLI_FAULTS_H_
 #define TOOLS_RXE_USER_CLI_FAULTS_H_
 
@@ -19,15 +19,15 @@ struct FaultsOptions {
   bool json = false;
 };
 
-// Parses PID and what follows. Rules are read from their file, and parsed: the
-// program gets none that are wrong. False, with one line in `*error`, if it is
-// not right.
+// Parses PID and the words after it. Reads rules from their file and checks
+// them, so that the program gets no wrong ones. False, with one line in
+// `*error`, on any mistake.
 bool ParseFaults(const std::vector<std::string>& words, FaultsOptions* options,
                  std::string* error);
 
-// Prints the rules that there are, that were added or that were removed.
-// Returns the exit status: 1, after one line on `err`, if the program refuses,
-// or cannot be reached.
+// Prints the rules that are in force, were added or were removed. Returns the
+// exit status: 1, after one line on `err`, if the program refuses or cannot be
+// reached.
 int RunFaults(const FaultsOptions& options, std::FILE* out, std::FILE* err);
 
 }  // namespace rxe_user_cli

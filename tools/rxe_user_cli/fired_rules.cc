@@ -32,7 +32,8 @@ namespace events = rxe_user::trace;
 using transport::faults::Action;
 using wire::pcapng::Direction;
 
-// With blanks in place of the tabs that rules may have.
+// The text of an event's member, with blanks in place of the tabs that rules
+// may contain.
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
   std::string text(member, strnlen(member, kSize));
@@ -43,7 +44,8 @@ std::string TextOf(const char (&member)[kSize]) {
 // Whether the end of a rule did not fit into the event.
 bool IsCut(const std::string& rule) { return absl::EndsWith(rule, "..."); }
 
-// Action and argument of a rule: what precedes rx, tx, matches and conditions.
+// The action of a rule and its argument: the words before rx, tx, matches and
+// conditions.
 std::string ActionWords(const std::string& rule) {
   std::string words;
   for (const absl::string_view word :
@@ -58,8 +60,8 @@ std::string ActionWords(const std::string& rule) {
   return words;
 }
 
-// The same of what was hit: with the delay that was drawn. Older recordings
-// have only the least one.
+// The same for a fault that happened: a delay is the one that was drawn. Older
+// recordings contain only the least delay.
 std::string WordsOf(const events::FaultEvent& fault, const std::string& rule) {
   if (static_cast<Action>(fault.action) == Action::kDelay && fault.delay != 0) {
     return absl::StrCat("delay ", fault.delay, "ns");
@@ -77,7 +79,7 @@ struct QueuePair {
   size_t completed_receives = 0;
 };
 
-// " for=2ms", if the rule has that; it is part of what `link` does.
+// " for=2ms" if the rule has that, which is how long `link` changes the port.
 std::string DurationWord(const std::string& rule) {
   for (const absl::string_view word :
        absl::StrSplit(rule, ' ', absl::SkipEmpty())) {
@@ -98,7 +100,7 @@ class Reader {
         std::tuple<Direction, wire::IpAddress, uint32_t, uint8_t, uint32_t>,
         uint32_t>
         iterations;
-    // Of a received packet that a rule doubled, the copy.
+    // Packet events of the copies that rules made of received packets.
     std::unordered_set<uint64_t> copies;
     for (const trace::Event& event : recording.events) {
       const auto fault = event.As<events::FaultEvent>();
@@ -113,7 +115,7 @@ class Reader {
                            copies.contains(packet.event) && iteration != 0;
       if (!is_copy) ++iteration;
       if (packet.event != 0) packets_[packet.event] = {&packet, iteration};
-      // A received packet that was held has its fault as its cause.
+      // The cause of a received packet that a rule held back is the fault.
       if (packet.cause != 0) {
         packets_.try_emplace(packet.cause, Seen{&packet, iteration});
       }
@@ -191,7 +193,7 @@ class Reader {
     }
   }
 
-  // The completion of a rule follows it.
+  // The completion that a rule changed follows the rule's fault.
   void OnCompleted(const events::CompletedEvent& done) {
     QueuePair& qp = queue_pairs_[done.header.qpn];
     const bool received = done.opcode >= 128;
@@ -213,8 +215,8 @@ class Reader {
     const size_t call = rule.find(" call=");
     const size_t end_of_call =
         call == std::string::npos ? call : rule.find(' ', call + 1);
-    // What is printed of it may have been behind the cut: how long the link is
-    // down, the name of a call, and all of a rule for a time.
+    // Parts that would be printed may have been cut off: how long the link is
+    // down, the name of a call, and any part of a rule for a time.
     const bool is_of_packet = fault.header.qpn != 0 || fault.header.cause != 0;
     if (IsCut(rule) && (action == Action::kLink || IsCut(ActionWords(rule)) ||
                         (!is_of_packet && end_of_call == std::string::npos))) {
@@ -253,14 +255,14 @@ class Reader {
       if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
       const bool received =
           fault.way == static_cast<uint8_t>(events::WhichWay::kReceived);
-      // How many there are is a matter of time.
+      // The number of transfers depends on timing.
       absl::StrAppend(&transfers_text_, ActionWords(rule),
                       received ? " rx" : " tx", " qp=@", qp.ordinal,
                       " nth=", fault.psn, " maybe\n");
       ++rules_.rules;
       return;
     }
-    // Only rules that hit a time hit neither a packet nor a queue pair.
+    // A fault with neither packet nor queue pair is that of a rule for a time.
     const bool may_be_timed =
         action == Action::kEvent || action == Action::kLink;
     if (may_be_timed && fault.header.qpn == 0 && fault.header.cause == 0) {
@@ -274,7 +276,7 @@ class Reader {
     if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
     const trace::Packet& packet = *seen->second.packet;
     const bool is_sent = packet.direction == Direction::kSent;
-    // As transport::faults::Injector counts.
+    // Relative PSNs, as transport::faults::Injector counts them.
     const bool counts_sends = is_sent != packet.info().is_response;
     if (!counts_sends && !qp.receive_psn) {
       return LeaveOut(rule, "the first PSN of its peer is not known");
@@ -285,8 +287,8 @@ class Reader {
                             : ActionWords(rule);
     if (action == Action::kLink) words += DurationWord(rule);
     const uint32_t iteration = seen->second.iteration;
-    // Whether there is a second iteration, and which PSNs have an ACK, is a
-    // matter of time.
+    // Whether there is a second iteration, and which PSNs have an ACK, depends
+    // on timing.
     const bool may_differ = iteration > 1 || packet.is_acknowledge();
     Add(absl::StrCat(words, is_sent ? " tx" : " rx", " op=", packet.info().name,
                      " qp=@", qp.ordinal, " psn=+",
@@ -302,9 +304,9 @@ class Reader {
   std::unordered_map<uint64_t, Seen> packets_;
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::map<std::string, size_t> calls_;
-  std::string calls_text_;      // the rules of those that failed
-  std::string transfers_text_;  // the same
-  // Rules whose completion is still to come, by queue pair.
+  std::string calls_text_;      // rules of calls that failed
+  std::string transfers_text_;  // rules of transfers
+  // Rules whose completion has not followed yet, by queue pair.
   std::map<uint32_t, std::string> completions_;
   uint32_t created_ = 0;
   FiredRules rules_;

@@ -1,5 +1,5 @@
-// `rxe-user faults of FILE`: the faults of a recording, as rules that do the
-// same again.
+// `rxe-user faults of FILE`: the faults of a recording, as rules that repeat
+// them.
 #ifndef TOOLS_RXE_USER_CLI_FIRED_RULES_H_
 #define TOOLS_RXE_USER_CLI_FIRED_RULES_H_
 
@@ -17,9 +17,9 @@ struct FiredRules {
   size_t left_out = 0;
 };
 
-// A rule for each fault, in the order of the file: a packet by queue pair,
-// opcode, PSN and iteration, a call or a failed completion by its number. Time:
-// linear in the recording.
+// Returns a rule for each fault, in the order of the file. A rule names a
+// packet by queue pair, opcode, PSN and iteration, and a call or a failed
+// completion by its number. Takes time linear in the recording.
 FiredRules RulesThatFired(const trace::Recording& recording);
 
 // Prints them. Returns the exit status: 1 if the file cannot be read, or has no

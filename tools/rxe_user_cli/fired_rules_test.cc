@@ -90,7 +90,7 @@ class FiredRulesTest : public testing::Test {
     done.status = status;
     Add(done);
   }
-  // Also: the rules can be parsed.
+  // The rules that fired. Also checks that they can be parsed.
   std::string Rules() {
     const FiredRules fired = RulesThatFired(recording_);
     std::vector<transport::faults::Rule> rules;
@@ -194,7 +194,7 @@ TEST_F(FiredRulesTest, RulesThatDidNotFitIntoTheRecording) {
       << fired.text;
 }
 
-// Not the least one, nor another by chance.
+// The delay is neither the least one nor drawn again.
 TEST_F(FiredRulesTest, TheDelayThatWasDrawn) {
   events::FaultEvent fault;
   fault.action = static_cast<uint8_t>(Action::kDelay);
@@ -276,7 +276,7 @@ TEST_F(FiredRulesTest, ACompletionThatARuleHasHitCounts) {
             "complete RETRY_EXC_ERR tx qp=@1 nth=3\n");
 }
 
-// It is in the recording when it is delivered.
+// A held packet is in the recording only when it is delivered.
 TEST_F(FiredRulesTest, AReceivedPacketThatWasHeld) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
   Connect();
@@ -293,7 +293,7 @@ TEST_F(FiredRulesTest, AReceivedPacketThatWasHeld) {
             "delay 2000000ns rx op=RC_SEND_ONLY qp=@1 psn=+1 iter=1\n");
 }
 
-// The packet comes first, and then its copy, which the rule hit.
+// The recording has the packet first, and then its copy, which has the fault.
 TEST_F(FiredRulesTest, AReceivedPacketThatCameTwice) {
   Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
   Connect();
@@ -319,8 +319,8 @@ TEST_F(FiredRulesTest, SeveralFailuresOfACall) {
             "ENOMEM nth=9\n");
 }
 
-// The recording has no calls of librdmacm and no posts, but the number of those
-// that fail.
+// A recording does not contain the calls of librdmacm and the posts, but it has
+// the numbers of those that fail.
 TEST_F(FiredRulesTest, FailuresOfCallsThatAreNotRecorded) {
   Call("rdma_connect", 111,
        "refused: fault rule 1, call 3 (fail rdma_connect ECONNREFUSED p=50%)",

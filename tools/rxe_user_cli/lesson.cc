@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows `mark` in the line that has it; empty without it.
+// The rest of the line after `mark`; empty if there is no `mark`.
 std::string After(const std::string& line, const std::string& mark) {
   const size_t at = line.find(mark);
   return at == std::string::npos ? "" : line.substr(at + mark.size());
@@ -46,7 +46,7 @@ int RunAndWait(const std::vector<std::string>& words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Makes the folder for what the lesson makes; empty, with errno, if it cannot.
+// Makes the folder for the lesson's files. Empty, with errno, on failure.
 std::string MakeFolder(const LessonOptions& options) {
   if (!options.folder.empty()) {
     std::error_code error;

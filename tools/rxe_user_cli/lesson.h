@@ -11,7 +11,7 @@ namespace rxe_user_cli {
 
 struct LessonOptions {
   int number = 0;      // 0: list the lessons
-  std::string folder;  // for what it makes; empty: a new one below TMPDIR
+  std::string folder;  // for its files; empty: a new one below TMPDIR
 };
 
 // A lesson's source: libexec/lessons/NUMBER-NAME.c. Its first comment says

@@ -165,15 +165,15 @@ bool IsFileOption(const char* name, char*** argv, std::string* file) {
   return true;
 }
 
-// As a shell reads it.
+// The command line, quoted for a shell.
 std::string CommandLine(char** argv) {
   std::vector<std::string> words;
   for (; *argv != nullptr; ++argv) words.emplace_back(*argv);
   return rxe_user_cli::QuoteForShell(words);
 }
 
-// Checks the rules of --faults, and puts their text into the options: the
-// programs need no file then. Returns the exit status, 0 if all is well.
+// Checks the rules of --faults, and stores their text in the options, so that
+// programs need no file. Returns the exit status: 0 on success.
 int ReadFaults(const std::string& value, rxe_user_cli::RunOptions* options) {
   std::vector<transport::faults::Rule> rules;
   uint64_t seed = 0;
@@ -314,17 +314,18 @@ constexpr char kShrinkHelp[] =
     "                              [--faults-seed N] [--runs N] [--seconds N]\n"
     "                              [--] COMMAND [ARGS...]\n"
     "\n"
-    "Runs COMMAND again and again with fewer of the rules (delta debugging) "
-    "and\n"
+    "Runs COMMAND repeatedly with fewer of the rules (delta debugging), and\n"
     "prints a smallest set with which it still fails: it ends with the same\n"
-    "status or signal as with all of them, and needs each of those that are\n"
-    "left. What chance has decided, and a rule that hits several packets, is\n"
-    "replaced by what was hit, by PSN and iteration, if it fails so as well.\n"
+    "status or signal as with all rules, and not so without any one of the\n"
+    "printed ones. Rules with chances, and rules that hit several packets, "
+    "are\n"
+    "replaced by one rule for each fault, by PSN and iteration, if COMMAND\n"
+    "fails with these, too.\n"
     "\n"
-    "The failure has to come each time: what is a matter of time cannot be\n"
-    "found so. COMMAND has no input and its output is not shown; each run is\n"
-    "reported on stderr. For a failure that COMMAND does not notice:\n"
-    "... -- rxe-user run --expect CONDITION -- COMMAND.\n"
+    "COMMAND must fail each time with the same rules: a failure that depends\n"
+    "on timing cannot be found. COMMAND has no input, and its output is not\n"
+    "shown; stderr has a line for each run. For a failure that COMMAND does\n"
+    "not notice: ... -- rxe-user run --expect CONDITION -- COMMAND.\n"
     "\n"
     "--runs N: the most runs of COMMAND (default: 200). --seconds N: kill a\n"
     "run after N seconds; it counts as failed (default: 60).\n"
@@ -555,33 +556,34 @@ int main(int argc, char** argv) {
       "explain PID [QPN]: the first cause of each failure, what is "
       "outstanding\n"
       "and what it waits for.\n"
-      "explain FILE...: the same of recordings (run --trace) of one or more "
+      "explain FILE...: the same from recordings (run --trace) of one or more "
       "ends;\n"
       "nothing if nothing went wrong.");
 
   std::string faults_file;
   CLI::App* faults = app.add_subcommand(
       "faults",
-      "Change the rules of run --faults while the program runs, or print the "
-      "faults of a recording");
+      "Change the rules of run --faults while the program runs, print the "
+      "faults of a recording as rules, or shrink a set of rules");
   CLI::App* faults_of = faults->add_subcommand(
-      "of", "What the rules of a run have hit, as rules that hit it again");
+      "of", "Print the faults of a recording as rules that repeat them");
   faults_of
       ->add_option("FILE", faults_file,
                    "Recording (run --faults RULES --trace FILE)")
       ->required();
   faults->add_subcommand(
-      "shrink", "A smallest set of rules with which a program still fails");
+      "shrink",
+      "Find a smallest set of rules with which a program still fails");
   std::vector<std::string> faults_words;
   faults->add_option("WORDS", faults_words,
                      "PID, then list, add RULES, remove NUMBER... or clear");
   bool faults_json = false;
   faults->add_flag("--json", faults_json, "Print JSON");
   faults->footer(
-      "PID list: the rules of the process, and what they have hit so far.\n"
-      "PID add FILE|RULES|PROFILE: adds rules, behind those that there are.\n"
+      "PID list: the rules of the process, and how often they have fired.\n"
+      "PID add FILE|RULES|PROFILE: adds rules after the present ones.\n"
       "PID remove NUMBER...: removes rules; PID clear: all of them.\n"
-      "The process is one of this user, and was started with run --faults;\n"
+      "The process must be this user's, and started with run --faults;\n"
       "--faults none starts it without rules.");
 
   rxe_user_cli::LessonOptions lesson_options;

@@ -8,7 +8,7 @@
 namespace rxe_user_cli {
 namespace {
 
-// Part `index` of `parts` that are as equal as can be.
+// Part `index` of `parts` parts of nearly equal size.
 Subset Part(const Subset& whole, size_t index, size_t parts) {
   const auto at = [&](size_t i) {
     return whole.begin() + static_cast<ptrdiff_t>(whole.size() * i / parts);
@@ -33,8 +33,8 @@ Minimized Minimize(
   std::iota(result.subset.begin(), result.subset.end(), size_t{0});
   std::set<Subset> tried = {Subset()};
   bool ended = false;
-  // Takes the subset, if it fails. One that was tried before does not: it would
-  // have been taken.
+  // Continues with the subset if it fails. A subset that was tried before does
+  // not fail: the search would have continued with it.
   const auto take = [&](const Subset& subset) {
     if (!tried.insert(subset).second) return false;
     const std::optional<bool> failed = fails(subset);
@@ -51,7 +51,7 @@ Minimized Minimize(
       smaller = take(Part(whole, i, parts));
       if (smaller) parts = 2;
     }
-    // With two parts, what is without one of them is the other.
+    // With two parts, the complement of one is the other.
     for (size_t i = 0; parts > 2 && i < parts && !smaller && !ended; ++i) {
       smaller = take(WithoutPart(whole, i, parts));
       if (smaller) parts = std::max<size_t>(parts - 1, 2);

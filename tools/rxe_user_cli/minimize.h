@@ -1,4 +1,5 @@
-// Delta debugging: a smallest set of things with which something still fails.
+// Delta debugging: finds a smallest set of things with which a test still
+// fails.
 #ifndef TOOLS_RXE_USER_CLI_MINIMIZE_H_
 #define TOOLS_RXE_USER_CLI_MINIMIZE_H_
 
@@ -9,21 +10,22 @@
 
 namespace rxe_user_cli {
 
-// Of `count` things, in their order.
+// Indices of things, ascending.
 using Subset = std::vector<size_t>;
 
 struct Minimized {
   Subset subset;
-  // It fails no more if any one thing is left out. Else the search was ended.
+  // True: the test passes if any one thing is left out. False: the search was
+  // ended early.
   bool complete = false;
 };
 
-// Finds such a subset, by the algorithm ddmin (Zeller and Hildebrandt,
-// "Simplifying and Isolating Failure-Inducing Input", 2002). `fails` tells
-// whether it fails with a subset, and is called once for each; without a value
-// it ends the search. All things together are known to fail; none of them, not
-// to. Calls: in the order of log2(count) for one thing that matters, and at
-// most of count squared.
+// Finds such a subset by the algorithm ddmin (Zeller and Hildebrandt,
+// "Simplifying and Isolating Failure-Inducing Input", 2002). `fails` returns
+// whether the test fails with a subset; no value ends the search. It is called
+// at most once for each subset. With all things the test must fail, and with
+// none it must pass. If one thing matters, there are some log2(count) calls; at
+// most some count squared.
 Minimized Minimize(
     size_t count,
     const std::function<std::optional<bool>(const Subset&)>& fails);

@@ -30,10 +30,10 @@ namespace fs = std::filesystem;
 
 using transport::faults::Rule;
 
-// Matches no packet: no datagram is as long. Stands for a rule that was left
-// out, since chances depend on a rule's number.
+// Matches no packet, since no datagram is that long. It takes the place of a
+// rule that was left out: a rule's chances depend on its number.
 constexpr char kPlaceholder[] = "drop rx bytes>65535 maybe";
-constexpr int kOvertime = -1;  // a status: it took too long
+constexpr int kOvertime = -1;  // in place of an exit status: it took too long
 
 timespec MonotonicNow() {
   timespec t;
@@ -79,7 +79,7 @@ class Shrinker {
       return 1;
     }
     failure_ = *all;
-    // What chance decides is fixed first: fewer rules, the same faults.
+    // Replace chances first: then fewer rules cause the same faults.
     const bool is_fixed = by_chance_ && Replay(&rules);
     std::vector<std::string> found = Smallest(rules);
     if (!is_fixed && !is_ended_ && Replay(&found)) found = Smallest(found);
@@ -99,12 +99,13 @@ class Shrinker {
       return false;
     }
     folder_ = name;
-    // Where it is ignored, the system tells nothing of children.
+    // While SIGCHLD is ignored, the kernel does not report ended children.
     ::signal(SIGCHLD, SIG_DFL);
     ::sigemptyset(&signals_);
     ::sigaddset(&signals_, SIGCHLD);
     for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
-      // nohup, and the shell for a command in the background, ignore some.
+      // Signals stay ignored if nohup, or the shell of a background job, has
+      // ignored them.
       struct sigaction action {};
       ::sigaction(signal, nullptr, &action);
       if (action.sa_handler != SIG_IGN) ::sigaddset(&signals_, signal);
@@ -119,8 +120,8 @@ class Shrinker {
     return text;
   }
 
-  // Runs the program with the rules and returns its exit status; none if there
-  // may be no more runs. `*fired`: what they hit.
+  // Runs the program with the rules and returns its exit status; none if no
+  // more runs are allowed. `*fired` gets the faults as rules (ReadFired).
   std::optional<int> Run(const std::vector<std::string>& rules,
                          const std::string& what,
                          std::vector<std::string>* fired = nullptr) {
@@ -164,7 +165,7 @@ class Shrinker {
       return std::nullopt;
     }
     if (child == 0) {
-      // A group of its own, so that all of it can be ended.
+      // Its own process group, so that all of its processes can be killed.
       ::setpgid(0, 0);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != self) ::_exit(128 + SIGKILL);
@@ -179,8 +180,8 @@ class Shrinker {
     return Await(child);
   }
 
-  // The exit status of the child, or kOvertime; none if a signal says that this
-  // process is to end.
+  // The exit status of the child, or kOvertime; none if a signal asks this
+  // process to end.
   std::optional<int> Await(pid_t child) {
     timespec end = MonotonicNow();
     end.tv_sec += options_.seconds;
@@ -188,7 +189,7 @@ class Shrinker {
       int status = 0;
       const pid_t ended = ::waitpid(child, &status, WNOHANG);
       if (ended == child) {
-        ::kill(-child, SIGKILL);  // what it left running
+        ::kill(-child, SIGKILL);  // processes that it left running
         return ExitStatusOf(status);
       }
       const timespec now = MonotonicNow();
@@ -210,7 +211,8 @@ class Shrinker {
     }
   }
 
-  // Empty if the recordings do not tell all.
+  // Reads the faults of the last run as rules. Empty if the recordings do not
+  // contain all of them.
   void ReadFired(std::vector<std::string>* fired) {
     fired->clear();
     bool is_whole = true;
@@ -228,7 +230,7 @@ class Shrinker {
         for (const absl::string_view rule :
              absl::StrSplit(rules.text, '\n', absl::SkipEmpty())) {
           if (rule[0] == '#') continue;
-          // Two processes may have met the same.
+          // Two processes may have had the same fault.
           if (std::ranges::find(*fired, rule) == fired->end()) {
             fired->emplace_back(rule);
           }
@@ -243,7 +245,8 @@ class Shrinker {
     }
   }
 
-  // Replaces the rules by what they hit, if the program fails with that too.
+  // Replaces the rules by their faults (ReadFired), if the program fails with
+  // those too.
   bool Replay(std::vector<std::string>* rules) {
     std::vector<std::string> fired;
     const auto status = Run(*rules, "to record what is hit", &fired);
@@ -315,10 +318,10 @@ class Shrinker {
   sigset_t mask_before_{};
   int runs_ = 0;
   bool is_ended_ = false;
-  int signal_ = 0;  // ended it
+  int signal_ = 0;  // the signal that ended the search; 0: none
   bool by_chance_ = false;
   bool is_complete_ = false;
-  std::optional<int> failure_;  // how it ends when it fails
+  std::optional<int> failure_;  // the program's status when it fails
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ bool IsOfTerminal(int signal) {
   }
 }
 
-// Errors of this process itself; not blocked.
+// All signals but those of this process's own errors, which are not blocked.
 sigset_t AllButFaults() {
   sigset_t set;
   ::sigfillset(&set);
@@ -49,10 +49,10 @@ bool HasTerminal() {
   return terminal >= 0;
 }
 
-// The program was stopped: so does this process, until it is continued.
+// Stops this process, since the program was stopped, until it is continued.
 void StopToo(int signal) {
   if (signal != SIGTSTP && signal != SIGTTIN && signal != SIGTTOU) return;
-  // Without job control nobody would continue this process.
+  // Without job control, nothing would continue this process.
   if (HasTerminal()) ::raise(SIGSTOP);
 }
 
@@ -91,7 +91,7 @@ std::optional<int> Supervise(const std::function<int()>& execute) {
   const sigset_t signals = AllButFaults();
   sigset_t mask_before;
   ::sigprocmask(SIG_BLOCK, &signals, &mask_before);
-  // Where it is ignored, the system tells nothing of children.
+  // While SIGCHLD is ignored, the kernel does not report ended children.
   struct sigaction as_usual {};
   as_usual.sa_handler = SIG_DFL;
   struct sigaction children_before {};
@@ -115,8 +115,8 @@ int ExitStatusOf(int wait_status) {
 }
 
 std::vector<std::string> AwaitUnlocked(const std::string& folder, int seconds) {
-  // flock(2) has no time limit: a timer interrupts it, again and again since
-  // the first time may come before the call.
+  // flock(2) has no time limit, so a timer interrupts it. The timer repeats,
+  // since the first signal may arrive before the call.
   struct sigaction handler {};
   handler.sa_handler = OnSignal;
   sigset_t ending;
@@ -131,7 +131,8 @@ std::vector<std::string> AwaitUnlocked(const std::string& folder, int seconds) {
   ::setitimer(ITIMER_REAL, &timer, nullptr);
   const int64_t until = MonotonicMs() + seconds * int64_t{1000};
   std::vector<std::string> locked;
-  // Until a whole round finds nothing: a process may have started others.
+  // Repeat until a whole round finds no lock: a process may have started
+  // others.
   for (bool waited = true; waited;) {
     waited = false;
     locked.clear();

@@ -29,7 +29,7 @@ void Complain(std::FILE* err, const std::string& path, const std::string& why) {
                trace::Printable(why).c_str());
 }
 
-// Writes a file by `write(file)`, which returns whether it could.
+// Writes a file by `write(file)`, which returns false on failure.
 template <typename Write>
 bool WriteFile(const std::string& path, std::FILE* err, Write&& write) {
   std::FILE* const file = std::fopen(path.c_str(), "wb");
@@ -55,8 +55,8 @@ bool WriteFile(const std::string& path, const std::string& contents,
   });
 }
 
-// The views of everything at once. False, after a line, if one cannot be
-// written.
+// Writes the views that show everything at once. False, after one line on
+// stderr, if one cannot be written.
 bool WritePictures(const TraceOptions& options, const trace::Parts& parts,
                    std::FILE* err) {
   const trace::Timeline& timeline = parts.timeline();
@@ -105,7 +105,8 @@ struct Closer {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
-// Packets and events that have been read, if that was not everything.
+// The number of packets and events that were read; absent if that was
+// everything.
 std::optional<uint64_t> ReadOf(const trace::Parts& parts) {
   uint64_t records = 0;
   bool is_whole = true;
@@ -129,7 +130,7 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
     }
     locals.push_back(*address);
   }
-  // Those of everything at once hold what fits into memory.
+  // Views of everything at once are limited to what fits into memory.
   const bool at_once = !options.svg.empty() || !options.html.empty() ||
                        !options.perfetto.empty();
   const size_t most = trace::MostRecords(options.files.size());
@@ -158,10 +159,11 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
     outputs.emplace_back("output", out, trace::MakeTextWriter);
   }
 
-  // Whoever reads the output may stop; a file beside it is written to its end.
+  // If the reader of the output stops, other files are still written to their
+  // end.
   if (outputs.size() > 1) std::signal(SIGPIPE, SIG_IGN);
   Progress progress(out, err);
-  // Writes to each of them by `write`. False, after a line, if one fails.
+  // Writes to each output by `write`. False, after one line, if one fails.
   const auto write_all = [&](auto&& write) {
     for (auto output = outputs.begin(); output != outputs.end();) {
       errno = 0;

@@ -69,8 +69,8 @@ struct Before {
   std::map<std::pair<size_t, uint32_t>, uint32_t> posted;
 };
 
-// Also sets the members of arrows that Arrow names. `before`: the state before
-// a part, to which this adds its own.
+// Also sets members of arrows; struct Arrow says which. `before`: the state
+// before a part, to which this adds its own.
 Conversation Analyze(Timeline* timeline, Before* before);
 Conversation Analyze(Timeline* timeline);
 

@@ -48,13 +48,13 @@ bool PointsTo(const ConnectionEnd& end, const ConnectionEnd& peer) {
   return end.dest_qpn == peer.qpn && end.destination == peer.source;
 }
 bool MayBePeers(const ConnectionEnd& a, const ConnectionEnd& b) {
-  // Two connections of one queue pair, one after the other.
+  // These are two successive connections of one queue pair.
   if (a.file == b.file && a.qpn == b.qpn) return false;
   const int64_t error = a.file == b.file ? 0 : kClockError;
   return b.type == PeerOf(a.type) && (PointsTo(a, b) || PointsTo(b, a)) &&
          a.begin <= b.end + error && b.begin <= a.end + error;
 }
-// Whether packets go from `end` to `peer`.
+// Whether `end` sends requests.
 bool Sends(const ConnectionEnd& end) {
   return end.sends && end.type != QpType::kXrcTarget;
 }
@@ -70,7 +70,7 @@ std::string Name(const ConnectionEnd& end) {
   return Hex(end.qpn) + (end.program.empty() ? "" : " of " + end.program);
 }
 
-// What `end` has and `peer` has not.
+// Adds the attributes of `end` that do not match those of `peer`.
 void Compare(const ConnectionEnd& end, const ConnectionEnd& peer,
              std::vector<EndFinding>* findings) {
   const auto add = [&](const LintText& lint, std::string what) {
@@ -112,7 +112,7 @@ std::vector<EndFinding> CompareBoth(const ConnectionEnd& a,
 
 std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file) {
   std::vector<ConnectionEnd> ends;
-  std::map<uint32_t, size_t> now;  // in `ends`, by queue pair number
+  std::map<uint32_t, size_t> now;  // index in `ends`, by queue pair number
   std::string program;
   if (recording.about) {
     const char* const name = recording.about->program;
@@ -140,7 +140,8 @@ std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file) {
     if (!state || !IsConnected(static_cast<QpType>(state->type))) continue;
     const auto from = static_cast<QpState>(state->from);
     const auto to = static_cast<QpState>(state->to);
-    // Also where the file lacks the event of a reset.
+    // The file may lack the event of the reset, so other changes end the
+    // connection, too.
     if (to == QpState::kReset || from == QpState::kReset ||
         to == QpState::kRtr) {
       stop();
@@ -195,8 +196,8 @@ std::vector<EndFinding> CompareEnds(std::span<const ConnectionEnd> ends) {
     by_qpn.emplace(ends[i].qpn, i);
     by_dest.emplace(ends[i].dest_qpn, i);
   }
-  // A number is used again by later queue pairs: those that differ least belong
-  // together.
+  // Later queue pairs may have the same number. The ends that differ least
+  // belong together.
   std::ranges::stable_sort(
       pairs, {}, [](const Pair& pair) { return pair.findings.size(); });
   std::vector<bool> has_peer(ends.size());

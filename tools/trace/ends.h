@@ -1,5 +1,5 @@
-// The two ends of connections, from recordings, and where they differ in what
-// they have to agree on: lints 20 to 23 of docs/lints.md.
+// Finds the two ends of connections in recordings, and attributes on which they
+// should agree but do not: lints 20 to 23 of docs/lints.md.
 #ifndef TOOLS_TRACE_ENDS_H_
 #define TOOLS_TRACE_ENDS_H_
 
@@ -16,11 +16,11 @@
 
 namespace trace {
 
-// A queue pair of RC, UC or XRC from RTR until it is reset or destroyed, with
-// its attributes of ibv_modify_qp(3).
+// A queue pair of RC, UC or XRC, from RTR until it is reset or destroyed, with
+// its attributes as in ibv_modify_qp(3).
 struct ConnectionEnd {
-  size_t file = 0;      // as given to EndsOf
-  std::string program;  // empty: not known
+  size_t file = 0;      // as passed to EndsOf
+  std::string program;  // empty: unknown
   transport::QpType type = transport::QpType::kRc;
   uint32_t qpn = 0;
   uint32_t dest_qpn = 0;
@@ -29,7 +29,7 @@ struct ConnectionEnd {
   uint32_t path_mtu = 0;  // bytes
   uint32_t receive_psn = 0;
   uint32_t send_psn = 0;
-  bool sends = false;  // it was in RTS: send_psn is valid
+  bool sends = false;  // it reached RTS, so send_psn is valid
   // On the clock of the file, ns since 1970.
   int64_t begin = 0;
   int64_t end = 0;
@@ -42,16 +42,18 @@ inline constexpr std::string_view kEndLints[] = {"peer-qpn", "peer-gid",
 struct EndFinding {
   uint16_t lint = 0;  // its number
   std::string_view name;
-  const ConnectionEnd* end = nullptr;  // whose attribute is not the peer's
+  // The end whose attribute does not match that of `peer`.
+  const ConnectionEnd* end = nullptr;
   const ConnectionEnd* peer = nullptr;
   std::string what;  // one line
 };
 
 std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file);
 
-// Two ends are of one connection if either has number and address of the other
-// as its destination, and if they existed at one time, give or take a second
-// between the clocks. Ends whose peer is not in `ends` are in no finding.
+// Two ends belong to one connection if one of them has number and address of
+// the other as its destination, and if they existed at the same time. The
+// clocks of two files may differ by a second. Ends whose peer is not in `ends`
+// cause no finding.
 std::vector<EndFinding> CompareEnds(std::span<const ConnectionEnd> ends);
 
 }  // namespace trace

@@ -1,4 +1,4 @@
-// Two ends that agree, and for each lint two that do not.
+// Two ends that agree, and for each lint two ends that do not.
 #include "tools/trace/ends.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using wire::IpAddress;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// What ibv_modify_qp(3) was given.
+// The attributes that were passed to ibv_modify_qp(3).
 struct Attributes {
   QpType type = QpType::kRc;
   uint32_t qpn = 0;
@@ -53,7 +53,7 @@ class EndsTest : public testing::Test {
     state.dest_qpn = attributes.dest_qpn;
     state.path_mtu = attributes.path_mtu;
     state.receive_psn = attributes.receive_psn;
-    // It is set on the way to RTS.
+    // It is set by the transition to RTS.
     state.send_psn = to == QpState::kRts ? attributes.send_psn : 0;
     const auto source = *IpAddress::Parse(attributes.source);
     const auto destination = *IpAddress::Parse(attributes.destination);
@@ -68,7 +68,7 @@ class EndsTest : public testing::Test {
     Change(file, attributes, QpState::kInit, QpState::kRtr, time + 1);
     Change(file, attributes, QpState::kRtr, QpState::kRts, time + 2);
   }
-  // Two ends that agree, after `change`.
+  // Connects two ends that would agree, after `change`.
   void ConnectBoth(const std::function<void(Attributes*, Attributes*)>& change,
                    QpType type = QpType::kRc, QpType peer = QpType::kRc) {
     Attributes a = {.type = type,
@@ -155,7 +155,7 @@ TEST_F(EndsTest, QueuePairsWithoutAConnection) {
   EXPECT_EQ(Found(), Lines());
 }
 
-// The peer is another process, or was one at another time.
+// The ends belong to connections with others, or at another time.
 TEST_F(EndsTest, OtherConnectionsAreNotThePeer) {
   Attributes a = {.qpn = 0x11,
                   .dest_qpn = 0x12,
@@ -172,7 +172,7 @@ TEST_F(EndsTest, OtherConnectionsAreNotThePeer) {
   EXPECT_EQ(Found(), Lines());
 }
 
-// Each life of a queue pair has its own peer.
+// Each connection of a queue pair has its own peer.
 TEST_F(EndsTest, AQueuePairThatIsConnectedAgain) {
   for (const uint32_t psn : {500, 600}) {
     const int64_t time = psn;
@@ -194,7 +194,7 @@ TEST_F(EndsTest, AQueuePairThatIsConnectedAgain) {
   EXPECT_EQ(Found(), Lines());
 }
 
-// As a queue pair by which a program reads its own memory.
+// A program may read its own memory by such a queue pair.
 TEST_F(EndsTest, AQueuePairThatIsConnectedToItselfAgain) {
   for (const uint32_t psn : {500, 600}) {
     const Attributes a = {.qpn = 0x11,
@@ -209,7 +209,7 @@ TEST_F(EndsTest, AQueuePairThatIsConnectedToItselfAgain) {
   EXPECT_EQ(Found(), Lines());
 }
 
-// The recording lacks the first reset.
+// The recording lacks the reset in between.
 TEST_F(EndsTest, AQueuePairThatGoesToRtrAgain) {
   const Attributes a = {.qpn = 0x11,
                         .dest_qpn = 0x12,

@@ -134,7 +134,7 @@ class Meter {
       if (!in.flow.at_requester) return;
       where = kCapture;
     }
-    // The order of a file's packets may differ, or their times be of two
+    // The packets may be in another order in the file, or their times from two
     // clocks.
     if (time >= 0 && time < kLongest) times_[kind][where].push_back(time);
   }

@@ -157,8 +157,8 @@ TEST(MatchTest, HopLimitsTellWhichPacketWasOvertakenOrCopied) {
   EXPECT_EQ(m.duplicate_of[copy], 3u);
 }
 
-// Hop limits do not fit: the route changed, or something on the way sets them.
-// That does not make any packet count as lost.
+// Hop limits that do not fit, because the route changed or a device on the way
+// sets them, do not make any packet count as lost.
 TEST(MatchTest, HopLimitsThatDoNotFitAreNotCompared) {
   const Sightings sent = {{8, 0, 64}, {9, 1, 63}, {1, 10, 62}, {1, 20, 61}};
   const Match changed = MatchPackets(

@@ -1,3 +1,4 @@
+// The styles and the script of the page with the ladder (page.h).
 #include "tools/trace/page.h"
 
 namespace trace {

@@ -23,7 +23,7 @@ namespace {
 
 using Make = std::unique_ptr<PartWriter>(std::FILE*);
 
-// What a view shows, and the parts that it was made of.
+// The output of a view, and the parts that it was made from.
 struct Shown {
   std::string text;
   size_t parts = 0;

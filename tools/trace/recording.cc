@@ -317,7 +317,7 @@ size_t MostRecords(size_t files) {
   if (getrlimit(RLIMIT_AS, &limit) == 0) {
     memory = std::min<size_t>(memory, limit.rlim_cur);
   }
-  // The limit of a container, in cgroup 2 or 1. "max": no limit.
+  // The memory limit of a container, in cgroup 2 or 1. "max": no limit.
   for (const char* const name :
        {"/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {

@@ -42,10 +42,10 @@ struct Packet {
   uint32_t size = 0;       // UDP payload on the wire, bytes
   uint32_t payload = 0;    // bytes after the headers
   uint32_t qpn = 0;        // destination
-  uint32_t own_qpn = 0;    // of who recorded it, by its event; 0: not known
-  // The receiver among those with the destination's address: the queue pair.
-  // All processes of an address share queue pair 1, so there it is the
-  // receiver's communication ID, or the request itself.
+  uint32_t own_qpn = 0;    // local queue pair, from its event; 0: unknown
+  // Distinguishes the receivers with the destination's address: the queue pair
+  // number. All processes of an address share queue pair 1, so for that it is
+  // the receiver's communication ID, or identifies the request.
   uint64_t receiver = 0;
   uint32_t psn = 0;
   uint32_t msn = 0;     // that of an AETH
@@ -155,7 +155,7 @@ std::string LimitText(size_t most);
 // Reads the file. If the file is damaged or truncated, or has more than `most`
 // packets and events, the result is what precedes that. False: it could not be
 // opened or is of another format. Calls `watch` now and then while it reads a
-// large file, unless that is null.
+// large file, unless `watch` is null.
 bool ReadRecording(const std::string& path, Recording* recording,
                    size_t most = MostRecords(1),
                    const std::function<void()>& watch = nullptr);

@@ -59,8 +59,8 @@ struct Arrow {
   // An equal packet may have had this fate instead.
   bool ambiguous = false;
   bool overtaken = false;
-  // That of the sender; 0: unknown. Without the sender's recording, it is set
-  // by Conversation.
+  // The sender's queue pair; 0: unknown. Without the sender's recording, it is
+  // set by Conversation.
   uint32_t local_qpn = 0;
 
   // --- Set by Conversation.

@@ -1,3 +1,4 @@
+// The views of a time line: ladder, page, Perfetto, text and JSON.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -33,7 +33,7 @@ MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
     if (status != MemoryStatus::kOk) return status;
     next_ = spans_.data();
     end_ = next_ + spans_.size();
-    // Of a memory key, they may be fewer bytes.
+    // With a memory key, they may be fewer bytes than the SGE.
     size_t translated = next_->length;
     for (const Span* span = next_ + 1; span != end_; ++span) {
       translated += span->length;

@@ -150,7 +150,7 @@ class ConnectionManager {
   // Enter the connection into an index. False if another one has that key.
   bool KeepRemoteId(Connection& c);
   bool KeepRemoteQp(Connection& c);
-  // Of the device `c.local_ca_guid`.
+  // The QPN belongs to the device `c.local_ca_guid`.
   bool KeepLocalQpn(Connection& c, uint32_t qpn);
   void ForgetQps(Connection& c);
   void ForgetAll(Connection& c);
@@ -260,7 +260,7 @@ class ConnectionManager {
   // False if there is no memory for the messages.
   bool SendHeldBackFor(const wire::IpAddress& peer, Time now);
   // Requests that have been unanswered for long enough no longer count in the
-  // quota; their timeouts go on.
+  // quota; their timeouts continue to run.
   void EndTurns(const wire::IpAddress& peer, Time now);
   // The request to `peer` that is unanswered for the longest time; null: none.
   Connection* OldestTurn(const wire::IpAddress& peer) const;

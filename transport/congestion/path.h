@@ -159,7 +159,7 @@ class Path {
     if (news) CountSilence();
   }
   // The peer of a queue pair that counted apart has answered, for the first
-  // time or again: what is in flight counts in the window.
+  // time or again. So its bytes in flight count in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   // The same for packets that are never retransmitted (UC): the window grows

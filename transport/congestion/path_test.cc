@@ -281,7 +281,7 @@ TEST(PathTest, AnEarlyTimeoutIsUndone) {
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), Path::kLeastWindow);
-  // Nor when the window has recovered its size.
+  // Not undone either after the window has recovered its size.
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
   const uint64_t found = path.window();

@@ -203,7 +203,7 @@ TEST_F(DcTest, AnotherTargetWaitsForWhatIsBefore) {
   EXPECT_EQ(Take(to.recv_cq), "0 0; 1 0; 2 0");
   EXPECT_EQ(counters().dc_connects, 3u);
   EXPECT_EQ(to.connections.size(), 1u) << "an initiator has one";
-  // Nothing is outstanding when a CONNECT goes out, and PSNs go on.
+  // Nothing is outstanding when a CONNECT is sent, and PSNs continue.
   uint32_t expected = 0xfffff0;
   uint32_t acknowledged = expected;
   std::set<uint32_t> sessions;

@@ -182,8 +182,8 @@ bool DciQueuePair::NeedsConnection(Time now) const {
   const SendQueue& queue = core().send_queue;
   if (queue.empty() || TargetOf(queue.head()).to == nullptr) return false;
   if (queue.head() == held_) return true;
-  // The connection has long been idle. A message that was sent in part goes on:
-  // a receive of the target is in use for it.
+  // The connection has long been idle. A message that was sent in part must
+  // continue: a receive of the target is in use for it.
   return phase_ == Phase::kOpen && now - heard_ >= kIdle && requester_.idle();
 }
 
@@ -275,8 +275,8 @@ bool DciQueuePair::IsOfConnection(const wire::PacketView& packet) const {
          dc.initiator_session == dceth_.initiator_session &&
          dc.responder_session == dceth_.responder_session &&
          dc.dct == current_.dct &&
-         // The syndrome of an answer without the answer's bytes. RC would take
-         // it for a NAK of reliable datagrams, which is fatal.
+         // Not the syndrome of a DC answer without the answer's bytes. RC would
+         // take it for a NAK of reliable datagrams, which is fatal.
          !(packet.info().Has(wire::kAeth) &&
            packet.aeth().syndrome == wire::kDcAnswerSyndrome);
 }

@@ -76,7 +76,7 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   enum class Phase : uint8_t {
     kStopped,     // before RTS, and in ERR
     kIdle,        // there is no connection
-    kConnecting,  // a CONNECT is to be sent, or has been sent
+    kConnecting,  // a CONNECT must be sent, or has been sent
     kOpen,
   };
   // While kConnecting.
@@ -146,7 +146,8 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   Destinations destinations_;
   Target next_target_;  // of the request that is being queued
   Phase phase_ = Phase::kStopped;
-  // Of the connection, from kConnecting on, and the stream in flight.
+  // The target of the connection, from kConnecting on, with the stream in
+  // flight.
   Target current_;
   wire::DcEth dceth_;  // of the packets sent to it
   Attempt attempt_;

@@ -52,7 +52,7 @@ bool DctQueuePair::OnResponse(const Received& /*received*/, Time /*now*/) {
 }
 
 // A failure of a connection is reported as an event of the target. The last WQE
-// of a connection is not: the target goes on.
+// of a connection is not, since the target continues.
 void DctQueuePair::OnQpEvent(QueuePair& /*connection*/, QpEvent event) {
   if (config().events == nullptr) return;
   if (event == QpEvent::kAccessError || event == QpEvent::kRequestError) {

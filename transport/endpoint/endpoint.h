@@ -108,7 +108,7 @@ class Endpoint {
 
   // --- Calls by queue pairs; the endpoint outlives them.
   void Register(EndpointQp* qp);
-  // Of counters(), those that services keep.
+  // The counters in counters() that services increment.
   EndpointCounters& service_counters() { return counters_; }
   // Removes all references to `qp`. Its counters are added to retired().
   void Unregister(EndpointQp* qp, const QpCounters& counters);

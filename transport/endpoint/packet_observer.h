@@ -34,7 +34,8 @@ struct ObservedPath {
   uint64_t in_flight = 0;  // bytes
   uint64_t rate = 0;       // of READ responses, bytes per second; 0: no limit
   Time round_trip = 0;     // smoothed, ns; 0: none measured
-  // Of a received CNP: how many the queue pair has ignored so far.
+  // For a received CNP: the number of CNPs that the queue pair has ignored so
+  // far.
   uint32_t cnps_ignored = 0;
 };
 

@@ -104,7 +104,7 @@ TEST_F(PacketObserverTest, SeesTransmittedPacketsInWireOrder) {
       << sent;
 }
 
-// Of a port that gives its bursts hop limits of their own.
+// The sink of a port that gives each burst its own hop limit.
 class MarkingSink final : public BurstSink {
  public:
   Burst* Begin(const Flow& flow) override {

@@ -1,4 +1,4 @@
-// What `fail CALL ERRNO` can name.
+// The calls and errno values that a rule `fail CALL ERRNO` can name.
 #ifndef TRANSPORT_FAULTS_CALLS_H_
 #define TRANSPORT_FAULTS_CALLS_H_
 
@@ -7,7 +7,7 @@
 
 namespace transport::faults {
 
-// The calls that can fail on command, in the order of the alphabet.
+// The calls that can fail on command, in alphabetical order.
 inline constexpr std::string_view kCalls[] = {
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -91,7 +91,7 @@ inline constexpr std::string_view kCalls[] = {
     "rdma_set_option",
 };
 
-// The errno values that they can fail with.
+// The errno values with which they can fail.
 struct ErrnoText {
   int number;
   std::string_view name;

@@ -17,7 +17,7 @@ namespace transport::faults {
 std::optional<size_t> FindField(std::string_view name);
 // "opcode, pkey, ...".
 std::string FieldNames();
-// The name of a field; of kByte, empty.
+// The name of the field; empty for kByte.
 std::string_view FieldName(const Corruption& corruption);
 
 // A bit of a packet.
@@ -26,8 +26,9 @@ struct Place {
   uint8_t mask = 1;
 };
 
-// What the corruption changes in `packet`: the lowest bit of the field, or of
-// the byte. Absent if the packet does not have it. Never outside the packet.
+// The bit that the corruption changes in `packet`: the lowest one of the field
+// or of the byte. Always within the packet. Absent if the packet has no such
+// field or byte.
 std::optional<Place> PlaceOf(const Corruption& corruption,
                              const wire::PacketView& packet);
 

@@ -1,4 +1,4 @@
-// What `event NAME` can name.
+// The asynchronous events that a rule `event NAME` can name.
 #ifndef TRANSPORT_FAULTS_EVENTS_H_
 #define TRANSPORT_FAULTS_EVENTS_H_
 
@@ -7,7 +7,7 @@
 
 namespace transport::faults {
 
-// What an asynchronous event is of.
+// The kind of object that an asynchronous event is about.
 enum class EventOf : uint8_t {
   kQueuePair,
   kCompletionQueue,

@@ -28,12 +28,12 @@ struct PostedRequest {
 // A request packet.
 struct RequestFacts {
   uint32_t psn = 0;
-  bool starts = false;   // it is the first of its message
+  bool starts = false;   // the first packet of its message
   bool is_read = false;  // a READ request
   uint64_t bytes = 0;    // that a READ asks for
   uint32_t mtu = 1024;   // bytes of payload of a packet
 
-  // PSNs that it takes: a READ, those of its answer.
+  // The number of PSNs that it takes; for a READ, those of its response.
   uint32_t packets() const {
     return static_cast<uint32_t>(
         std::max<uint64_t>(1, (bytes + mtu - 1) / mtu));
@@ -45,19 +45,19 @@ struct RequestFacts {
 // packets come. Remembers the last kRemembered. May throw bad_alloc.
 class Messages {
  public:
-  // A work request was posted. The n-th message is that of the n-th post.
+  // A work request was posted. The n-th message belongs to the n-th post.
   void OnPosted(const PostedRequest& request) {
     if (posted_.size() < kMostPosted) posted_.push_back(request);
   }
-  // The last `count` of these were refused.
+  // The last `count` posted requests were refused.
   void OnRefused(size_t count) {
     posted_.resize(posted_.size() - std::min(count, posted_.size()));
   }
-  // What was posted and has not begun was flushed.
+  // The posted requests whose messages have not begun were flushed.
   void OnFlushed() { posted_.clear(); }
-  // A request that the process sends. One that was seen before changes nothing.
-  // A long READ has several requests, and one may ask for parts of others
-  // again.
+  // The process sends a request packet. A packet that was seen before changes
+  // nothing. A long READ has several request packets, and one may ask for parts
+  // of others again.
   void OnSent(const RequestFacts& request) {
     const int64_t ahead = Advance(request.last_psn());
     if (ahead <= 0) return;
@@ -76,8 +76,8 @@ class Messages {
                        std::min(posted_.front().read_bytes, request.bytes);
     posted_.pop_front();
   }
-  // The PSN of the first request that will arrive; else it is that of the first
-  // one that passes.
+  // `psn`: that of the first request that will arrive. Without this call, the
+  // first request that is seen counts as the first.
   void StartAt(uint32_t psn) { Advance(wire::PsnAdd(psn, -1)); }
   // A request that arrives, of RC and XRC. Those beyond a gap are of no
   // message until the gap is closed, or kRemembered of them have come.
@@ -89,7 +89,7 @@ class Messages {
         waiting_[request.psn] = request;
         return;
       }
-      // What closed the gap did not pass here: the count goes on.
+      // The packets that closed the gap were not seen here. Count on after it.
       waiting_.clear();
       StartAt(request.psn);
     }
@@ -107,15 +107,15 @@ class Messages {
     if (has_seen_ && wire::PsnDiff(request.psn, highest_) <= 0) return;
     Take(request);
   }
-  // A datagram that arrives, from anybody.
+  // A datagram arrives, from any sender.
   void OnDatagram(uint32_t psn) {
     has_seen_ = true;
     highest_ = psn;
     messages_.clear();
     Begin(psn);
   }
-  // The message of a request, or of the answer to one. Null: not known. Valid
-  // until the next request.
+  // The message of a request, or of the answer to one. Null if it is unknown.
+  // Valid until the next request.
   const Message* Find(uint32_t psn) const {
     if (!has_seen_ || wire::PsnDiff(psn, highest_) > 0) return nullptr;
     for (auto at = messages_.rbegin(); at != messages_.rend(); ++at) {
@@ -126,10 +126,11 @@ class Messages {
 
  private:
   static constexpr size_t kRemembered = 4096;
-  // More than a send queue has.
+  // More requests than a send queue can hold.
   static constexpr size_t kMostPosted = size_t{1} << 17;
 
-  // By how many PSNs `last` is ahead of what was seen, which it is now.
+  // Returns by how many PSNs `last` is ahead of the highest PSN that was seen,
+  // and raises that to `last`.
   int64_t Advance(uint32_t last) {
     const int64_t ahead =
         has_seen_ ? int64_t{wire::PsnDiff(last, highest_)} : INT64_MAX;
@@ -151,7 +152,7 @@ class Messages {
   std::deque<PostedRequest> posted_;
   std::deque<Message> messages_;
   std::map<uint32_t, RequestFacts> waiting_;  // beyond a gap, by PSN
-  uint64_t read_bytes_left_ = 0;              // of a READ, to be asked for
+  uint64_t read_bytes_left_ = 0;              // of a READ, not yet asked for
   uint64_t count_ = 0;
   uint32_t highest_ = 0;
   bool has_seen_ = false;

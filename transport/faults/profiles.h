@@ -8,8 +8,8 @@ namespace transport::faults {
 
 struct Profile {
   std::string_view name;
-  std::string_view what;   // a line
-  std::string_view rules;  // each says `maybe`
+  std::string_view what;   // one line
+  std::string_view rules;  // each rule contains `maybe`
 };
 
 // The chances are per packet: a message of 1 MiB has 256 of them with a path
@@ -31,7 +31,7 @@ inline constexpr Profile kProfiles[] = {
      "drop after=9s for=200ms maybe"},
 };
 
-// Null: there is none of this name.
+// Null if no profile has this name.
 constexpr const Profile* FindProfile(std::string_view name) {
   for (const Profile& profile : kProfiles) {
     if (profile.name == name) return &profile;

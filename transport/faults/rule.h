@@ -29,14 +29,15 @@ enum class Action : uint8_t {
   kRnr = 8,
   kNak = 9,
   kFail = 10,
-  // Of completions.
+  // Actions on completions.
   kComplete = 11,
   kOverrun = 12,
   kLateCompletion = 13,
-  // An asynchronous event, or a change of the port: at a packet, or at a time.
+  // An asynchronous event, or a change of the port's state: at a packet, at a
+  // call, or at a time.
   kEvent = 14,
   kLink = 15,
-  // Of uses of memory by the device.
+  // An action on the device's accesses to memory.
   kUnmap = 16,
 };
 // What a rule with the action hits: "packet", "call",
@@ -65,7 +66,7 @@ struct Corruption {
   bool resealed = false;  // with a good ICRC over the changed packet
 };
 
-// The first attribute of CM messages, REQ, and how many there are.
+// The attribute ID of the first CM message, REQ, and the number of CM messages.
 inline constexpr uint16_t kFirstMad = 0x10;
 inline constexpr size_t kMads = 11;
 
@@ -80,46 +81,46 @@ struct Rule {
   // kRnr, kNak: the AETH syndrome of the answer; absent: an RNR NAK with the
   // min_rnr_timer of the queue pair.
   std::optional<uint8_t> syndrome;
-  // kFail: a call of the program, and the errno value with which it fails. Of
-  // other actions (`call=`): the call at which it happens; empty: none. Such a
-  // rule matches no packet.
+  // kFail: a call of the program, and the errno value with which it fails.
+  // Other actions (`call=`): the call at which the action happens; empty: none.
+  // A rule with a call matches no packet.
   std::string call;
   int error = 0;
   uint8_t status = 0;  // kComplete: WcStatus
-  // kEvent: its number (events.h), and what it is of.
+  // kEvent: its number (events.h), and the kind of object that it is about.
   int event = 0;
   EventOf event_of = EventOf::kDevice;
   bool link_up = false;  // kLink; false: down
   // kEvent, kLink: matches no packet, but fires once when its time has come.
   bool is_timed = false;
 
-  // --- Which packets, completions or accesses. Transmitted are those of sends,
-  // and those that read memory.
+  // --- Which packets, completions or accesses. Completions of sends, and
+  // accesses that read memory, count as transmitted.
   bool received = true;
   bool transmitted = true;
-  // CM messages: the bit i is that of attribute kFirstMad + i. 0: the rule is
-  // for something else.
+  // CM messages: bit i stands for attribute ID kFirstMad + i. 0: the rule is
+  // not for CM messages.
   uint16_t mads = 0;
   std::bitset<256> opcodes = std::bitset<256>().set();
   std::optional<uint32_t> qpn;      // of the local queue pair
   std::optional<uint32_t> ordinal;  // the K-th queue pair that was created
   std::optional<wire::IpAddress> peer;
   std::optional<uint32_t> psn;
-  bool psn_is_relative = false;  // counted from the first PSN
+  bool psn_is_relative = false;  // `psn` counts from the first PSN
   std::optional<uint32_t> iteration;
   std::optional<uint64_t> longer_than;  // bytes of payload
-  std::optional<uint64_t> message;      // of its queue pair and direction
+  std::optional<uint64_t> message;      // its number, of its queue pair
   std::optional<uint64_t> wr_id;
 
-  // --- When: of the packets above, counted from 1.
+  // --- When: which of the packets above, counted from 1.
   std::vector<Range> nth;  // empty: all
   uint64_t every = 1;
   double chance = 1;
   uint64_t times = UINT64_MAX;
   Time after = 0;  // since the rules became valid
-  // Counted from `after`. kLink: how long it lasts.
+  // The rule ends this long after `after`. kLink: how long the change lasts.
   Time during = kNever;
-  // May never fire.
+  // It is no error if the rule never fires.
   bool maybe = false;
 };
 

@@ -263,7 +263,7 @@ class RuleParser {
     return Error(word, "fail " + rule->call + " needs errno, one of: " + names);
   }
 
-  // The rule is for no packets.
+  // For a rule that matches calls and no packets.
   std::optional<RuleError> LimitToCalls(Rule* rule) const {
     rule->received = rule->transmitted = false;
     if (auto error = CheckWrIdOfCall(*rule)) return error;
@@ -282,7 +282,7 @@ class RuleParser {
     }
     return std::nullopt;
   }
-  // Another action than kFail happens at a call.
+  // For an action other than kFail that happens at a call.
   std::optional<RuleError> LimitToOneCall(Rule* rule) {
     const bool is_possible = rule->action == Action::kDelay ||
                              rule->action == Action::kStall ||
@@ -313,8 +313,8 @@ class RuleParser {
       return std::ranges::find(seen_, name) != seen_.end();
     });
   }
-  // A rule that names packets fires at one of them, once if it does not say how
-  // often.
+  // Whether the rule fires at a packet: it names packets, or says at which of
+  // them. It fires once unless it says how often.
   bool NamesPackets(Rule* rule) const {
     const bool says_when = Has({"nth=", "every=", "p=", "times="});
     if (!says_when) rule->times = 1;
@@ -358,7 +358,7 @@ class RuleParser {
     return std::nullopt;
   }
 
-  // The rule is for CM messages.
+  // For a rule that matches CM messages.
   std::optional<RuleError> LimitToMads(const Rule& rule) const {
     if (rule.action != Action::kDrop && rule.action != Action::kDuplicate &&
         rule.action != Action::kDelay) {
@@ -370,7 +370,7 @@ class RuleParser {
         {"qp=", "psn=", "iter=", "bytes>", "msg=", "wr_id=", "call="},
         "messages of the CM; after it come rx, tx, op=, peer=, ");
   }
-  // Actions that are answers: the rule is for requests that arrive.
+  // For actions that answer a request: the rule matches arriving requests only.
   std::optional<RuleError> LimitToRequests(Rule* rule) const {
     for (const Word& word : words_) {
       if (word.text == "tx") {
@@ -487,7 +487,7 @@ class RuleParser {
     return true;
   }
 
-  // `*right`: what would be right, if it returns false.
+  // On false, `*right` describes a correct value.
   static bool ParseValue(std::string_view name, std::string_view text,
                          Rule* rule, std::string* right) {
     uint64_t number;
@@ -592,7 +592,7 @@ class RuleParser {
       }
       at = end + 1;
     }
-    // Not of both: they are not told apart by the same things.
+    // Packets and CM messages cannot be mixed: they have different options.
     return rule->mads == 0 || rule->opcodes.none();
   }
 

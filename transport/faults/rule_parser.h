@@ -14,10 +14,11 @@
 namespace transport::faults {
 
 inline constexpr size_t kMaxRules = 256;
-// Of all rules together.
+// Bytes of text of all rules together.
 inline constexpr size_t kMaxRuleText = 64 * 1024;
 
-// What is wrong with a text, and what would be right. Counted from 1.
+// What is wrong with a text, and what would be right. Lines and columns are
+// counted from 1.
 struct RuleError {
   int line = 0;
   int column = 0;
@@ -32,8 +33,8 @@ struct RuleError {
 std::optional<RuleError> ParseRules(std::string_view text,
                                     std::vector<Rule>* out);
 
-// Whether the first word of `text` is an action, or a comment begins there: it
-// is meant as rules rather than as the name of a file.
+// Whether `text` is meant as rules rather than as the name of a file: its first
+// word is an action, or it begins with a comment.
 bool LooksLikeRules(std::string_view text);
 
 }  // namespace transport::faults

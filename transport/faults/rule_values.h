@@ -50,16 +50,16 @@ inline constexpr StatusText kStatuses[] = {
     {WcStatus::kGeneral, "GENERAL_ERR"},
 };
 
-// The requests that a responder answers. Connections of DC are not known by
-// their queue pair numbers.
+// The opcodes of requests that a responder answers. Without DC CONNECT, which
+// names no queue pair.
 std::bitset<256> AnsweredRequests();
-// Adds the opcodes that `name` stands for: one, or a group. False if it stands
-// for none.
+// Adds the opcodes that `name` stands for, one or a group. False if there are
+// none.
 bool AddOpcodes(std::string_view name, std::bitset<256>* out);
 // The same for messages of the CM, as rxe-user decode prints them.
 bool AddMad(std::string_view name, uint16_t* out);
 
-// Each parses the whole of `text`. False: it is of another form.
+// Each parses all of `text`. False if it has another form.
 bool ParseNumber(std::string_view text, uint64_t* out);
 // A finite decimal number, not negative.
 bool ParseDecimal(std::string_view text, double* out);

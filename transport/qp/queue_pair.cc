@@ -451,8 +451,8 @@ Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
   return want;
 }
 
-// Those in one lane only, so that the halves of an application's connections
-// meet there. Other types have both halves.
+// Only types that are in one lane share bursts: there the two halves of an
+// application's connections meet. Other types have both halves.
 uint32_t QueuePair::SharesBurstsTo() const {
   return TraitsOf(config().type).one_lane ? attributes().dest_qpn : 0;
 }

@@ -139,7 +139,7 @@ class QueuePair : public EndpointQp {
   // attributes().max_dest_rd_atomic has changed in a receiving state.
   virtual void ResizeReadResources() {}
   // The service has failed. True if only one of its streams has, and the
-  // service goes on: the queue pair stays in its state.
+  // service continues: the queue pair stays in its state.
   virtual bool Survives(Time /*now*/) { return false; }
   // To ERR: stops sending requests; the caller then flushes them. Pending
   // responses, in particular a NAK, are still transmitted.

@@ -26,7 +26,7 @@ class TsoHeaders {
   // Stores header and segment size of a checked request, queued as `index`.
   void Put(uint64_t index, const SendRequest& request);
 
-  // Of queued request `index`.
+  // Segment size and header of queued request `index`.
   uint16_t mss(uint64_t index) const { return sizes_[index & mask_].mss; }
   std::span<const uint8_t> header(uint64_t index) const {
     return {bytes_.get() + (index & mask_) * max_bytes_,

@@ -44,7 +44,7 @@ TEST_F(LossDetectorTest, SilenceIsProbed) {
 }
 
 // A peer with many queue pairs has not been scheduled for a while. It answers
-// earlier packets first; the one that is judged comes later.
+// earlier packets first, and the tested one later.
 TEST_F(LossDetectorTest, AProbeWaitsForItsTurn) {
   Time now = kSent;
   for (int i = 0; i < 20; ++i) {

@@ -65,7 +65,7 @@ class Requester {
   void Start(Time now);
   // To RESET or ERR: gives back what is in flight, forgets all sequence state.
   void Stop();
-  // After a failure: the work requests that are left start anew, PSNs go on.
+  // After a failure: the remaining work requests start anew, and PSNs continue.
   // The caller holds them (HoldAt), or changes the peer.
   void Restart();
   // Changes to another peer: the next packet has PSN `first_psn`. Nothing may
@@ -225,7 +225,8 @@ class Requester {
   void Begin(uint64_t index);
   // `item` was `packets` packets, with `payload` bytes each.
   void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
-  // Work request `index` cannot go on; it fails when those before it are done.
+  // Work request `index` cannot continue; it fails when those before it are
+  // done.
   void FailLocally(uint64_t index, WcResult result);
 
   // --- requester_ack.cc

@@ -88,7 +88,7 @@ TEST_F(DataErrorTest, StopsBeforeTheFence) {
   EXPECT_EQ(peer.Events(), "");
 }
 
-// Nothing is posted or received before it goes on.
+// It continues although nothing was posted or received while it was stopped.
 TEST_F(DataErrorTest, StopsOnceForAnError) {
   peer.Write(1, 300);
   peer.local->data_error = true;

@@ -190,8 +190,8 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   peer.Transmit();
   peer.ReadResponse(kMiddle, 101, 256);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 256");
-  // Of one READ, one part is requested at a time: a peer need not repeat what
-  // is before the part that it has repeated last.
+  // Only one part of a READ is requested at a time: a peer need not repeat data
+  // before the part that it has repeated last.
   peer.ReadResponse(kMiddle, 103, 256);
   EXPECT_EQ(peer.Transmit(), "");
   peer.ReadResponse(kOnly, 100, 256);
@@ -358,7 +358,7 @@ TEST(RequesterReadTest, AckBeyondAReadMeansThatItsResponseWasLost) {
   peer.Transmit();
   peer.Ack(103);
   EXPECT_EQ(peer.Completions(), "1 ok");
-  // What is not known to be missing is not retransmitted.
+  // Packets that are not known to be missing are not retransmitted.
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 0 len 300");
   peer.ReadResponse(kFirst, 101, 256);
   peer.ReadResponse(kLast, 102, 44);

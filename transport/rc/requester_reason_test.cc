@@ -63,7 +63,7 @@ TEST(RequesterReasonTest, PeerThatFellSilent) {
   ExpectReason(&peer, WcStatus::kRetryExceeded, Reason::kPeerSilent);
 }
 
-// It answers, and always that it misses the same packet.
+// The peer answers, but reports each time that it misses the same packet.
 TEST(RequesterReasonTest, AnswersWithoutProgress) {
   RequesterPeer peer;
   peer.Connect();

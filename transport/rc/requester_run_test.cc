@@ -30,7 +30,8 @@ TEST(RequesterTest, ARunAsksForAnAckWhereASinglePacketWould) {
   peer.Write(1, 100, 0);
   peer.Write(2, 512 * 256);
   peer.Transmit();
-  // Of a window of 128 KiB every quarter, of which 100 bytes are message 1's.
+  // Each quarter of a window of 128 KiB asks; 100 bytes of the first are
+  // message 1's.
   std::vector<uint32_t> asking;
   for (const RequesterPeer::Sent& packet : peer.sent) {
     if (packet.ack_req) asking.push_back(packet.psn - RequesterPeer::kPsn);
@@ -86,7 +87,7 @@ TEST(RequesterTest, ARunFillsBursts) {
   EXPECT_EQ(peer.payload, peer.Bytes(0, 11 * 256));
 }
 
-// Of messages of one packet, one in 16 packets without an AckReq asks.
+// With messages of one packet, one of 16 packets without an AckReq asks.
 TEST(RequesterTest, ARunCountsAsItsPackets) {
   RequesterPeer peer;
   peer.Connect();

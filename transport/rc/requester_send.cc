@@ -74,7 +74,7 @@ bool Requester::FenceHolds() const {
   return false;
 }
 
-// Of a READ, what one packet of its response costs.
+// For a READ, the cost of one packet of its response.
 uint64_t Requester::NewCost() const {
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   if (wqe.operation().kind == SendKind::kRead) return snd_.PacketCost();

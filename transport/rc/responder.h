@@ -6,7 +6,7 @@
 //   GapReport           what has been reported of the open gap
 //   GapWait             how long a gap is left unreported
 //   ResponderResources  READs and atomics that may be requested again
-//   OwedAcks            ACKs and NAKs that are to be sent
+//   OwedAcks            ACKs and NAKs that must be sent
 //
 // Its methods are in one file for each kind of event: responder.cc (life and
 // dispatch), responder_request.cc (requests in their order), responder_read.cc
@@ -114,12 +114,13 @@ class Responder {
     // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
-  // Which NAK the expected PSN has got. No other is sent until it arrives,
-  // unless a copy of a buffered packet asks for an ACK: then the NAK was lost.
+  // The NAK that was sent for the expected PSN. No other NAK is sent until that
+  // PSN arrives, unless a copy of a buffered packet asks for an ACK: then the
+  // NAK was lost.
   enum class NakMade : uint8_t {
     kNone,
     kSequence,
-    kRnr,  // it has arrived, and is to be sent again
+    kRnr,  // the packet has arrived, and must be sent again
   };
   struct GapReport {
     NakMade made = NakMade::kNone;

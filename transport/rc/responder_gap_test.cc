@@ -277,7 +277,7 @@ TEST_F(ReplayTest, InvalidBufferedPacket) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
   EXPECT_EQ(Target(0, 4), Bytes(4));
-  // It was not.
+  // In its turn it was not forged.
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 1");
@@ -303,8 +303,8 @@ TEST_F(ReplayTest, ForgedBufferedPacketsDoNoHarm) {
   EXPECT_EQ(peer.Transmit(), "ACK 101 msn 2");
 }
 
-// Nor do packets that are too long for the receive, which stays for the next
-// one in order.
+// A buffered packet that is too long for the receive does no harm either: the
+// receive stays for the next packet in order.
 TEST_F(ReplayTest, BufferedSendTooLongForItsReceive) {
   peer.PostReceive(7, {256, 4});
   peer.PostReceive(8, {4});

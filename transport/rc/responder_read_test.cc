@@ -359,7 +359,7 @@ TEST_F(ResponderFlushTest, OfAWholeRegionIgnoresAddressAndLength) {
   peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, 8, 0));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
   EXPECT_EQ(peer.memory.flushes().size(), 1u);
-  // Of a range both count.
+  // For a range, address and length both count.
   peer.Deliver(Flush(101, 1, wire::kSelectivityRange, 8, 8));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [0]");
   peer.Deliver(Flush(101, 1, wire::kSelectivityRange, 16, 8));

@@ -136,7 +136,7 @@ TEST_F(ReplayTest, ReadThatWasNeverAskedForIsNotRepeated) {
   }
   EXPECT_EQ(counters().dropped_window, 9u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
-  // Nor does a SEND take the place of a READ.
+  // A SEND does not take the place of a READ either.
   peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
   EXPECT_EQ(peer.Transmit(), "");
 }
@@ -162,7 +162,7 @@ TEST_F(ReplayTest, PartIsRepeatedAndTheStreamGoesOn) {
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 102 msn 1 [256]; READ_LAST 103 msn 1 [256]; "
             "READ_MIDDLE 118 [256] | READ_LAST 119 msn 1 [256]");
-  // That was everything.
+  // The stream is complete.
   peer.Deliver(peer.Read(105, 5 * 256, 256));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 105 msn 1 [256]");
 }

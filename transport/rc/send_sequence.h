@@ -67,11 +67,11 @@ struct SendSequence {
   }
 
   uint64_t PacketCost() const { return mtu + Path::kPacketOverhead; }
-  // Of all packets of `wqe`.
+  // The cost of all packets of `wqe`.
   static uint64_t CostOf(const SendWqe& wqe) {
     return wqe.length + wqe.packets * Path::kPacketOverhead;
   }
-  // Of everything before `seq`, which lies in `wqe` or is its end.
+  // The cost of everything before `seq`, which lies in `wqe` or is its end.
   uint64_t CostBefore(const SendWqe& wqe, uint64_t seq) const {
     return seq >= wqe.end() ? wqe.cost + CostOf(wqe)
                             : wqe.cost + (seq - wqe.first) * PacketCost();

@@ -18,7 +18,7 @@ namespace {
 
 // A timer that fires this often at one instant is an endless loop.
 constexpr uint64_t kMostTimersAtOnce = 10'000;
-// So is this number of bursts at one instant.
+// This number of bursts at one instant is an endless loop, too.
 constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
 // GRO merges packets that arrive within this time.
 constexpr Time kMergeTime = 10 * transport::kMicrosecond;

@@ -86,7 +86,7 @@ class PathRun final : public Run {
   std::vector<std::unique_ptr<Connection>> connections_;
   // Kept, so that a scheduled callback can tell that its end is gone.
   std::vector<std::unique_ptr<End>> former_;
-  // Of queue pairs that are destroyed.
+  // Counts of destroyed queue pairs.
   uint64_t completed_ = 0;
   uint64_t notified_ = 0;
   uint64_t broken_ = 0;

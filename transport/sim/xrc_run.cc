@@ -69,7 +69,7 @@ void XrcRun::MakeMessages(Connection& connection) {
     Message message;
     message.opcode = DrawReliableOpcode();
     message.to = static_cast<int>(random_.Below(kSrqs));
-    // That of the counter's protection domain.
+    // The SRQ in the protection domain of the atomics' counter.
     if (message.atomic()) message.to = 0;
     DrawReliable(message, &value, /*solicited=*/true);
     const uint32_t length = message.length();

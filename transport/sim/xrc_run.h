@@ -59,7 +59,7 @@ class XrcRun final : public ServiceRun {
   void Count(Statistics* statistics) override;
   void Address(Sender& sender, const Message& message,
                transport::SendRequest* request) override;
-  // Those of a broken connection.
+  // True for completions of a broken connection.
   bool TakesOutOfOrder(Sender& sender,
                        const transport::Completion& completion) override;
 

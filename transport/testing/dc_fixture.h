@@ -76,7 +76,7 @@ class DcTest : public ::testing::Test {
                       from.region->bytes.begin() + offset + bytes,
                       to.region->bytes.begin() + offset);
   }
-  // A CONNECT that somebody else sends.
+  // A CONNECT from another sender.
   DcDatagram Connect(uint32_t session, uint32_t initiator = kDci,
                      const char* source = "10.0.0.1", uint16_t port = 0xd000,
                      uint64_t key = DcHost::kKey) {

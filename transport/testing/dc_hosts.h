@@ -58,7 +58,7 @@ class DcHost final : public DcLane {
   // --- DcLane.
   std::optional<uint32_t> AllocateNumber() override;
   void ReleaseNumber(uint32_t number) override;
-  // That of `connect`.
+  // The source port of `connect`.
   std::optional<uint16_t> SourcePort(const AddressVector& target,
                                      const Received& connect) override;
   uint32_t Random() override;

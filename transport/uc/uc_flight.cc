@@ -62,7 +62,7 @@ bool UcFlight::WantsAsk(const Path& path, uint64_t cost, bool more,
   if (timeouts_ > 0 || asks_next_ || unasked_ + cost >= AskEvery(path)) {
     return true;
   }
-  // Otherwise others might wait for bytes that nobody reports.
+  // Otherwise other queue pairs might wait for bytes that are never reported.
   return reports_ && !more && path.in_flight() + cost >= path.window() / 4;
 }
 

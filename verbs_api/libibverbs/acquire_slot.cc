@@ -1,3 +1,5 @@
+// Functions of libibverbs that librdmacm uses (interface.h): the slot of the
+// port, and the process's capture and recording.
 #include "rxe_user/devices/device.h"
 #include "rxe_user/observe/process_files.h"
 #include "verbs_api/libibverbs/abi.h"

@@ -1,4 +1,4 @@
-// Rules for CM messages and for calls of librdmacm, for that library.
+// Gives librdmacm the fault rules for CM messages and for its calls.
 #include "rxe_user/cm/cm_faults.h"
 
 #include <string_view>

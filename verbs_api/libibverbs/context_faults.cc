@@ -30,7 +30,7 @@ std::unique_ptr<ContextFaults> ContextFaults::Create(
                        std::string(alarm.status().message()));
   }
   faults->Add(self, rxe_user::ProcessFaults::Now());
-  // The port may have gone down before this context was there to be told.
+  // The port may have gone down before this context existed.
   if (faults->link_is_down()) self->device_->DeviceChanged();
   self->Tick();
   return made;

@@ -1,5 +1,6 @@
-// What rules for faults do to a context: events of the device and its port, and
-// the time at which they come (docs/faults-on-command.md).
+// Carries out fault rules on a context: raises events of the device and its
+// port, and calls ProcessFaults::Tick when a rule is due
+// (docs/faults-on-command.md).
 #ifndef VERBS_API_LIBIBVERBS_CONTEXT_FAULTS_H_
 #define VERBS_API_LIBIBVERBS_CONTEXT_FAULTS_H_
 
@@ -15,8 +16,8 @@ namespace verbs_api {
 // Thread: any. Exists while its context is open.
 class ContextFaults final : private rxe_user::FaultedContext {
  public:
-  // Null if faults are off. What is due comes before it returns. `async`
-  // outlives it.
+  // Null if faults are off. Carries out rules that are due before it returns.
+  // `async` must outlive the result.
   static std::unique_ptr<ContextFaults> Create(
       std::shared_ptr<rxe_user::Context> device, rxe_user::EventQueue& async);
   ~ContextFaults() override;

@@ -13,7 +13,7 @@
 namespace verbs_api {
 namespace {
 
-// The functions without faults. Written once, before a context is usable.
+// The functions without faults. Written once, before a context can be used.
 ibv_context_ops before;
 
 // Whether the call fails on command; *error is its errno then. `wr`: the first
@@ -45,7 +45,7 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   if (qp == nullptr) return before.post_send(ibv, wr, bad);
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
-  // Its packets may leave before the call returns.
+  // Store the requests first: their packets may leave before the call returns.
   std::vector<PostedRequest> requests;
   const auto sends = [](const ibv_send_wr& one) {
     return SendsMessage(static_cast<transport::SendOpcode>(Raw(one.opcode)));
@@ -62,7 +62,7 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
       requests.push_back(request);
     }
   } catch (const std::bad_alloc&) {
-    // Rules that name them do not find them.
+    // Without memory, rules that name the requests do not find them.
   }
   faults.OnPosted(qpn, requests);
   ibv_send_wr* refused = nullptr;
@@ -114,7 +114,7 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
       requests.push_back(request);
     }
   } catch (const std::bad_alloc&) {
-    // As above.
+    // Without memory, rules that name the requests do not find them.
   }
   faults.OnPosted(qpn, requests);
   const int error = wr_complete_before(ibv);
@@ -122,7 +122,8 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
   return error;
 }
 
-// What is late arrives right before the queue is armed, and so raises no event.
+// Late completions arrive right before the queue is armed, so they raise no
+// event.
 int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
   if (Cq* const cq = Find(ibv)) cq->queue->RevealLate();
   return before.req_notify_cq(ibv, solicited_only);
@@ -132,7 +133,7 @@ int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
 
 void FaultOps(ibv_context_ops* ops) {
   if (rxe_user::ProcessFaults::Find() == nullptr) return;
-  // The same for each context, and other threads may use it.
+  // All contexts have the same function, which other threads may be reading.
   static std::once_flag once;
   std::call_once(once, [ops] { before = *ops; });
   ops->post_send = FaultedPostSend;

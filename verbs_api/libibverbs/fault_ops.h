@@ -1,5 +1,5 @@
-// What stands in the function tables of a context whose posts may fail on
-// command, or whose completions may come late (docs/faults-on-command.md).
+// Functions for the tables of a context whose posts may fail on command, or
+// whose completions may arrive late (docs/faults-on-command.md).
 #ifndef VERBS_API_LIBIBVERBS_FAULT_OPS_H_
 #define VERBS_API_LIBIBVERBS_FAULT_OPS_H_
 
@@ -7,8 +7,9 @@
 
 namespace verbs_api {
 
-// Puts functions before those of `ops`, if faults are on. The tables of
-// all contexts of a process have the same functions before.
+// Replaces functions of `ops` by ones that apply fault rules and then call
+// them, if faults are on. `ops` must have the same functions for all contexts
+// of a process.
 void FaultOps(ibv_context_ops* ops);
 // The same for the work request builder of a queue pair.
 void FaultQpEx(ibv_qp_ex* qp);

@@ -28,15 +28,15 @@ extern "C" void rxe_user_acquire_slot(
 // Thread: any.
 extern "C" transport::PacketObserver* rxe_user_packet_observer();
 
-// The faults on command of this process, of its CM messages; null: they are
-// off. Lives as long as the process; a child of fork() asks again. Thread: any.
+// The faults of this process's CM messages; null if faults are off. Exists as
+// long as the process; a child of fork() asks again. Thread: any.
 extern "C" rxe_user::CmFaults* rxe_user_cm_faults();
 
 // Faults on command: the errno value with which the calling thread's call of
-// librdmacm, "rdma_connect", is to fail in place of being executed; 0: none.
-// The failure is noted and recorded. Other rules (call=) do what they do,
-// before the call. Names that do not begin with rdma_ are not calls of the
-// program. Thread: any.
+// librdmacm (`function`, for instance "rdma_connect") must fail instead of
+// being executed; 0: none. The failure is noted and recorded. Other rules for
+// calls (call=) take effect before the call. Names that do not begin with rdma_
+// are not calls of the program. Thread: any.
 extern "C" int rxe_user_fail_on_command(const char* function);
 
 // Registers the handlers of fork() that guard these files. Before those of

@@ -17,11 +17,13 @@
 namespace verbs_api {
 namespace {
 
-// Of the calling thread's current call. Characters, since a thread_local object
-// with a destructor would need one more registration for each thread.
+// The check that refused the calling thread's current call. A character array,
+// since a thread_local object with a destructor would need one more
+// registration for each thread.
 thread_local char noted[160];
-// For the recording: calls of the thread that have begun, and the arguments of
-// the innermost one. More of these than an event has: it is seen to be cut.
+// For the recording: the number of calls of the thread that have begun, and the
+// arguments of the innermost one. Longer than the member of an event, so that
+// the cut is noticed.
 thread_local int depth = 0;
 thread_local char arguments[2 * sizeof(rxe_user::trace::CallEvent::arguments)];
 
@@ -99,7 +101,8 @@ int FailOnCommand(const char* function,
     if (auto* const tracer = rxe_user::CurrentTracer()) {
       tracer->CountFault(rule->number);
     }
-    // A recording has no other calls of a function that it does not follow.
+    // A recording does not contain the other calls of a function that it does
+    // not trace.
     const bool is_alone = depth == 0 && rxe_user::CurrentTracer() != nullptr;
     return Because(
         rule->error,

@@ -64,7 +64,8 @@ void WorkRequests::RawWqe(mlx5dv_qp_ex* table, const void* wqe) {
   Verbs()->PostRawWqe(Self(table).qp_, wqe);
 }
 
-// Both are a configuration with two setters.
+// MrInterleaved and MrList configure a memory key with two setters: the access
+// and the layout.
 void WorkRequests::MrInterleaved(mlx5dv_qp_ex* table, mlx5dv_mkey* mkey,
                                  uint32_t access, uint32_t repeat,
                                  uint16_t count,

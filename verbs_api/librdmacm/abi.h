@@ -24,8 +24,9 @@ inline int Return(int error) {
 
 // Runs `body`, which returns 0 or an errno value. No exception comes out, and
 // the call is not a cancellation point, so it is not for functions that wait
-// for events. errno is unchanged on success. `function` is the caller, and not
-// to be passed: a rule for faults may name it, and then `body` does not run.
+// for events. errno is unchanged on success. `function` is the name of the
+// caller; do not pass it. A fault rule may name it, and then `body` does not
+// run.
 template <typename Body>
 int Call(Body&& body, const char* function = __builtin_FUNCTION()) noexcept {
   const int before = errno;

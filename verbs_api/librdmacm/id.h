@@ -232,8 +232,8 @@ int TakeOutcome(EventChannel& channel, WaitingCall call, rdma_cm_event** out);
 // Whether the event that ends `call` on `id` is queued.
 bool HasOutcome(EventChannel& channel, WaitingCall call, const Id& id);
 
-// rdma_ack_cm_event for the library's own use: no rule for faults makes it
-// fail. Returns 0 or an errno value.
+// rdma_ack_cm_event for the library's own use: no fault rule makes it fail.
+// Returns 0 or an errno value.
 int Acknowledge(rdma_cm_event* event);
 
 // Acknowledges the event that the last call on a synchronous id left in it.

@@ -59,7 +59,7 @@ int Publish(std::shared_ptr<Socket> socket) {
     std::lock_guard<rxe_user::ForkSafeSharedMutex> lock(table.mutex);
     socket.swap(table.sockets[fd]);
   }
-  // Left over after a close(2) of the number.
+  // An older socket, whose number the program has closed with close(2).
   if (socket != nullptr) socket->OnNumberReused();
   return fd;
 }
@@ -80,7 +80,7 @@ Deadline DeadlineIn(const timeval& timeout) {
   if (timeout.tv_sec > kMost || timeout.tv_usec / kMicroseconds > kMost) {
     return std::nullopt;
   }
-  // One before now ends now.
+  // A negative timeout is over at once.
   return Clock::now() +
          std::chrono::seconds(std::max<time_t>(timeout.tv_sec, 0)) +
          std::chrono::microseconds(std::max<suseconds_t>(timeout.tv_usec, 0));
