@@ -236,7 +236,9 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
 }
 
 void ProcessFaults::Add(FaultedContext* context, Time now) {
-  // The first one is not called before its own Tick.
+  // Once it is known, others may call Tick, on its behalf, too: not before
+  // LookFrom.
+  const std::lock_guard tick(tick_mutex_);
   if (!targets_.Add(context)) return;
   const std::lock_guard lock(mutex_);
   injector_.LookFrom(now);

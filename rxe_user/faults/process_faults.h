@@ -137,7 +137,7 @@ class ProcessFaults {
                                                    transport::Time* next);
   // A context was opened, or is closed: then it is not called any more. Rules
   // whose time is over before the first one is open do not fire, and again so
-  // after all were closed.
+  // after all were closed. No lane's lock held.
   void Add(FaultedContext* context, transport::Time now);
   void Remove(FaultedContext* context) { targets_.Remove(context); }
   // The queue pairs and contexts that rules act on.

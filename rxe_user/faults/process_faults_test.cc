@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <future>
@@ -47,6 +48,16 @@ class FakeContext final : public FaultedContext {
   std::vector<Time> wakes;
 };
 using Told = std::vector<std::string>;
+
+// Notices that it is known.
+class NoticingContext final : public FaultedContext {
+ public:
+  void OnEventOnCommand(int) override {}
+  void OnLinkOnCommand(bool) override {}
+  void TickAfter(Time) override { is_known = true; }
+
+  std::atomic<bool> is_known = false;
+};
 
 class ProcessFaultsTest : public testing::Test {
  protected:
@@ -208,6 +219,33 @@ TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
   faults.Add(&third, 20 * kMillisecond);
   faults.Tick(20 * kMillisecond, &next);
   EXPECT_EQ(third.told, (Told{"down", "up"}));
+}
+
+// A context is known, and another thread ticks at once: a second context, or
+// the alarm of this one, which a rule has set.
+TEST_F(ProcessFaultsTest, ATickWhileTheFirstDeviceIsBeingOpened) {
+  for (int round = 0; round < 2000; ++round) {
+    ProcessFaults faults(Settings("event LID_CHANGE after=2ms for=1ms"), 0);
+    Time next = 0;
+    FakeContext earlier;
+    faults.Add(&earlier, 0);
+    faults.Tick(0, &next);
+    faults.Remove(&earlier);
+    NoticingContext first;
+    std::atomic<bool> is_ready = false;
+    std::thread other([&] {
+      is_ready = true;
+      while (!first.is_known) faults.targets().TickAfter(0);
+      Time later = 0;
+      faults.Tick(7 * kMillisecond, &later);
+    });
+    while (!is_ready) std::this_thread::yield();
+    faults.Add(&first, 7 * kMillisecond);
+    faults.Tick(7 * kMillisecond, &next);
+    other.join();
+    // Its time was over while no device was open.
+    ASSERT_EQ(faults.Status()[0].fired, 0u) << "round " << round;
+  }
 }
 
 // `link up` ended an outage that had begun after its time.

@@ -126,14 +126,19 @@ struct Pair {
     Need(ibv_post_recv(b, &wr, &bad), "ibv_post_recv");
   }
   void Send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t rkey) {
-    ibv_sge sge = {reinterpret_cast<uint64_t>(buffer), kBytes, mr->lkey};
+    SendFrom(buffer, mr, buffer + kBytes, wr_id, opcode, rkey);
+  }
+  // `to`: of a WRITE.
+  void SendFrom(const void* memory, const ibv_mr* region, const void* to,
+                uint64_t wr_id, ibv_wr_opcode opcode, uint32_t rkey) {
+    ibv_sge sge = {reinterpret_cast<uint64_t>(memory), kBytes, region->lkey};
     ibv_send_wr wr = {};
     ibv_send_wr* bad = nullptr;
     wr.wr_id = wr_id;
     wr.opcode = opcode;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(buffer + kBytes);
+    wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to);
     wr.wr.rdma.rkey = rkey;
     Need(ibv_post_send(a, &wr, &bad), "ibv_post_send");
   }
@@ -212,6 +217,41 @@ void Load() {
   for (std::thread& thread : threads) thread.join();
 }
 
+// A WRITE from a block of the heap. `what`: heap_freed, before the post;
+// heap_freed_early, before the completion; heap_uninitialized, but for its
+// first 8 bytes; heap_good.
+void SendFromHeap(Pair* pair, const std::string& what) {
+  auto* const block = Need(static_cast<char*>(std::malloc(kBytes)), "malloc");
+  std::memset(block, 1, what == "heap_uninitialized" ? 8 : kBytes);
+  ibv_mr* const region =
+      Need(ibv_reg_mr(pair->pd, block, kBytes, 0), "ibv_reg_mr");
+  if (what == "heap_freed") std::free(block);
+  pair->SendFrom(block, region, pair->buffer, 5, IBV_WR_RDMA_WRITE,
+                 pair->mr->rkey);
+  if (what == "heap_freed_early") std::free(block);
+  pair->Await(1);
+  if (what == "heap_good" || what == "heap_uninitialized") std::free(block);
+  Need(ibv_dereg_mr(region), "ibv_dereg_mr");
+}
+
+// Messages of one queue pair to the other, whose contents the program uses.
+void UseContents(Pair* pair) {
+  int ones = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::memset(pair->buffer, round & 1, kBytes);
+    pair->Receive(1);
+    pair->Send(2, IBV_WR_SEND, 0);
+    pair->Await(2);
+    // It sends back what it has got.
+    std::memset(pair->buffer, 2, kBytes);
+    pair->SendFrom(pair->buffer + kBytes, pair->mr, pair->buffer, 3,
+                   IBV_WR_RDMA_WRITE, pair->mr->rkey);
+    pair->Await(1);
+    for (uint32_t i = 0; i < kBytes; ++i) ones += pair->buffer[i] == 1;
+  }
+  Print("ones " + std::to_string(ones) + "\n");
+}
+
 void Do(const std::string& what) {
   static Pair pair;
   if (what == "none") return;
@@ -232,6 +272,10 @@ void Do(const std::string& what) {
     Rounds(&pair);
   } else if (what == "calls") {
     Calls(&pair);
+  } else if (what == "contents") {
+    UseContents(&pair);
+  } else if (what.starts_with("heap_")) {
+    SendFromHeap(&pair, what);
   } else if (what == "bad_rkey") {
     pair.Send(77, IBV_WR_RDMA_WRITE, pair.mr->rkey + 1);
     pair.Await(1);

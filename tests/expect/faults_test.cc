@@ -182,11 +182,26 @@ class CmFaultsTest : public FaultsTest {
     Install("bin", "CM_PROGRAM");
   }
   Result Connect(const std::string& rules,
-                 const std::vector<std::string>& options = {}) {
+                 const std::vector<std::string>& options = {},
+                 const std::vector<std::string>& arguments = {}) {
     std::vector<std::string> argv = {"run", "--faults", rules};
     argv.insert(argv.end(), options.begin(), options.end());
     argv.insert(argv.end(), {"--", "cm_program"});
+    argv.insert(argv.end(), arguments.begin(), arguments.end());
     return Execute(argv);
+  }
+  // The call fails, which the program and the library say.
+  void ExpectFailure(const std::string& call,
+                     const std::vector<std::string>& arguments = {}) {
+    const Result r =
+        Connect("fail " + call + " ENOMEM", {"--explain"}, arguments);
+    EXPECT_EQ(r.status, 5) << call;
+    EXPECT_EQ(r.out, call + ": Cannot allocate memory\n");
+    EXPECT_NE(r.err.find("rxe_user: " + call +
+                         " failed with ENOMEM: fault rule 1 (fail " + call +
+                         " ENOMEM)\n"),
+              std::string::npos)
+        << r.err;
   }
 };
 
@@ -197,14 +212,13 @@ TEST_F(CmFaultsTest, EachCallFails) {
         "rdma_listen", "rdma_resolve_addr", "rdma_resolve_route",
         "rdma_create_qp", "rdma_connect", "rdma_accept", "rdma_get_cm_event",
         "rdma_ack_cm_event", "rdma_disconnect", "rdma_destroy_id"}) {
-    const Result r = Connect("fail " + call + " ENOMEM", {"--explain"});
-    EXPECT_EQ(r.status, 5) << call;
-    EXPECT_EQ(r.out, call + ": Cannot allocate memory\n");
-    EXPECT_NE(r.err.find("rxe_user: " + call +
-                         " failed with ENOMEM: fault rule 1 (fail " + call +
-                         " ENOMEM)\n"),
-              std::string::npos)
-        << r.err;
+    ExpectFailure(call);
+  }
+  EXPECT_EQ(Connect("none", {}, {"rare"}).out, "destroyed\n");
+  for (const std::string call :
+       {"rdma_set_local_ece", "rdma_get_remote_ece", "rdma_write_cm_event",
+        "rdma_resolve_addrinfo", "rdma_query_addrinfo"}) {
+    ExpectFailure(call, {"rare"});
   }
 }
 

@@ -16,7 +16,8 @@ LICENCES = "/usr/share/doc/{package}/copyright"
 COMMON = "/usr/share/common-licenses"
 
 # Name, Debian package that is linked, licence (SPDX), and whether the licence
-# text is packed: the Boost licence requires that for source code only.
+# text is packed: those of Boost and of valgrind's headers require that for source
+# code only.
 COMPONENTS = (
     ("ISA-L", "libisal2", "BSD-3-Clause", True),
     ("libnl", "libnl-route-3-dev", "LGPL-2.1-only", True),
@@ -26,6 +27,7 @@ COMPONENTS = (
     ("Boost", "libboost-dev", "BSL-1.0", False),
     ("CLI11", "libcli11-dev", "BSD-3-Clause", True),
     ("JSON for Modern C++", "nlohmann-json3-dev", "MIT", True),
+    ("Valgrind's headers", "valgrind", "bzip2-1.0.6", False),
     ("libstdc++", "libstdc++-12-dev", "GPL-3.0-or-later WITH "
      "GCC-exception-3.1", True),
 )

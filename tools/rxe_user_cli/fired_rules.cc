@@ -273,11 +273,15 @@ class Reader {
     if (seen == packets_.end()) {
       return LeaveOut(rule, "its packet is not recorded");
     }
-    if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
     const trace::Packet& packet = *seen->second.packet;
     const bool is_sent = packet.direction == Direction::kSent;
     // Relative PSNs, as transport::faults::Injector counts them.
     const bool counts_sends = is_sent != packet.info().is_response;
+    if (!counts_sends &&
+        wire::TransportOf(packet.opcode) == wire::Transport::kDc) {
+      return LeaveOut(rule, "a DC target counts PSNs from each CONNECT");
+    }
+    if (qp.ordinal == 0) return LeaveOut(rule, kNotCreated);
     if (!counts_sends && !qp.receive_psn) {
       return LeaveOut(rule, "the first PSN of its peer is not known");
     }

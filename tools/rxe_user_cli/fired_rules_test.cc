@@ -60,11 +60,11 @@ class FiredRulesTest : public testing::Test {
   // A packet, with a fault if there is a rule.
   void Packet(Direction direction, Operation operation, uint32_t psn,
               const char* rule = nullptr, Action action = Action::kDrop,
-              uint64_t delay = 0) {
+              uint64_t delay = 0, Transport transport = Transport::kRc) {
     trace::Packet packet;
     packet.event = ++last_;
     packet.direction = direction;
-    packet.opcode = MakeOpcode(Transport::kRc, operation);
+    packet.opcode = MakeOpcode(transport, operation);
     packet.psn = psn & 0xffffff;
     recording_.packets.push_back(packet);
     if (rule == nullptr) return;
@@ -240,6 +240,30 @@ TEST_F(FiredRulesTest, MessagesOfTheCmByTheirNumber) {
   EXPECT_EQ(Rules(),
             "delay 5ms tx op=CM_REP nth=2\n"
             "delay 5ms rx op=CM_RTU nth=2\n");
+}
+
+// A target has a connection for each CONNECT, an initiator one after the other.
+TEST_F(FiredRulesTest, PacketsOfDcTargetsAreLeftOut) {
+  Call("ibv_create_qp", 1, "qp_type=0x2 qp_num=0x51");
+  Connect();
+  const auto packet = [this](Direction direction, Operation operation,
+                             const char* rule) {
+    Packet(direction, operation, kSendPsn + 1, rule, Action::kDrop, 0,
+           Transport::kDc);
+  };
+  packet(Direction::kSent, Operation::kConnect, "drop tx");
+  packet(Direction::kReceived, Operation::kAcknowledge, "drop rx");
+  EXPECT_EQ(Rules(),
+            "drop tx op=DC_CONNECT qp=@1 psn=+1 iter=1\n"
+            "drop rx op=DC_ACKNOWLEDGE qp=@1 psn=+1 iter=1 maybe\n");
+  packet(Direction::kReceived, Operation::kConnect, "drop rx p=1%");
+  packet(Direction::kSent, Operation::kAcknowledge, "drop tx p=1%");
+  const FiredRules fired = RulesThatFired(recording_);
+  EXPECT_EQ(fired.rules, 2u);
+  EXPECT_TRUE(fired.text.ends_with(
+      "# left out, a DC target counts PSNs from each CONNECT: drop rx p=1%\n"
+      "# left out, a DC target counts PSNs from each CONNECT: drop tx p=1%\n"))
+      << fired.text;
 }
 
 TEST_F(FiredRulesTest, CallsAndCompletionsByTheirNumber) {

@@ -74,6 +74,7 @@ inline constexpr std::string_view kCalls[] = {
     "rdma_establish",
     "rdma_get_cm_event",
     "rdma_get_devices",
+    "rdma_get_remote_ece",
     "rdma_get_request",
     "rdma_getaddrinfo",
     "rdma_init_qp_attr",
@@ -83,12 +84,15 @@ inline constexpr std::string_view kCalls[] = {
     "rdma_listen",
     "rdma_migrate_id",
     "rdma_notify",
+    "rdma_query_addrinfo",
     "rdma_reject",
     "rdma_reject_ece",
     "rdma_resolve_addr",
     "rdma_resolve_addrinfo",
     "rdma_resolve_route",
+    "rdma_set_local_ece",
     "rdma_set_option",
+    "rdma_write_cm_event",
 };
 
 // The errno values with which they can fail.

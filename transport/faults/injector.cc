@@ -158,12 +158,19 @@ void Injector::Survey() {
   const bool clears_received = begins(kIterations | kReceived);
   const bool clears_sent = begins(kIterations | kTransmitted);
   const bool clears_messages = begins(kReceivedMessages);
-  if (!clears_received && !clears_sent && !clears_messages) return;
+  // A connection of DC begins with a packet of either direction.
+  constexpr uint32_t kPackets = kReceived | kTransmitted;
+  const bool was_blind =
+      (concerns_ & kPackets) != 0 && (before & kPackets) == 0;
+  if (!clears_received && !clears_sent && !clears_messages && !was_blind) {
+    return;
+  }
   for (auto& [qpn, qp] : queue_pairs_) {
     qp.ForEach([&](Connection& connection) {
       if (clears_messages) connection.received_messages = {};
       if (clears_received) connection.received = {};
       if (clears_sent) connection.sent = {};
+      connection.may_have_ended |= was_blind;
     });
   }
 }
@@ -248,12 +255,30 @@ void Injector::Connection::CountMessage(const wire::PacketView& packet,
       received_messages.OnDatagram(request.psn);
       break;
     case wire::Transport::kUc:
-    case wire::Transport::kDc:
       received_messages.OnReceivedOnce(request);
       break;
     default:
       received_messages.OnReceivedInOrder(request);
   }
+}
+
+void Injector::Connection::FollowSession(const wire::PacketView& packet) {
+  const uint32_t of_packet = packet.dceth().initiator_session;
+  if (session == of_packet) {
+    may_have_ended = false;
+    return;
+  }
+  const bool begins =
+      packet.operation() == wire::Operation::kConnect || packet.is_dc_answer();
+  // It may be late, of an earlier session.
+  if (session && !may_have_ended && !begins) return;
+  Connection next;
+  next.sessions_before = session ? sessions_before + 1 : 0;
+  next.session = of_packet;
+  next.first_psn = packet.bth().psn;
+  // The CONNECT takes a PSN, and is no message.
+  if (begins) next.received_messages.StartAt(wire::PsnAdd(next.first_psn, 1));
+  *this = std::move(next);
 }
 
 void Injector::Connection::Forget(const Rule* rule) {
@@ -283,13 +308,18 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
     }
     found = all.try_emplace(initiator).first;
   }
+  found->second.FollowSession(packet);
   found->second.used = ++uses_;
   return &found->second;
 }
 
-uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp) {
+uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp,
+                               const Connection* connection) {
   const uint32_t psn = facts.packet->bth().psn;
   if (qp == nullptr) return psn;
+  if (connection->session) {
+    return wire::PsnAdd(psn, -static_cast<int64_t>(connection->first_psn));
+  }
   const bool is_response = facts.packet->info().is_response;
   // A response has the PSN of its request.
   if (facts.transmitted != is_response) {
@@ -403,9 +433,10 @@ void Injector::CountOnly(const PacketFacts& facts) {
   const auto found = queue_pairs_.find(facts.qpn);
   if (found == queue_pairs_.end()) return;
   QueuePair& qp = found->second;
-  (void)RelativePsn(facts, &qp);
   try {
-    (void)Count(facts, qp, ConnectionOf(facts, &qp));
+    Connection* const connection = ConnectionOf(facts, &qp);
+    (void)RelativePsn(facts, &qp, connection);
+    (void)Count(facts, qp, connection);
   } catch (const std::bad_alloc&) {
     // It is not counted.
   }
@@ -414,16 +445,15 @@ void Injector::CountOnly(const PacketFacts& facts) {
 Fate Injector::Decide(const PacketFacts& facts, Time now) {
   const auto found = queue_pairs_.find(facts.qpn);
   QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
-  const uint32_t relative = RelativePsn(facts, qp);
   Connection* connection = nullptr;
+  uint32_t relative = 0;
   uint32_t iteration = 1;
-  if (qp != nullptr) {
-    try {
-      connection = ConnectionOf(facts, qp);
-      iteration = Count(facts, *qp, connection);
-    } catch (const std::bad_alloc&) {
-      return {};
-    }
+  try {
+    if (qp != nullptr) connection = ConnectionOf(facts, qp);
+    relative = RelativePsn(facts, qp, connection);
+    if (qp != nullptr) iteration = Count(facts, *qp, connection);
+  } catch (const std::bad_alloc&) {
+    return {};
   }
   Fate fate;
   fate.rule = TakeUnacknowledged(facts, connection);
@@ -434,13 +464,16 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
   const uint64_t place = uint64_t{facts.transmitted} << 63 |
                          uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 |
                          relative;
+  const uint64_t time =
+      uint64_t{connection != nullptr ? connection->sessions_before : 0} << 32 |
+      iteration;
   const Hit hit = FirstThatFires(
       now,
       [&](const Rule& rule) {
         return Matches(rule, facts, qp, connection, relative, iteration);
       },
       [&](uint64_t random, uint64_t) {
-        return Mix(Mix(random ^ place) ^ iteration);
+        return Mix(Mix(random ^ place) ^ time);
       });
   if (hit.rule == nullptr) return {};
   if (connection != nullptr) {

@@ -1,8 +1,8 @@
 // Decides the fate of packets by rules. The fate by chance of a packet is a
 // pure function of seed, rule, direction, ordinal of its queue pair, PSN
-// relative to the first one, and iteration: it does not depend on timing,
-// threads or other queue pairs. nth=, every= and times= are counted for each
-// rule.
+// relative to the first one, and iteration, and of a DC target, how often its
+// initiator has connected: it does not depend on timing, threads or other queue
+// pairs. nth=, every= and times= are counted for each rule.
 //
 // No I/O, clocks or locks: one thread at a time.
 #ifndef TRANSPORT_FAULTS_INJECTOR_H_
@@ -234,6 +234,10 @@ class Injector {
     void Forget(const Rule* rule);
     // A packet of a message has arrived. May throw bad_alloc.
     void CountMessage(const wire::PacketView& packet, uint32_t path_mtu);
+    // Of a DC target: a packet passes. If it is of another session than those
+    // before, all begins anew: the initiator has connected again, or it is
+    // another one with the same number and address.
+    void FollowSession(const wire::PacketView& packet);
 
     // kNoAck: the responses that acknowledge this request are dropped, until it
     // comes again, or one before it.
@@ -243,7 +247,12 @@ class Injector {
     Iterations sent;
     Iterations received;
     Messages received_messages;
-    uint64_t used = 0;  // of a DC target: the value of uses_ then
+    // --- Of a DC target.
+    std::optional<uint32_t> session;  // the initiator's; absent: no packet yet
+    bool may_have_ended = false;      // a CONNECT may have passed unseen
+    uint32_t first_psn = 0;           // of the CONNECT
+    uint32_t sessions_before = 0;     // as far as they are known
+    uint64_t used = 0;                // the value of uses_ then
   };
   using Initiator = std::pair<wire::IpAddress, uint32_t>;  // and its number
   struct QueuePair {
@@ -288,8 +297,10 @@ class Injector {
   static const Rule* TakeUnacknowledged(const PacketFacts& facts,
                                         Connection* connection);
 
-  // The PSN counted from the first one.
-  static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp);
+  // The PSN counted from the first one. `qp` and `connection` may be null,
+  // both.
+  static uint32_t RelativePsn(const PacketFacts& facts, QueuePair* qp,
+                              const Connection* connection);
   // `qp` and `connection` may be null, both.
   static bool Matches(const Rule& rule, const PacketFacts& facts,
                       const QueuePair* qp, const Connection* connection,

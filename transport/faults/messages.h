@@ -79,7 +79,7 @@ class Messages {
   // `psn`: that of the first request that will arrive. Without this call, the
   // first request that is seen counts as the first.
   void StartAt(uint32_t psn) { Advance(wire::PsnAdd(psn, -1)); }
-  // A request that arrives, of RC and XRC. Those beyond a gap are of no
+  // A request that arrives, of RC, XRC and DC. Those beyond a gap are of no
   // message until the gap is closed, or kRemembered of them have come.
   void OnReceivedInOrder(const RequestFacts& request) {
     if (!has_seen_) StartAt(request.psn);
@@ -101,8 +101,7 @@ class Messages {
       waiting_.erase(next);
     }
   }
-  // The same of UC, which does not send again what is lost, and of DC, whose
-  // connections take PSNs.
+  // The same of UC, which does not send again what is lost.
   void OnReceivedOnce(const RequestFacts& request) {
     if (has_seen_ && wire::PsnDiff(request.psn, highest_) <= 0) return;
     Take(request);

@@ -1,6 +1,5 @@
 #include "verbs_api/libibverbs/check.h"
 
-#include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
 #include <time.h>
@@ -21,6 +20,7 @@
 #include "absl/hash/hash.h"
 #include "transport/base/reason.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/memory_tools.h"
 #include "verbs_api/libibverbs/split_keys.h"
 #include "verbs_api/libibverbs/trace.h"
 #include "verbs_api/libibverbs/work_builder.h"
@@ -130,45 +130,65 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
 constexpr char kAtPost[] = "at its post";
 constexpr char kAtCompletion[] = "at its completion";
 
-// Returns the first byte that was freed or is outside of an allocation, or
-// null.
-using AddressSanitizer = const void* (*)(const void* address, size_t length);
-
-// That of a program with AddressSanitizer, exported by the program or by
-// libasan.so; otherwise null.
-AddressSanitizer SanitizerOfProgram() {
-  static const auto found = reinterpret_cast<AddressSanitizer>(
-      dlsym(RTLD_DEFAULT, "__asan_region_is_poisoned"));
-  return found;
+// The memory of a piece; null: there is none, or it is not within the region,
+// which the checks of local keys report.
+const uint8_t* MemoryOf(rxe_user::RegionTable& regions,
+                        const lint::Piece& piece, bool is_inline) {
+  if (is_inline) return reinterpret_cast<const uint8_t*>(piece.address);
+  rxe_user::Region region;
+  if (!regions.Find(piece.lkey, &region) || piece.address < region.iova ||
+      piece.address - region.iova > region.length ||
+      piece.length > region.length - (piece.address - region.iova) ||
+      reinterpret_cast<uint64_t>(region.host) >= rxe_user::kNullMemory) {
+    return nullptr;
+  }
+  return region.host + (piece.address - region.iova);
 }
 
 // Checks whether the program may use the memory of a request. `when`: the time
-// of the check, for the report.
-void CheckFreed(Checker* checker, lint::QpKey key,
+// of the check, for the report. Returns whether it may.
+bool CheckFreed(Checker* checker, lint::QpKey key,
                 rxe_user::RegionTable& regions, const std::string& request,
                 std::span<const lint::Piece> pieces, bool is_inline,
                 const char* when) {
-  const AddressSanitizer first_poisoned = SanitizerOfProgram();
-  if (first_poisoned == nullptr || !checker->IsOn(lint::Lint::kFreedBuffer)) {
+  if (MemoryTool() == nullptr) return true;
+  for (const lint::Piece& piece : pieces) {
+    const uint8_t* const memory = MemoryOf(regions, piece, is_inline);
+    if (memory == nullptr) continue;
+    const void* const found = FirstFreed(memory, piece.length);
+    if (found == nullptr) continue;
+    checker->OnFreedBuffer(key, request, found, when, MemoryTool());
+    return false;
+  }
+  return true;
+}
+
+// Checks whether all bytes that a request is to send have been given a value.
+void CheckUninitialized(Checker* checker, lint::QpKey key,
+                        const std::string& request, const void* memory,
+                        size_t length) {
+  if (MemoryTool() == nullptr || memory == nullptr) return;
+  const void* const found = FirstUninitialized(memory, length);
+  if (found == nullptr) return;
+  checker->OnUninitialized(
+      key, request,
+      static_cast<uint64_t>(static_cast<const uint8_t*>(found) -
+                            static_cast<const uint8_t*>(memory)),
+      length, MemoryTool());
+}
+
+// The checks of a send request at its post that ask a tool.
+void CheckContents(Checker* checker, const Qp& qp, const std::string& request,
+                   const PostedSend& post) {
+  if (!CheckFreed(checker, CheckedKey(qp), RegionsOf(qp), request, post.pieces,
+                  post.is_inline, kAtPost) ||
+      post.writes_locally) {
     return;
   }
-  for (const lint::Piece& piece : pieces) {
-    auto* memory = reinterpret_cast<const uint8_t*>(piece.address);
-    rxe_user::Region region;
-    if (!is_inline) {
-      // The local key checks report memory outside of the region.
-      if (!regions.Find(piece.lkey, &region) || piece.address < region.iova ||
-          piece.address - region.iova > region.length ||
-          piece.length > region.length - (piece.address - region.iova) ||
-          reinterpret_cast<uint64_t>(region.host) >= rxe_user::kNullMemory) {
-        continue;
-      }
-      memory = region.host + (piece.address - region.iova);
-    }
-    const void* const found = first_poisoned(memory, piece.length);
-    if (found == nullptr) continue;
-    checker->OnFreedBuffer(key, request, found, when);
-    return;
+  for (const lint::Piece& piece : post.pieces) {
+    CheckUninitialized(checker, CheckedKey(qp), request,
+                       MemoryOf(RegionsOf(qp), piece, post.is_inline),
+                       piece.length);
   }
 }
 
@@ -270,8 +290,7 @@ void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
       post->pieces.clear();  // it has none, or they have another meaning
       return;
   }
-  CheckFreed(checker, CheckedKey(qp), RegionsOf(qp), request, post->pieces,
-             post->is_inline, kAtPost);
+  CheckContents(checker, qp, request, *post);
   if (post->is_inline) return;
   CheckLocal(checker, qp, request, post->pieces, post->writes_locally);
   if (checker->IsOn(lint::Lint::kBufferChanged) && !post->writes_locally &&
@@ -334,8 +353,15 @@ int CheckedWrComplete(ibv_qp_ex* ibv) {
       const WorkBuilder::Data& data = builder.data[i];
       PostedSend& post = posts.emplace_back();
       post.wr_id = request.wr_id;
-      // Inline data have been copied already.
-      if ((request.flags & transport::kSendInline) == 0) {
+      if ((request.flags & transport::kSendInline) != 0) {
+        // Inline data have been copied already, unless a setter failed.
+        if (builder.error == 0) {
+          CheckUninitialized(checker, CheckedKey(*qp),
+                             "request " + std::to_string(post.wr_id),
+                             builder.inline_bytes.data() + data.first_inline,
+                             builder.sges[data.first_sge].length);
+        }
+      } else {
         for (size_t sge = 0; sge < data.num_sge; ++sge) {
           const transport::Sge& one = builder.sges[data.first_sge + sge];
           post.pieces.push_back({one.addr, one.length, one.lkey});
@@ -390,9 +416,9 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
                      uint64_t wr_id, bool failed, bool receive) {
   const void* const device = &cq.owner->device->engine();
   std::vector<PostedSend> retired;
-  const bool follows = checker->IsOn(lint::Lint::kBufferChanged) ||
-                       (checker->IsOn(lint::Lint::kFreedBuffer) &&
-                        SanitizerOfProgram() != nullptr);
+  const bool follows =
+      checker->IsOn(lint::Lint::kBufferChanged) ||
+      (checker->IsOn(lint::Lint::kFreedBuffer) && MemoryTool() != nullptr);
   checker->OnPolled({.cq = cq.queue->id(),
                      .device = device,
                      .qpn = qpn,

@@ -147,15 +147,18 @@ CM_EXPORT int rdma_query_addrinfo(rdma_cm_id* pointer, rdma_addrinfo** info) {
 
 NEWER_EXPORT(int, rdma_write_cm_event, rdma_cm_id* pointer, int event,
              int status, uint64_t arg) {
-  return IdCall(pointer, [&](Id& id) -> int {
-    if (event != kUserEvent) return EINVAL;
-    std::lock_guard<std::mutex> lock(id.mutex);
-    UnsentEvent out = id.NewEvent(event, status);
-    // In newer headers it is a member of the union.
-    std::memcpy(static_cast<void*>(&out->part.param), &arg, sizeof(arg));
-    id.Push(std::move(out));
-    return 0;
-  });
+  return IdCall(
+      pointer,
+      [&](Id& id) -> int {
+        if (event != kUserEvent) return EINVAL;
+        std::lock_guard<std::mutex> lock(id.mutex);
+        UnsentEvent out = id.NewEvent(event, status);
+        // In newer headers it is a member of the union.
+        std::memcpy(static_cast<void*>(&out->part.param), &arg, sizeof(arg));
+        id.Push(std::move(out));
+        return 0;
+      },
+      "rdma_write_cm_event");  // in C++ it has another name
 }
 
 }  // namespace librdmacm

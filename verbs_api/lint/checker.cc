@@ -543,7 +543,8 @@ void Checker::OnBufferChanged(QpKey key, uint64_t wr_id) {
 }
 
 void Checker::OnFreedBuffer(QpKey key, const std::string& request,
-                            const void* address, const char* when) {
+                            const void* address, const char* when,
+                            const char* tool) {
   Session session(*this);
   Qp* const qp = FindQp(key);
   if (qp == nullptr) return;
@@ -551,9 +552,22 @@ void Checker::OnFreedBuffer(QpKey key, const std::string& request,
   std::snprintf(where, sizeof(where), "%p", address);
   Find(session, *qp, Lint::kFreedBuffer,
        request + " has memory that is freed, or outside of an allocation, " +
-           when + " (AddressSanitizer: " + where + ")",
+           when + " (" + tool + ": " + where + ")",
        "free memory after the completion of the last request that uses it was "
        "polled, and not what a region of it still covers");
+}
+
+void Checker::OnUninitialized(QpKey key, const std::string& request,
+                              uint64_t offset, uint64_t length,
+                              const char* tool) {
+  Session session(*this);
+  Qp* const qp = FindQp(key);
+  if (qp == nullptr) return;
+  Find(session, *qp, Lint::kUninitialized,
+       request + " sends memory that was never given a value, from byte " +
+           to_string(offset) + " of " + to_string(length) + " on (" + tool +
+           "): the peer gets what was there before",
+       "fill all that its sg_list covers, or send less");
 }
 
 // --- Leaks.

@@ -155,10 +155,15 @@ class Checker final : private rxe_user::ForkGuard {
   // are not complete.
   void OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete);
   void OnBufferChanged(QpKey key, uint64_t wr_id);
-  // `request` uses `address`, which AddressSanitizer knows to be freed or
-  // outside of an allocation. `when`: "at its post", "at its completion".
+  // `request` uses `address`, which `tool` ("AddressSanitizer") knows to be
+  // freed or outside of an allocation. `when`: "at its post", "at its
+  // completion".
   void OnFreedBuffer(QpKey key, const std::string& request, const void* address,
-                     const char* when);
+                     const char* when, const char* tool);
+  // `request` sends memory of which byte `offset` of `length`, and perhaps
+  // later ones, has never been given a value.
+  void OnUninitialized(QpKey key, const std::string& request, uint64_t offset,
+                       uint64_t length, const char* tool);
 
   // --- Leaks.
   // An object was made, perhaps at the address of one that no longer exists.

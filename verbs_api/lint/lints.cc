@@ -25,6 +25,8 @@ constexpr std::array<LintText, kLintCount> kLints = {{
     {Lint::kUndefinedField, 17, "undefined-field", Group::kStrict},
     {Lint::kMixedKeys, 18, "mixed-keys", Group::kStrict},
     {Lint::kFreedBuffer, 19, "freed-buffer", Group::kDefault},
+    // 20 to 23 are those of tools/trace/ends.h.
+    {Lint::kUninitialized, 24, "uninitialized", Group::kDefault},
 }};
 
 constexpr bool InOrder() {

@@ -34,6 +34,7 @@ enum class Lint : uint8_t {
   kUndefinedField,
   kMixedKeys,
   kFreedBuffer,
+  kUninitialized,
   kCount,
 };
 inline constexpr size_t kLintCount = static_cast<size_t>(Lint::kCount);
