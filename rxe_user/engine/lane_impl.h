@@ -82,13 +82,13 @@ class LaneImpl final : public Lane, private transport::StraySink {
   // destructor.
   void Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
             transport::Time spin = 0);
-  // `fd` has been added to port(), and the lane's threads must wait on it, too.
-  // Lane not locked.
+  // `fd` has been added to port(). From now on the lane waits on it, too. Lane
+  // not locked.
   void SocketAdded(int fd);
   // From now on frames are received and sent by `raw` as well, which must live
   // until Close. Lane not locked.
   void SetRawPort(RawPort* raw);
-  // The lane's threads must not wait on `fd` any more. Lane not locked.
+  // From now on the lane's helper does not wait on `fd`. Lane not locked.
   void SocketRemoved(int fd);
   // Undoes Open and closes the sockets. The helper thread must have ended, and
   // no thread may be waiting.

@@ -50,7 +50,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   static absl::StatusOr<std::unique_ptr<Port>> Create(
       std::unique_ptr<Port> inner, ProcessFaults* faults);
 
-  // Sends held packets, since the network would deliver them, too.
+  // Sends the held packets of the program, since the network would deliver
+  // them, too. Held packets of peers are lost.
   ~FaultPort() override;
 
   // --- Port. The other functions are the inner port's.

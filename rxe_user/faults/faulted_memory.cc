@@ -94,7 +94,7 @@ bool FaultedMemory::IsGone(const MemoryAccess& access) {
                        .length = access.length,
                        .rule = rule});
     } catch (const std::bad_alloc&) {
-      // Without memory to record it; this access fails all the same.
+      // Not recorded, so only this access fails.
     }
   }
   has_gone_.store(!gone_.empty(), std::memory_order_relaxed);

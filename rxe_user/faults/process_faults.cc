@@ -236,8 +236,8 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
 }
 
 void ProcessFaults::Add(FaultedContext* context, Time now) {
-  // Once it is known, others may call Tick, on its behalf, too: not before
-  // LookFrom.
+  // Other threads may call Tick as soon as targets_ has the context. They wait
+  // for LookFrom.
   const std::lock_guard tick(tick_mutex_);
   if (!targets_.Add(context)) return;
   const std::lock_guard lock(mutex_);

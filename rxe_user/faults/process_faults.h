@@ -38,7 +38,7 @@ struct FaultRuleStatus {
 // A stall: the device receives and sends nothing until `until`.
 struct FaultStall {
   transport::Time until = 0;
-  const transport::faults::Rule* rule = nullptr;  // the rule that ends it then
+  const transport::faults::Rule* rule = nullptr;  // by which it lasts so long
 };
 
 // Whether the port is down on command.
@@ -58,7 +58,7 @@ class ProcessFaults {
   // The faults of RXE_USER_FAULTS. The first call reads the variable; later
   // calls take no lock. Null without the variable, in a program that gained
   // privileges (secure_getenv(3)), and if the rules are wrong. The result never
-  // changes; a child of fork counts from 0.
+  // changes in a process. A child of fork has another one, which counts from 0.
   static ProcessFaults* Find();
   // The same, but null before the first call of Find. Takes no lock.
   static ProcessFaults* Current();
@@ -93,8 +93,8 @@ class ProcessFaults {
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
   // Removes the rules with these numbers, or none if a number is wrong. Without
-  // numbers, removes all rules. A stall that lasts because of a removed rule
-  // ends. `*removed` gets the rules. Returns what is wrong.
+  // numbers, removes all rules. A stall or an outage that lasts because of a
+  // removed rule ends. `*removed` gets the rules. Returns what is wrong.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
 
@@ -135,9 +135,9 @@ class ProcessFaults {
   // kNever: not before a context's TickAfter. The caller holds no lane's lock.
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
-  // A context was opened, or is closed: then it is not called any more. Rules
-  // whose time is over before the first one is open do not fire, and again so
-  // after all were closed. No lane's lock held.
+  // A context was opened, or is being closed: after Remove it is not called any
+  // more. Rules whose time was over before a context was opened while no other
+  // was open do not fire. The caller holds no lane's lock.
   void Add(FaultedContext* context, transport::Time now);
   void Remove(FaultedContext* context) { targets_.Remove(context); }
   // The queue pairs and contexts that rules act on.

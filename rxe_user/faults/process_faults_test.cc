@@ -221,8 +221,8 @@ TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
   EXPECT_EQ(third.told, (Told{"down", "up"}));
 }
 
-// A context is known, and another thread ticks at once: a second context, or
-// the alarm of this one, which a rule has set.
+// As soon as the first context is known, another thread calls Tick: that of a
+// second context, or the alarm of this one, which a rule has set.
 TEST_F(ProcessFaultsTest, ATickWhileTheFirstDeviceIsBeingOpened) {
   for (int round = 0; round < 2000; ++round) {
     ProcessFaults faults(Settings("event LID_CHANGE after=2ms for=1ms"), 0);
@@ -243,12 +243,12 @@ TEST_F(ProcessFaultsTest, ATickWhileTheFirstDeviceIsBeingOpened) {
     faults.Add(&first, 7 * kMillisecond);
     faults.Tick(7 * kMillisecond, &next);
     other.join();
-    // Its time was over while no device was open.
+    // The rule's time was over while no device was open.
     ASSERT_EQ(faults.Status()[0].fired, 0u) << "round " << round;
   }
 }
 
-// `link up` ended an outage that had begun after its time.
+// `link up` used to end an outage that had begun after its time.
 TEST_F(ProcessFaultsTest, ALateLinkUp) {
   ProcessFaults faults(
       Settings("link up after=4ms; link down tx nth=1 for=50ms"), 0);

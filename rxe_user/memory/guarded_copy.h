@@ -39,10 +39,11 @@ class ScopedFaultGuard {
 // already, this only costs time.
 bool GuardedCopyFrom(void* to, const void* from, size_t bytes,
                      bool more = false);
-// The same, into memory that another processor reads next: many bytes are not
-// put into this one's caches, nor taken out of the other one's before they are
-// overwritten. Other processors may see these stores late, until
-// OrderNonTemporalStores (rxe_user/base/non_temporal.h).
+// The same, into memory that another processor reads next. If there are many
+// bytes, they are not put into this processor's caches, and the lines that they
+// overwrite are not fetched from the other's. Other processors may see these
+// stores after later ones of this thread, unless OrderNonTemporalStores is
+// called in between (rxe_user/base/non_temporal.h).
 bool GuardedStreamFrom(void* to, const void* from, size_t bytes,
                        bool more = false);
 // GuardedCopyFrom that continues `*icrc` over the bytes in `to`, as
@@ -55,9 +56,9 @@ bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
 // Copies `bytes` into application memory `to`. The last bytes (up to 8) are
 // stored last, since an application may be polling on them: by one store if
 // their number is 1, 2, 4 or at least 8, and ordered after all earlier stores
-// of this thread, also of earlier calls. On aarch64, where only aligned stores
-// are seen as a whole, these are the last four bytes, or the last one, if `to`
-// has only that alignment. `more` as above, for the bytes behind `to`.
+// of this thread, also of earlier calls. On aarch64, only aligned stores are
+// seen as a whole: of unaligned last bytes, only the last four or the last one
+// are stored last. `more` as above, for the bytes after `to`.
 bool GuardedCopyTo(void* to, const void* from, size_t bytes, bool more = false);
 
 // CPU atomics on an aligned word. `*original` gets the value before. False on a

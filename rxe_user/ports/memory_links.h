@@ -49,8 +49,8 @@ struct MemoryRoute {
 };
 
 // The lane's side. All calls are made by MemoryLinks, with the lane's lock
-// held. A ring that a call passes is valid until the call that ends it. A call
-// that throws bad_alloc is repeated.
+// held. A ring, its doorbell and its eventfd are valid until the call that ends
+// the ring. A call that throws bad_alloc is repeated.
 class MemoryLinkUser {
  public:
   struct Outgoing {
@@ -168,7 +168,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   void CloseEnded();
   void Wake();
   // True if the connection is from this user. Otherwise moves it to foreign_,
-  // tries to close it there, and returns false.
+  // which must be empty, tries to close it there, and returns false.
   bool KeepIfOwn(UniqueFd& socket);
   // Does everything that is pending, except telling the user. May throw
   // bad_alloc, and may then be called again.
@@ -228,8 +228,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   uint64_t incoming_ = 0;
   uint64_t outgoing_ = 0;
   bool short_ = false;  // no descriptors for the last accept
-  // must_rest() at the end of the last Work. Work that is added later wakes the
-  // control thread.
+  // must_rest() at the end of the last Work. RemoveAddress may change that; it
+  // wakes the control thread.
   bool resting_ = false;
   Clock::time_point rest_until_;
   Clock::time_point asked_unused_at_;

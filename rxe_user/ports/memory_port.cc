@@ -30,9 +30,9 @@ using transport::Time;
 constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
 constexpr size_t kMostBatches = 64;
 constexpr int kSegments = 256;
-// While packets come by memory, the sockets are read after this many calls.
-// They are read every other call if one of their last kQuiet reads found
-// something.
+// While packets come by memory, the sockets are read after this many calls that
+// did not read them. They are read every other call if one of their last kQuiet
+// reads found something.
 constexpr uint32_t kSocketInterval = 16;
 constexpr uint32_t kQuiet = 64;
 // Bursts by UDP between tries to get a ring: at first, and at most.

@@ -169,7 +169,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   static void End(Peer& peer);
   // Whether a flow that was refused may be sent now.
   bool MaySend(Peer& peer);
-  // Calls on_room_ if there is one.
+  // Calls on_room_ if a flow that was refused may be sent now.
   void CheckRoom();
   // Makes room in peers_. Called rarely, since a forgotten peer is asked for a
   // ring again.

@@ -66,7 +66,7 @@ class ReceiveSockets {
   // The index of the socket that last had data.
   size_t hot() const { return hot_; }
 
-  // Calls read(index) for the sockets that are to be read now, until one of the
+  // Calls read(index) for the sockets that must be read now, until one of the
   // calls returns true: there are datagrams.
   template <typename Read>
   void ReadUntilData(bool thorough, Read read) {
@@ -85,7 +85,7 @@ class ReceiveSockets {
 
   // Whether the next ReadUntilData reads the others before the busy socket.
   bool others_are_next() const { return (tick_ + 1) % kQuietInterval == 0; }
-  // Something came from the busy socket without ReadUntilData.
+  // Counts a read of the busy socket that was made without ReadUntilData.
   void CountBusyRead() { ++tick_; }
 
   // A call returned `got` datagrams of `bytes` in all; `full`: as many as it

@@ -16,8 +16,9 @@
 namespace rxe_user {
 namespace {
 
-// Those of two calls: the kernel thread may still have to say that it has taken
-// the first call's, although these are complete (SubmitToKernelThread).
+// Entries of the submission queue, for the requests of two calls: the kernel
+// thread may not have freed the entries of the last call yet, although its
+// requests are complete (SubmitToKernelThread).
 constexpr unsigned kRequests = 32;
 static_assert(kRequests >= 2 * (Uring::kMostSends + Uring::kMostReceives));
 constexpr int kGroup = 0;  // of provided buffers
@@ -27,17 +28,17 @@ bool HasKernelThread(const io_uring& ring) {
 }
 
 // Polls of the completion queue before a caller sleeps until the kernel thread
-// has made a request. It may have lost its core.
+// has completed a request. The thread may have been preempted.
 constexpr int kSpins = 2000;
 
-// Rings without requests, results and buffers, for the next Uring. As many as
-// were open at a time. Thread: any.
+// Rings without requests, results and buffers, for the next Uring. At most as
+// many as were open at the same time. Thread: any.
 class IdleRings final : private ForkGuard {
  public:
   IdleRings() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
   ~IdleRings() { LeaveForkGuard(); }
 
-  // `kernel_thread`: a ring with one.
+  // `kernel_thread`: whether the ring must have one.
   std::optional<io_uring> Take(bool kernel_thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ForgetParents();
@@ -59,8 +60,9 @@ class IdleRings final : private ForkGuard {
   }
 
  private:
-  // In a child whose parent called no handlers. The mappings were not
-  // inherited, and the descriptors' numbers may be others' by now.
+  // In a child that was created without the handlers of fork: forgets the
+  // parent's rings. Their mappings were not inherited, and their descriptors'
+  // numbers may be in use for other files by now.
   void ForgetParents() {
     const pid_t process = ::getpid();
     if (process == process_) return;
@@ -103,7 +105,7 @@ absl::Status Uring::OpenRing(Requests requests) {
   if (error != 0) return ErrnoStatus(error, "io_uring_setup");
   open_ = true;
   ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
-  // Where that is not possible, a child has a mapping that it does not use.
+  // If this fails, a child has a mapping that it does not use.
   (void)::io_uring_ring_dontfork(&ring_);
   return absl::OkStatus();
 }
@@ -148,7 +150,7 @@ absl::Status Uring::Try() {
   return absl::OkStatus();
 }
 
-// A ring from which the buffers cannot be taken is not ours any more: the
+// If the buffers cannot be unregistered, the ring is not ours any more: the
 // program has closed its descriptor.
 Uring::~Uring() {
   if (!open_) return;
@@ -186,10 +188,10 @@ void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
   request->user_data = tag;
 }
 
-// The thread makes requests and shows their results, and only then moves the
-// head of the submission queue past them. So the head does not say which
-// requests are left: with it, requests of the last call count once more. The
-// thread may take requests after a call that failed, so none is withdrawn.
+// The thread executes requests and publishes their results, and only then moves
+// the head of the submission queue past them. So the head does not say which
+// requests are left: it may still include requests of the last call. The thread
+// may take requests after a call that failed, so none is withdrawn.
 size_t Uring::SubmitToKernelThread() {
   const unsigned prepared = ring_.sq.sqe_tail - ring_.sq.sqe_head;
   size_t seen = results();
@@ -210,7 +212,8 @@ size_t Uring::SubmitToKernelThread() {
   return prepared;
 }
 
-// Results between head and tail are the program's: the others are moved up.
+// The kernel does not touch the results between head and tail. So those that
+// stay are moved up to the tail.
 void Uring::DropSentResults() {
   const unsigned head = *ring_.cq.khead;
   const unsigned tail = head + static_cast<unsigned>(results());
@@ -228,8 +231,8 @@ size_t Uring::Submit() {
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;
-  // The system had no memory for the others, say. They must not be taken with
-  // the next ones.
+  // For instance, the system had no memory for the others. They must not be
+  // taken with the next requests.
   const unsigned head = io_uring_smp_load_acquire(ring_.sq.khead);
   ring_.sq.sqe_head = ring_.sq.sqe_tail = head;
   io_uring_smp_store_release(ring_.sq.ktail, head);

@@ -8,18 +8,19 @@
 // driven by threads of the program, so its ring has no such requests.
 //
 // When a ring is closed, the kernel interrupts once each thread that has
-// submitted to it. So rings are not closed while the process lives: the next
-// Uring takes over the descriptor and the queues of one that has ended.
+// submitted to it. So a Uring that ends leaves its ring open: the next Uring
+// takes over the descriptor and the queues. Up to 64 such rings are kept.
 //
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
 // refused does not stop those behind it. IORING_SETUP_CQSIZE: there is room for
 // the results of several calls (HasRoomFor).
 //
-// With a kernel thread (IORING_SETUP_SQPOLL) that polls the submission queue,
-// that thread makes the requests, and the caller waits for their results in
-// memory: no system call while the thread is awake. It wants a core of its own,
-// and sleeps when there was no request for kKernelThreadIdle.
+// With IORING_SETUP_SQPOLL, a kernel thread polls the submission queue and
+// executes the requests. The caller polls for their results in memory, and
+// makes a system call only if the thread sleeps, or takes long. The thread
+// needs a core of its own, and sleeps if there was no request for
+// kKernelThreadIdle.
 //
 // Linux 6.0 or later: multishot recvmsg, and buffers provided by a ring.
 #ifndef RXE_USER_PORTS_URING_H_
@@ -57,7 +58,7 @@ class Uring {
 
   enum class Requests { kByCaller, kByKernelThread };
   // Call once, before anything else. Tries all that is needed. Errors: what the
-  // system refused, and what was tried.
+  // system refused, with the name of the step.
   absl::Status Open(Requests requests);
   // In the child of fork. Only the destructor may be called afterwards.
   void AbandonInChild();
@@ -75,8 +76,9 @@ class Uring {
   // fails, the next request, also a send, is not tried. A send that succeeds
   // has no result.
   void PrepareSend(int fd, const msghdr* message, bool linked, uint64_t tag);
-  // Makes all requests, by one system call or none. Returns how many, in order,
-  // the system has taken; it is not asked for the others again.
+  // Executes all requests, by one system call or none. Returns how many of
+  // them, in order, the system has taken. The others are withdrawn; but after a
+  // failed call, a kernel thread may still take them.
   size_t Submit();
 
   // --- Results, in order. A receive has one for each datagram, and mostly one
@@ -91,19 +93,19 @@ class Uring {
   };
   size_t results() const { return io_uring_cq_ready(&ring_); }
   // Whether there is room for the results of `sends` sends and all receives.
-  // What has no room is lost.
+  // Results without room are lost.
   bool HasRoomFor(size_t sends) const {
     return results() + sends + kBuffers + kMostReceives <= kResults;
   }
-  // The result behind `index` others, which remains.
+  // The result after `index` others. It is not taken.
   Result Peek(size_t index) const;
-  // Takes the first one.
+  // Takes the first result.
   Result Take();
 
   // --- Buffers.
 
-  // Makes sure that `count` buffers are provided, if there are as many. Returns
-  // how many are.
+  // Makes sure that `count` buffers are provided, or all if there are fewer.
+  // Returns how many are provided.
   size_t Provide(size_t count);
   // Returns the buffer of a result, which is then the next to be provided.
   void Release(uint16_t buffer);
@@ -113,7 +115,8 @@ class Uring {
     msghdr message;  // control data and flags
     const SocketAddress* from;
   };
-  // What a receive has written to a buffer; empty if that is no datagram.
+  // The datagram that a receive has written to `buffer`; empty if the buffer
+  // has none.
   std::optional<Datagram> Read(uint16_t buffer, size_t bytes);
   // The control data of the buffer that `bytes` are in; null: none.
   const uint8_t* ControlOf(std::span<const uint8_t> bytes) const;

@@ -16,11 +16,13 @@ absl::Status UringPort::Available(Uring::Requests requests) {
   return Uring().Open(requests);
 }
 
-// Those of one socket are linked, so that none is sent if one before it fails.
+// Messages of one socket are linked, so that none is sent if one before it
+// fails.
 void UringPort::Send(std::span<Message> messages) {
   Uring& ring = receiver_.ring();
   const size_t count = messages.size();
-  // Results of failed sends stay behind a datagram until the next Receive.
+  // Results of failed sends that are behind a datagram stay until the next
+  // Receive.
   if (!ring.HasRoomFor(count)) return;
   for (size_t i = 0; i < count; ++i) {
     const bool linked = i + 1 < count && messages[i + 1].fd == messages[i].fd;

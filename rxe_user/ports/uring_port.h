@@ -1,8 +1,8 @@
-// The port of UDP sockets and io_uring(7): one call of io_uring_enter(2) makes
-// all sends of a round and takes in what has arrived. A lane has one ring,
-// driven by the thread that holds the lane's lock (uring.h). Lanes have this
-// port with RXE_USER_IO=uring or uring-sqpoll only (docs/design/progress.md,
-// "io_uring").
+// The port of UDP sockets and io_uring(7): one call of io_uring_enter(2)
+// executes all sends of a round and receives the datagrams that have arrived. A
+// lane has one ring, driven by the thread that holds the lane's lock (uring.h).
+// Lanes have this port only with RXE_USER_IO=uring or uring-sqpoll
+// (docs/design/progress.md, "io_uring").
 #ifndef RXE_USER_PORTS_URING_PORT_H_
 #define RXE_USER_PORTS_URING_PORT_H_
 
@@ -20,7 +20,7 @@ namespace rxe_user {
 class UringPort final : public SocketPort<UringReceiver>,
                         private MessageSender {
  public:
-  // Errors: what the system refused (uring.h). Sockets work all the same.
+  // Errors: what the system refused (uring.h). UdpPort may work all the same.
   static absl::StatusOr<std::unique_ptr<Port>> Create(Uring::Requests requests);
   // Whether Create finds what it needs. Thread: any.
   static absl::Status Available(Uring::Requests requests);

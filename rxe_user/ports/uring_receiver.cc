@@ -27,14 +27,15 @@ std::vector<int> UringReceiver::Descriptors() const {
 
 std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
   arrivals_.clear();
-  // The first one is the next to be used: it is in the cache.
+  // Backwards, so that the buffer of the first datagram, which is in the cache,
+  // is used next.
   while (!used_.empty()) {
     ring_.Release(used_.back());
     used_.pop_back();
   }
   more_ = false;
   if (ring_.results() != 0) {
-    // A thorough caller wants what has come since, too.
+    // A thorough caller also wants datagrams that have arrived since.
     more_ = TakeResults() || thorough;
     if (!arrivals_.empty()) {
       sockets_.CountBusyRead();
@@ -143,7 +144,7 @@ bool UringReceiver::TakeResults() {
     if (socket == nullptr) continue;
     const bool full = result.error != EAGAIN;
     more = more || full;
-    // Others may have had all buffers.
+    // Other receives may have used all buffers.
     if (result.error == ENOBUFS && whole.datagrams == 0) continue;
     ReceiveSockets::ChooseAsk(*socket, whole.datagrams, whole.bytes,
                               full && whole.datagrams != 0);

@@ -1,16 +1,16 @@
-// The receiving half of the io_uring port: one request takes all that has
-// arrived at a socket, into buffers of the ring, and one call makes the
-// requests for several sockets.
+// The receiving half of the io_uring port: one request receives the datagrams
+// that have arrived at a socket into buffers of the ring, and one call executes
+// the requests for several sockets.
 //
-// A request has one buffer more than datagrams are expected, so that it mostly
-// ends because the socket is empty: no further call has to find that out.
+// A request has one buffer more than datagrams are expected. So it mostly ends
+// because the socket is empty, and no further call is needed to find that out.
 //
-// While the application polls, a receive is also made with each Submit of
-// sends; the results then wait in the ring, in memory, until the next Receive.
-// So what a lane receives always comes by its ring, in order. The ring is among
-// the descriptors, since it is readable while such results wait. While threads
-// wait on these, sends do not receive: each result wakes whoever waits on the
-// ring, also one that says that nothing has come.
+// While the application polls, a Submit of sends also receives
+// (PrepareReceive). The results wait in the ring, in memory, until the next
+// Receive. So a lane gets all datagrams by its ring, in order. The ring is
+// among the descriptors, since it is readable while such results wait. While
+// threads wait on the descriptors, sends do not receive: each result wakes the
+// threads that wait on the ring, even one that says that nothing has arrived.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
@@ -48,7 +48,7 @@ class UringReceiver {
   std::span<const transport::GroBatch> Receive(bool thorough);
   bool more() const { return more_; }
   void SetWaitedOn(bool waited_on) { waited_on_ = waited_on; }
-  // Before a socket is removed.
+  // Call before a socket is removed.
   void CloseBell() { bell_.Close(); }
   void AbandonInChild();
 
@@ -62,31 +62,31 @@ class UringReceiver {
 
   Uring& ring() { return ring_; }
   // Adds a receive from the socket that last had data to the requests, unless
-  // results of an earlier one wait, threads wait on the descriptors, or the
-  // next Receive is to begin with the other sockets.
+  // results of an earlier one wait, threads wait on the descriptors, the next
+  // Receive must begin with the other sockets, or the bell says that nothing
+  // has arrived.
   void PrepareReceive();
-  // After Submit: takes the results of that receive if there is no datagram
-  // among them, so that between calls the ring is readable only if there is
-  // one. That nothing had come so soon does not change how many datagrams to
-  // ask for.
+  // After Submit: takes all results if there is no datagram among them, so that
+  // between calls the ring is readable only if there is one. Such a receive
+  // does not change how many datagrams to ask for, since it came so soon.
   void DropEmptyResults();
 
  private:
   using Clock = std::chrono::steady_clock;
-  // The poll within this time of a send that has asked in vain does not ask
-  // again: no answer comes so soon.
+  // If a send has received nothing, the next poll within this time does not ask
+  // the sockets: no answer arrives so soon.
   static constexpr Clock::duration kFresh = std::chrono::microseconds(1);
   // Polls in a row that find nothing before the bell is armed: arming costs as
-  // much as two of them, and mostly the next arrival is near.
+  // much as two of them, and usually the next datagram arrives soon.
   static constexpr uint32_t kEmptyPolls = 16;
   static constexpr uint32_t kMostEmptyPolls = 1 << 20;
-  // Polls beyond those, by one thread, before it gets a bell. Not for a thread
-  // that polls a few times before it waits. Taking the bell of another thread
-  // takes 16 times as many each time.
+  // Polls beyond those, by one thread, before it opens a bell. A thread that
+  // polls a few times before it waits does not need one. Each time that a
+  // thread takes over the bell of another one, the number grows 16 times.
   static constexpr uint32_t kIdlePolls = 256;
   static constexpr uint32_t kNever = ~uint32_t{0};
 
-  // What a receive has had so far.
+  // What a receive has brought so far.
   struct Taken {
     size_t datagrams = 0;
     size_t bytes = 0;
@@ -98,8 +98,8 @@ class UringReceiver {
   static size_t IndexOf(uint64_t tag) { return tag & 0xffff; }
   // The socket of a result; null: it has been removed.
   ReceiveSockets::Socket* SocketOf(uint64_t tag);
-  // As ReceiveSockets::ReadUntilData asks: notes the socket, and receives when
-  // as many as one call may ask are noted.
+  // The `read` of ReceiveSockets::ReadUntilData: notes the socket, and receives
+  // when as many sockets are noted as one call may ask.
   bool Note(size_t index);
   // Receives from the noted sockets by one call. Returns whether there are
   // datagrams.
@@ -113,7 +113,7 @@ class UringReceiver {
   bool NothingHasRung() const {
     return bell_.IsArmed(sockets_) && !bell_.HasRung();
   }
-  // A poll of the calling thread has asked sockets, for nothing.
+  // A poll of the calling thread has asked sockets, and found nothing.
   void OnEmptyPoll();
   // Returns the bytes of a datagram that was added to arrivals_.
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
@@ -127,11 +127,12 @@ class UringReceiver {
   std::array<Taken, ReceiveSockets::kMaxSockets> taken_;  // by socket
   bool more_ = false;
   bool waited_on_ = false;
-  // When a send asked in vain, until the next poll.
+  // When a send received nothing; absent after the next poll.
   std::optional<Clock::time_point> asked_;
 
   ArrivalBell bell_;
-  bool ask_all_ = false;  // sockets, until they are empty: one has rung
+  // Ask all sockets, until they are empty: one has rung, or may have.
+  bool ask_all_ = false;
   std::optional<pthread_t> poller_;
   uint32_t empty_polls_ = 0;  // in a row
   uint32_t idle_polls_ = 0;   // of poller_, beyond kEmptyPolls in a row

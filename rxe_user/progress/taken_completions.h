@@ -1,5 +1,5 @@
-// Renews the lease and makes a round now and then while the application takes
-// completions that are already there, since nothing makes progress meanwhile.
+// Says when to renew the lease, and when to make a round, while the application
+// takes completions that are already there: nothing makes progress meanwhile.
 #ifndef RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 #define RXE_USER_PROGRESS_TAKEN_COMPLETIONS_H_
 

@@ -12,8 +12,8 @@
 #include <cstring>
 #include <initializer_list>
 
-// Newer headers declare them, some with other types, so they have other names
-// here.
+// Newer headers declare these functions, some with other types. So they have
+// other names here.
 extern "C" {
 int resolve_addrinfo(
     rdma_cm_id* id, const char* node, const char* service,
@@ -38,7 +38,8 @@ void Need(bool done, const char* call) {
   std::exit(5);
 }
 
-// The next event of the channel, which has to be this one. Its id.
+// Takes the next event of the channel, which must have this type. Returns its
+// id.
 rdma_cm_id* Await(rdma_event_channel* channel, int type) {
   rdma_cm_event* event = nullptr;
   Need(rdma_get_cm_event(channel, &event) == 0, "rdma_get_cm_event");

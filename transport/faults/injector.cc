@@ -42,7 +42,8 @@ bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   return is_nak ? beyond > 0 : beyond >= 0;
 }
 
-// Whether it is a request of the program. A connection of DC takes a PSN, too.
+// Whether the packet is a request of a message. A DC CONNECT takes a PSN, but
+// belongs to none.
 bool IsOfAMessage(const wire::PacketView& packet) {
   return packet.info().is_request &&
          packet.operation() != wire::Operation::kConnect;
@@ -68,7 +69,7 @@ bool Refuses(Action action) {
   return action == Action::kRnr || action == Action::kNak;
 }
 
-// Whether the rule is for something else than packets.
+// Whether the rule matches no packets.
 bool IsForNoPacket(const Rule& rule) {
   return IsOfCompletions(rule.action) || rule.action == Action::kUnmap ||
          rule.is_timed || !rule.call.empty() || rule.mads != 0;
@@ -89,7 +90,7 @@ bool Injector::Add(std::vector<Rule> rules, Time now) {
   if (rules.size() > kMostRules - std::min(kMostRules, rules_.size())) {
     return false;
   }
-  // Memory first: all of them are added, or none.
+  // Allocate first, so that all of them are added, or none.
   since_.reserve(rules_.size() + rules.size());
   counts_.reserve(rules_.size() + rules.size());
   live_.reserve(rules_.size() + rules.size());
@@ -151,14 +152,15 @@ void Injector::Survey() {
     concern(kIterations,
             rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0);
   }
-  // What passed meanwhile was not counted, so what passed before is not either.
+  // Packets that passed meanwhile were not counted. So counts of earlier ones
+  // are of no use.
   const auto begins = [&](uint32_t all) {
     return (concerns_ & all) == all && (before & all) != all;
   };
   const bool clears_received = begins(kIterations | kReceived);
   const bool clears_sent = begins(kIterations | kTransmitted);
   const bool clears_messages = begins(kReceivedMessages);
-  // A connection of DC begins with a packet of either direction.
+  // Packets of either direction show that a DC session has begun.
   constexpr uint32_t kPackets = kReceived | kTransmitted;
   const bool was_blind =
       (concerns_ & kPackets) != 0 && (before & kPackets) == 0;
@@ -270,13 +272,13 @@ void Injector::Connection::FollowSession(const wire::PacketView& packet) {
   }
   const bool begins =
       packet.operation() == wire::Operation::kConnect || packet.is_dc_answer();
-  // It may be late, of an earlier session.
+  // The packet may be a late one of an earlier session.
   if (session && !may_have_ended && !begins) return;
   Connection next;
   next.sessions_before = session ? sessions_before + 1 : 0;
   next.session = of_packet;
   next.first_psn = packet.bth().psn;
-  // The CONNECT takes a PSN, and is no message.
+  // The CONNECT takes a PSN, but is no message.
   if (begins) next.received_messages.StartAt(wire::PsnAdd(next.first_psn, 1));
   *this = std::move(next);
 }
@@ -301,7 +303,7 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
   auto& all = qp->of_initiators;
   auto found = all.find(initiator);
   if (found == all.end()) {
-    // Anybody may claim to be an initiator.
+    // Any host may claim to be an initiator, so their number is limited.
     if (all.size() == kMostInitiators) {
       all.erase(std::ranges::min_element(
           all, {}, [](const auto& each) { return each.second.used; }));
@@ -325,7 +327,7 @@ uint32_t Injector::RelativePsn(const PacketFacts& facts, QueuePair* qp,
   if (facts.transmitted != is_response) {
     return wire::PsnAdd(psn, -static_cast<int64_t>(qp->send_psn));
   }
-  // A datagram may come from anybody.
+  // Datagrams may come from any peer: the first one begins the count.
   if (!qp->knows_receive_psn) {
     qp->receive_psn = psn;
     qp->knows_receive_psn = true;
@@ -357,7 +359,7 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
       (qp == nullptr || !IsOfMessage(rule, facts, *qp, *connection))) {
     return false;
   }
-  // They need to know more of a connection than its packets.
+  // These actions need state that only a known queue pair has.
   if (qp == nullptr &&
       (rule.action == Action::kNoAck || Refuses(rule.action))) {
     return false;
@@ -438,7 +440,7 @@ void Injector::CountOnly(const PacketFacts& facts) {
     (void)RelativePsn(facts, &qp, connection);
     (void)Count(facts, qp, connection);
   } catch (const std::bad_alloc&) {
-    // It is not counted.
+    // Without memory, it is not counted.
   }
 }
 

@@ -1,8 +1,8 @@
 // Decides the fate of packets by rules. The fate by chance of a packet is a
 // pure function of seed, rule, direction, ordinal of its queue pair, PSN
-// relative to the first one, and iteration, and of a DC target, how often its
-// initiator has connected: it does not depend on timing, threads or other queue
-// pairs. nth=, every= and times= are counted for each rule.
+// relative to the first one, and iteration, and for a DC target, of how often
+// its initiator has connected. It does not depend on timing, threads or other
+// queue pairs. nth=, every= and times= are counted for each rule.
 //
 // No I/O, clocks or locks: one thread at a time.
 #ifndef TRANSPORT_FAULTS_INJECTOR_H_
@@ -59,12 +59,12 @@ struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
   Place place;                 // kCorrupt
-  // What follows from an earlier hit, and is dropped: an acknowledgement after
+  // The packet is dropped because of an earlier hit: an acknowledgement after
   // kNoAck, any packet after kLink. Not counted.
   bool is_consequence = false;
 };
 
-// The peer that sent a request: of a DC target, the initiator.
+// The peer that sent a request. For a DC target, the initiator.
 struct RequesterFacts {
   wire::IpAddress address;
   uint32_t qpn = 0;
@@ -86,21 +86,21 @@ struct MadFacts {
   wire::IpAddress peer;
 };
 
-// A rule, and how often it met and hit packets.
+// How often a rule matched and fired.
 struct RuleCount {
   uint64_t matched = 0;  // packets that it is for, within its time
   uint64_t fired = 0;
   bool removed = false;  // matches nothing any more
 };
 
-// What the rules concern: bits.
+// What the rules are about: bits.
 enum Concern : uint32_t {
   kReceived = 1,     // packets that are received
   kTransmitted = 2,  // packets that are sent
   kRefusals = 4,     // requests that are refused in place of being executed
   kCompletions = 8,
   kProgramCalls = 16,
-  kTransfers = 32,  // of which the memory is taken away
+  kTransfers = 32,  // those whose memory is taken away
   kIterations = 64,
   kReceivedMessages = 128,
   kNextConcern = 256,  // for other bits of the caller
@@ -108,41 +108,43 @@ enum Concern : uint32_t {
 
 class Injector {
  public:
-  // As many rules as one may ever have. Those that were removed count.
+  // The most rules that Add permits, including removed ones.
   static constexpr size_t kMostRules = 4096;
 
   // `start`: the time from which `after=` counts.
   Injector(std::vector<Rule> rules, uint64_t seed, Time start);
 
-  // --- Rules that come and go while packets pass. A rule keeps its number,
-  // which no other rule gets, and stays where it is: what Decide and the others
-  // return is valid as long as this.
+  // --- Changes of the rules while packets pass. A rule keeps its number, which
+  // no other rule gets, and its address: the rules that Decide and the others
+  // return live as long as this object.
 
   // Numbers the rules, which come after all others; `after=` counts from `now`.
   // False, without a change, if there would be more than kMostRules.
   bool Add(std::vector<Rule> rules, Time now);
-  // False if there is no such rule. What the rule was to do with later packets
-  // is not done.
+  // False if there is no such rule. A hit of the rule has no more effect on
+  // later packets (kNoAck, kRnr, kNak).
   bool Remove(uint32_t number);
 
-  // --- Queue pairs. Those that were never created have the ordinal 0, and PSNs
-  // that count from 0.
-  // `has_cqs`, `has_srq`: events may be of these.
+  // --- Queue pairs. One that OnCreated has not named has the ordinal 0, and
+  // its PSNs count from 0.
+  // `has_cqs`, `has_srq`: whether it has these, so that a rule can raise events
+  // of them.
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
-  // The first PSN that the peer sends (RTR); forgets what was sent before.
+  // The first PSN that the peer sends (RTR). Forgets the packets and messages
+  // of both directions.
   void OnReceivePsn(uint32_t qpn, uint32_t psn);
-  // The first PSN that it sends (RTS).
+  // The first PSN that the queue pair sends (RTS).
   void OnSendPsn(uint32_t qpn, uint32_t psn);
-  // RESET: its messages count anew.
+  // RESET: the messages of both directions count anew.
   void OnReset(uint32_t qpn);
   // Bytes of payload of a packet of RC, DC or XRC (RTR).
   void OnPathMtu(uint32_t qpn, uint32_t bytes);
   void OnDestroyed(uint32_t qpn);
-  // A work request is about to be posted that sends a message, and was refused
-  // after all: `count` of the last ones.
+  // A work request that sends a message is about to be posted; the last `count`
+  // of these were refused.
   void OnPosted(uint32_t qpn, const PostedRequest& request);
   void OnPostRefused(uint32_t qpn, size_t count);
-  // What was posted, and has sent nothing yet, was flushed.
+  // Posted requests that have sent nothing yet were flushed.
   void OnFlushed(uint32_t qpn);
   // A packet is about to be sent, whether or not Decide is called for it.
   void OnSent(uint32_t qpn, const wire::PacketView& packet);
@@ -154,9 +156,9 @@ class Injector {
   // In place of Decide for a packet that is lost anyway: it is an iteration,
   // and may begin a message.
   void CountOnly(const PacketFacts& facts);
-  // The rule by which a call of the program, "ibv_reg_mr", is to fail (kFail),
-  // or at which something else happens; null: none. `wr_id`: of the first
-  // request, if it posts some. Call once for each call.
+  // The rule by which a call of the program ("ibv_reg_mr") fails (kFail), or at
+  // which something else happens (call=); null: none. `wr_id`: of the first
+  // request, if the call posts some. Call once for each call.
   NumberedFate DecideCall(std::string_view call, std::optional<uint64_t> wr_id,
                           Time now);
   // Call once for each message, in their order.
@@ -169,20 +171,20 @@ class Injector {
   // for each transfer, in their order.
   const Rule* DecideTransfer(const TransferFacts& facts, Time now,
                              uint32_t* number);
-  // The first timed rule whose time has come, and that has not fired yet; null:
-  // none. It has fired now. A call may be late: what has come and gone between
-  // two calls fires, too, but not what was over before the first one, or before
-  // LookFrom.
+  // Fires the timed rule that begins first, of those whose time has come and
+  // that have not fired; null: none. A call may be late: a rule whose time is
+  // over by now fires, too, unless it was over before the first call, or before
+  // the last LookFrom.
   const Rule* TakeTimed(Time now);
-  // Nobody was there to see what was over before.
+  // Timed rules whose time is over at `now` do not fire any more.
   void LookFrom(Time now) { looked_at_ = now; }
-  // When the next one fires; kNever: there is none.
+  // When the next timed rule fires after `now`; kNever: there is none.
   Time NextTimed(Time now) const;
   // Whether the rule has not been removed, and its time is not over.
   bool IsValid(const Rule& rule, Time now) const {
     return !counts_[rule.number - 1].removed && IsItsTime(rule, now);
   }
-  // When its time begins and is over: kNever, if never.
+  // When the rule's time begins, and when it is over; kNever: never.
   Time BeginOf(const Rule& rule) const {
     return since_[rule.number - 1] + rule.after;
   }
@@ -201,12 +203,14 @@ class Injector {
   bool concerns(Concern what) const { return (concerns_ & what) != 0; }
 
  private:
-  // Requests that arrive beyond a gap wait; a window has fewer.
+  // More requests than a window can have. Those beyond a gap wait to be
+  // executed.
   static constexpr size_t kMostRefusals = 4096;
-  // Of a DC target; it has as many connections at most.
+  // The most initiators of a DC target that are known. A target has at most
+  // this many connections (DcConnections::kMost).
   static constexpr size_t kMostInitiators = 2048;
 
-  // How often each packet of one direction has come. Remembers the last
+  // How often each packet of one direction has been seen. Remembers the last
   // kRemembered PSNs.
   class Iterations {
    public:
@@ -234,27 +238,28 @@ class Injector {
     void Forget(const Rule* rule);
     // A packet of a message has arrived. May throw bad_alloc.
     void CountMessage(const wire::PacketView& packet, uint32_t path_mtu);
-    // Of a DC target: a packet passes. If it is of another session than those
-    // before, all begins anew: the initiator has connected again, or it is
-    // another one with the same number and address.
+    // For a DC target: a packet is seen. If it begins another session, all
+    // counts begin anew: the initiator has connected again, or it is another
+    // one with the same number and address. Late packets of an earlier session
+    // change nothing.
     void FollowSession(const wire::PacketView& packet);
 
-    // kNoAck: the responses that acknowledge this request are dropped, until it
-    // comes again, or one before it.
+    // kNoAck: the responses that acknowledge this request are dropped until it,
+    // or one before it, arrives again.
     const Rule* unacknowledged_by = nullptr;  // null: none
     uint32_t unacknowledged_psn = 0;
     std::vector<Refusal> refusals;
     Iterations sent;
     Iterations received;
     Messages received_messages;
-    // --- Of a DC target.
+    // --- For a DC target.
     std::optional<uint32_t> session;  // the initiator's; absent: no packet yet
-    bool may_have_ended = false;      // a CONNECT may have passed unseen
-    uint32_t first_psn = 0;           // of the CONNECT
+    bool may_have_ended = false;      // a CONNECT may not have been seen
+    uint32_t first_psn = 0;           // of the session's first packet seen
     uint32_t sessions_before = 0;     // as far as they are known
-    uint64_t used = 0;                // the value of uses_ then
+    uint64_t used = 0;                // uses_ at the last use
   };
-  using Initiator = std::pair<wire::IpAddress, uint32_t>;  // and its number
+  using Initiator = std::pair<wire::IpAddress, uint32_t>;  // address, number
   struct QueuePair {
     template <typename Visit>
     void ForEach(const Visit& visit) {
@@ -265,14 +270,14 @@ class Injector {
     uint32_t ordinal = 0;
     bool has_cqs = false;
     bool has_srq = false;
-    uint32_t transfers[2] = {};  // so far: that write, that read
+    uint32_t transfers[2] = {};  // so far: to memory, from memory
     uint32_t send_psn = 0;
     uint32_t receive_psn = 0;
-    bool knows_receive_psn = false;  // else that of the first packet
+    bool knows_receive_psn = false;  // if not, the first packet sets it
     uint32_t path_mtu = 1024;
     Messages sent_messages;
     Connection own;
-    // Of a DC target.
+    // For a DC target.
     std::map<Initiator, Connection> of_initiators;
   };
   // A rule that fires, and the random number that it drew.
@@ -286,8 +291,8 @@ class Injector {
   // seed and rule, and from its count of matches.
   template <typename IsFor, typename RandomOf>
   Hit FirstThatFires(Time now, const IsFor& is_for, const RandomOf& random_of);
-  // That of the packet: a DC target has one for each initiator. May throw
-  // bad_alloc.
+  // The connection of the packet: a DC target has one for each initiator. May
+  // throw bad_alloc.
   Connection* ConnectionOf(const PacketFacts& facts, QueuePair* qp);
   // Returns the iteration. May throw bad_alloc.
   uint32_t Count(const PacketFacts& facts, const QueuePair& qp,
@@ -308,16 +313,16 @@ class Injector {
   // Whether the packet is of the message that the rule names.
   static bool IsOfMessage(const Rule& rule, const PacketFacts& facts,
                           const QueuePair& qp, const Connection& connection);
-  // Whether its time has come.
+  // Whether `now` is within the rule's time.
   bool IsItsTime(const Rule& rule, Time now) const {
     const Time age = now - since_[rule.number - 1];
-    // That of kLink begins at the packet.
+    // If kLink is not timed, `during` counts from the hit.
     const bool lasts = rule.action == Action::kLink && !rule.is_timed;
     return age >= rule.after && (lasts || age - rule.after < rule.during);
   }
   bool Fires(const Rule& rule, uint64_t match, uint64_t chance) const;
-  // Which rules there are, and what they concern. Iterations of a direction
-  // count anew if they were not counted before. Takes no memory beyond that of
+  // Sets live_ and concerns_. Iterations of a direction, and messages, count
+  // anew if they were not counted before. Allocates no memory but that of
   // live_.
   void Survey();
 
@@ -328,7 +333,7 @@ class Injector {
   uint32_t concerns_ = 0;
   std::vector<RuleCount> counts_;
   uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
-  uint64_t mads_[2][kMads] = {};            // the same: received, sent
+  uint64_t mads_[2][kMads] = {};            // so far: received, sent
   uint32_t created_ = 0;
   uint64_t uses_ = 0;              // of connections of DC targets
   std::optional<Time> looked_at_;  // the first TakeTimed

@@ -79,8 +79,8 @@ class Messages {
   // `psn`: that of the first request that will arrive. Without this call, the
   // first request that is seen counts as the first.
   void StartAt(uint32_t psn) { Advance(wire::PsnAdd(psn, -1)); }
-  // A request that arrives, of RC, XRC and DC. Those beyond a gap are of no
-  // message until the gap is closed, or kRemembered of them have come.
+  // A request of RC, XRC or DC arrives. Requests beyond a gap belong to no
+  // message until the gap is closed, or more than kRemembered have arrived.
   void OnReceivedInOrder(const RequestFacts& request) {
     if (!has_seen_) StartAt(request.psn);
     const int32_t ahead = wire::PsnDiff(request.psn, highest_);
@@ -101,7 +101,7 @@ class Messages {
       waiting_.erase(next);
     }
   }
-  // The same of UC, which does not send again what is lost.
+  // The same for UC, which does not retransmit.
   void OnReceivedOnce(const RequestFacts& request) {
     if (has_seen_ && wire::PsnDiff(request.psn, highest_) <= 0) return;
     Take(request);

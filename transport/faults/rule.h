@@ -109,7 +109,8 @@ struct Rule {
   bool psn_is_relative = false;  // `psn` counts from the first PSN
   std::optional<uint32_t> iteration;
   std::optional<uint64_t> longer_than;  // bytes of payload
-  std::optional<uint64_t> message;      // its number, of its queue pair
+  // The number among the messages of its queue pair and direction.
+  std::optional<uint64_t> message;
   std::optional<uint64_t> wr_id;
 
   // --- When: which of the packets above, counted from 1.

@@ -34,7 +34,7 @@ std::optional<RuleError> ParseRules(std::string_view text,
                                     std::vector<Rule>* out);
 
 // Whether `text` is meant as rules rather than as the name of a file: its first
-// word is an action, or it begins with a comment.
+// word is an action, it begins with a comment, or it is blank.
 bool LooksLikeRules(std::string_view text);
 
 }  // namespace transport::faults

@@ -50,8 +50,8 @@ inline constexpr StatusText kStatuses[] = {
     {WcStatus::kGeneral, "GENERAL_ERR"},
 };
 
-// The opcodes of requests that a responder answers. Without DC CONNECT, which
-// names no queue pair.
+// The opcodes of requests that a responder answers. Without DC CONNECT, whose
+// BTH names no queue pair.
 std::bitset<256> AnsweredRequests();
 // Adds the opcodes that `name` stands for, one or a group. False if there are
 // none.

@@ -44,8 +44,8 @@ size_t Accepted(const Wr* wr, const Wr* bad, int error) {
   return count;
 }
 
-// Runs `call`, which posts `posts`, returns 0 or errno, and stores the number
-// of accepted requests.
+// Runs `call`, which posts `posts`, stores the number of accepted requests, and
+// returns 0 or errno. Tells the checker of the post.
 template <typename Call>
 int CheckSends(const Qp& qp, const std::vector<PostedSend>& posts,
                Call&& call) {
@@ -89,15 +89,15 @@ std::string Hex(uint64_t number) {
 // is its name in the report.
 void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
                 std::span<const lint::Piece> pieces, bool writes) {
-  // An XRC target has no protection domain, and refuses every request.
   if (!checker->IsOn(lint::Lint::kLocalKey) &&
       !checker->IsOn(lint::Lint::kMixedKeys)) {
     return;
   }
+  // An XRC target has no protection domain, and refuses every request.
   if (qp.pair->pd() == nullptr) return;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const lint::Piece& piece = pieces[i];
-    // An earlier request may still have to configure a memory key.
+    // The request that configures a memory key may not have been executed yet.
     if (piece.length == 0 || RegionsOf(qp).IsMkey(piece.lkey)) continue;
     transport::SpanList spans;
     const transport::MemoryStatus status =
@@ -130,8 +130,8 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
 constexpr char kAtPost[] = "at its post";
 constexpr char kAtCompletion[] = "at its completion";
 
-// The memory of a piece; null: there is none, or it is not within the region,
-// which the checks of local keys report.
+// The memory of a piece. Null if its region is null memory, or if it is not
+// within a region, which the checks of local keys report.
 const uint8_t* MemoryOf(rxe_user::RegionTable& regions,
                         const lint::Piece& piece, bool is_inline) {
   if (is_inline) return reinterpret_cast<const uint8_t*>(piece.address);
@@ -163,7 +163,7 @@ bool CheckFreed(Checker* checker, lint::QpKey key,
   return true;
 }
 
-// Checks whether all bytes that a request is to send have been given a value.
+// Checks whether all bytes that a request will send have been given a value.
 void CheckUninitialized(Checker* checker, lint::QpKey key,
                         const std::string& request, const void* memory,
                         size_t length) {
@@ -177,7 +177,7 @@ void CheckUninitialized(Checker* checker, lint::QpKey key,
       length, MemoryTool());
 }
 
-// The checks of a send request at its post that ask a tool.
+// The checks of a send request at its post that need a memory tool.
 void CheckContents(Checker* checker, const Qp& qp, const std::string& request,
                    const PostedSend& post) {
   if (!CheckFreed(checker, CheckedKey(qp), RegionsOf(qp), request, post.pieces,
@@ -287,7 +287,7 @@ void Describe(Checker* checker, const Qp& qp, transport::SendOpcode opcode,
     case SendOpcode::kTso:
       break;
     default:
-      post->pieces.clear();  // it has none, or they have another meaning
+      post->pieces.clear();  // absent, or with another meaning
       return;
   }
   CheckContents(checker, qp, request, *post);
@@ -459,8 +459,8 @@ void CheckCompletion(Checker* checker, const Cq& cq, uint32_t qpn,
   }
 }
 
-// The members that a failed completion leaves undefined: all but wr_id, status,
-// qp_num and vendor_err (ibv_poll_cq(3)).
+// The bytes of the members that a failed completion leaves undefined: all but
+// wr_id, status, qp_num and vendor_err (ibv_poll_cq(3)).
 constexpr uint8_t kJunk = 0xa5;
 
 void FillUndefined(ibv_wc* wc) {

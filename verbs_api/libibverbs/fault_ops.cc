@@ -133,7 +133,8 @@ int FaultedReqNotifyCq(ibv_cq* ibv, int solicited_only) {
 
 void FaultOps(ibv_context_ops* ops) {
   if (rxe_user::ProcessFaults::Find() == nullptr) return;
-  // All contexts have the same function, which other threads may be reading.
+  // All contexts have the same functions, and other threads may be reading
+  // `before`.
   static std::once_flag once;
   std::call_once(once, [ops] { before = *ops; });
   ops->post_send = FaultedPostSend;

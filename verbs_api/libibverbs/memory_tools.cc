@@ -39,8 +39,9 @@ const Tool& Find() {
   return tool;
 }
 
-// The result of a request to memcheck, which reports what it finds as an error
-// of the program, unless this thread's errors are not reported.
+// The result of a request to memcheck. Memcheck would also print what it finds
+// as an error of the program, so this thread's errors are not reported
+// meanwhile.
 template <typename Request>
 const void* AskMemcheck(const Request& request) {
   VALGRIND_DISABLE_ERROR_REPORTING;
