@@ -55,7 +55,7 @@ TEST(CheckTest, LatenciesOfLinuxRxe) {
   EXPECT_TRUE(names.contains("READ request to first response"));
 }
 
-// The only findings are about packets that the captures lack: docs/interop.md.
+// Findings come from how a capture was taken: docs/interop.md.
 TEST(CheckTest, HardwareKeepsTheRules) {
   const std::vector<std::string> files = HardwareFiles();
   if (files.empty()) GTEST_SKIP() << "no captures of hardware";
