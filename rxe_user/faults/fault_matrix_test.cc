@@ -8,9 +8,8 @@
 //   - DC: rnr, nak, no-ack of a CONNECT, which no connection executes.
 //   - UC and UD: rnr, nak, no-ack, since nothing is answered.
 //   - UD: messages of several packets, WRITE, READ, atomics. UC: READ, atomics.
-//   - UC, UD and DC: FLUSH, ATOMIC WRITE. UC and UD: SEND with invalidate,
-//   which
-//     UC has.
+//   - UC, UD and DC: FLUSH, ATOMIC WRITE.
+//   - UC and UD: SEND with invalidate, which UC has.
 // With UC and UD, a message that loses a packet is lost, and the sender does
 // not know it. A datagram that is duplicated arrives twice.
 #include <gtest/gtest.h>
