@@ -4,13 +4,14 @@
 //
 // Two hosts on a virtual clock have the transport's endpoints and queue pairs,
 // and between them and the network the port that applies the rules. Not tested,
-// since a service does not have it:
+// mostly since a service does not have it:
 //   - DC: rnr, nak, no-ack of a CONNECT, which no connection executes.
-//   - UC and UD: rnr, nak, no-ack, since nothing is answered. A message that
-//     loses a packet is lost, and the sender does not know it. A datagram that
-//     is doubled arrives twice.
+//   - UC and UD: rnr, nak, no-ack, since nothing is answered.
 //   - UD: messages of several packets, WRITE, READ, atomics. UC: READ, atomics.
-//   - FLUSH and ATOMIC WRITE: RC and XRC only. SEND with invalidate: and DC.
+//   - UC, UD and DC: FLUSH, ATOMIC WRITE.
+//   - UC and UD: SEND with invalidate, which UC has.
+// With UC and UD, a message that loses a packet is lost, and the sender does
+// not know it. A datagram that is duplicated arrives twice.
 #include <gtest/gtest.h>
 
 #include <algorithm>

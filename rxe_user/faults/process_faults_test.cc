@@ -211,7 +211,8 @@ TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
   faults.Add(&second, 7 * kMillisecond);
   faults.Tick(7 * kMillisecond, &next);
   EXPECT_EQ(second.told, Told{"event 11"});
-  // A second context does not keep rules whose time is over from firing.
+  // The rule's time ends while a device is open. A device that is opened later
+  // does not keep it from firing.
   FakeContext third;
   std::vector<FaultRuleStatus> rules;
   ASSERT_FALSE(

@@ -144,7 +144,7 @@ def expect(condition, what):
 
 
 def expected_fates(rule):
-    """The fates of the packets that do not just arrive, by their number."""
+    """How many packets have which fate, if they do not just arrive."""
     action, *rest = rule.split()
     if action == "drop":
         return {"dropped" if "rx" in rest else "lost": 1}

@@ -237,7 +237,7 @@ TEST_F(CmFaultsTest, CallsAreCounted) {
             "earlier rule hit them; a rule that says 'maybe' may do that\n");
 }
 
-// Rules for calls match only calls of the program.
+// The acknowledgements that librdmacm makes itself match no rule.
 TEST_F(CmFaultsTest, TheLibrarysOwnAcknowledgementsDoNotFail) {
   const Result r =
       Execute({"run", "--faults", "fail rdma_ack_cm_event EINVAL maybe", "--",

@@ -55,7 +55,8 @@ TEST(CheckTest, LatenciesOfLinuxRxe) {
   EXPECT_TRUE(names.contains("READ request to first response"));
 }
 
-// The only findings are about packets that the captures lack: docs/interop.md.
+// Only captures that lack packets, or have them in another order, have findings
+// (docs/interop.md).
 TEST(CheckTest, HardwareKeepsTheRules) {
   const std::vector<std::string> files = HardwareFiles();
   if (files.empty()) GTEST_SKIP() << "no captures of hardware";

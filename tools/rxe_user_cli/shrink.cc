@@ -79,7 +79,8 @@ class Shrinker {
       return 1;
     }
     failure_ = *all;
-    // Replace chances first: then fewer rules cause the same faults.
+    // Replace chances first: then a rule that is left out does not change what
+    // the others hit.
     const bool is_fixed = by_chance_ && Replay(&rules);
     std::vector<std::string> found = Smallest(rules);
     if (!is_fixed && !is_ended_ && Replay(&found)) found = Smallest(found);

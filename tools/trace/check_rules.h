@@ -21,8 +21,8 @@ namespace trace {
 // it was processed.
 inline constexpr int64_t kClockTolerance = 100'000;  // ns
 
-// Whether a response is an ACK, a NAK or an RNR NAK of requests. The answer to
-// a DC CONNECT counts as an ACK.
+// Whether a response is an ACK, a NAK or an RNR NAK of requests. READ responses
+// and the answer to a DC CONNECT count as ACKs.
 inline wire::AethKind AnswerOf(const Packet& p) {
   const bool is_connected =
       wire::TransportOf(p.opcode) == wire::Transport::kDc &&

@@ -277,7 +277,7 @@ TEST_F(ReplayTest, InvalidBufferedPacket) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
   EXPECT_EQ(Target(0, 4), Bytes(4));
-  // In its turn it was not forged.
+  // It was not: the peer sends the same packet again, now in order.
   peer.Deliver(peer.Request(kSendLast, 101, true), 8);
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(peer.Transmit(), "NAK invalid-request 101 msn 1");
