@@ -178,6 +178,14 @@ bool RegionTable::CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
   if (IsSpecial(from)) [[unlikely]] {
     return CopyFromSpecial(to, from, bytes);
   }
+  return GuardedCopyFrom(to, from, bytes, more);
+}
+
+bool RegionTable::StreamFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                             bool more) {
+  if (IsSpecial(from)) [[unlikely]] {
+    return CopyFromSpecial(to, from, bytes);
+  }
   return GuardedStreamFrom(to, from, bytes, more);
 }
 

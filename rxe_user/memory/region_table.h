@@ -117,6 +117,8 @@ class RegionTable final : public transport::Memory {
                                     transport::SpanList* out) override;
   bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
                 bool more) override;
+  bool StreamFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                  bool more) override;
   bool CopyFromWithIcrc(uint8_t* to, const uint8_t* from, size_t bytes,
                         bool more, uint32_t* icrc) override;
   bool Copy(uint8_t* to, const uint8_t* from, size_t bytes) override;

@@ -11,8 +11,9 @@
 namespace rxe_user {
 
 // UringPort where RXE_USER_IO=uring or uring-sqpoll asks for it and the system
-// allows it; else UdpPort. RXE_USER_IO=auto is UdpPort: nothing shows yet that
-// a ring is faster (docs/performance.md). Errors: UdpPort's. Thread: any.
+// allows it; else UdpPort. RXE_USER_IO=auto is UdpPort: a ring is slower in
+// most of what was measured (docs/performance.md). Errors: UdpPort's. Thread:
+// any.
 absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort();
 
 // What CreateSocketPort chooses, for reports.

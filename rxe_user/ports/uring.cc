@@ -173,6 +173,7 @@ void Uring::AbandonInChild() {
 
 void Uring::PrepareReceive(int fd, uint64_t tag) {
   io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
+  if (request == nullptr) return;
   ::io_uring_prep_recvmsg_multishot(request, fd, &sizes_, MSG_DONTWAIT);
   request->flags |= IOSQE_BUFFER_SELECT;
   request->buf_group = kGroup;
@@ -182,6 +183,7 @@ void Uring::PrepareReceive(int fd, uint64_t tag) {
 void Uring::PrepareSend(int fd, const msghdr* message, bool linked,
                         uint64_t tag) {
   io_uring_sqe* const request = ::io_uring_get_sqe(&ring_);
+  if (request == nullptr) return;
   ::io_uring_prep_sendmsg(request, fd, message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (linked) request->flags |= IOSQE_IO_LINK;
   if (!HasKernelThread(ring_)) request->flags |= IOSQE_CQE_SKIP_SUCCESS;

@@ -664,22 +664,48 @@ TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
 // The kernel thread shows results before it moves the head of the submission
 // queue. A call made in between used to wait for the last call's requests, for
 // ever. That takes a core for each, hence the priority, where it is allowed.
+// The ring's thread has the priority, too, and would serve later rings of this
+// process: hence a child.
 TEST_F(SqpollTest, EachCallEnds) {
-  std::thread([&] {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
     if (std::thread::hardware_concurrency() > 1) {
       const sched_param lowest = {::sched_get_priority_min(SCHED_FIFO)};
       (void)::sched_setscheduler(0, SCHED_FIFO, &lowest);
     }
-    Uring ring;  // its thread has the priority, too
-    ASSERT_TRUE(ring.Open(Uring::Requests::kByKernelThread).ok());
+    Uring ring;
+    if (!ring.Open(Uring::Requests::kByKernelThread).ok()) ::_exit(1);
     ring.Provide(1);
     for (int i = 0; i < 20'000; ++i) {
       ring.PrepareReceive(foreign_.get(), 0);
-      ASSERT_EQ(ring.Submit(), 1u);
-      ASSERT_EQ(ring.results(), 1u);
-      ASSERT_EQ(ring.Take().error, EAGAIN);
+      if (ring.Submit() != 1 || ring.results() != 1 ||
+          ring.Take().error != EAGAIN) {
+        ::_exit(2);
+      }
     }
-  }).join();
+    ::_exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// The kernel thread sleeps after a while without requests, and cannot be woken
+// without the descriptor. The requests that it does not take fill the queue.
+TEST_F(SqpollTest, WithoutItsDescriptorNothingIsSentOrReceived) {
+  ::close(ring());
+  for (int i = 0; i < 100'000 && port_->counters().rx_errors < 100; ++i) {
+    Queue(transport::Flow(av_), {64});
+    port_->Flush();
+    (void)ReceiveOnce();
+  }
+  EXPECT_GE(port_->counters().rx_errors, 100u);
+  // So that the port closes no descriptor of another owner.
+  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int ring_fd = ring();
+  ASSERT_EQ(::dup3(other, ring_fd, O_CLOEXEC), ring_fd);
+  ::close(other);
 }
 
 TEST_F(SqpollTest, ItMakesNoPlainCalls) {

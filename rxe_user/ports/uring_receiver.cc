@@ -166,6 +166,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
 }
 
 void UringReceiver::PrepareReceive() {
+  asked_.reset();
   if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);

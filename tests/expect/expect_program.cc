@@ -81,7 +81,7 @@ struct Pair {
     ibv_qp_attr attr = {};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     Need(ibv_modify_qp(own, &attr,
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                            IBV_QP_ACCESS_FLAGS),
@@ -128,9 +128,10 @@ struct Pair {
   void Send(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t rkey) {
     SendFrom(buffer, mr, buffer + kBytes, wr_id, opcode, rkey);
   }
-  // `to`: of a WRITE.
+  // `to`: the peer's memory of a WRITE or READ.
   void SendFrom(const void* memory, const ibv_mr* region, const void* to,
-                uint64_t wr_id, ibv_wr_opcode opcode, uint32_t rkey) {
+                uint64_t wr_id, ibv_wr_opcode opcode, uint32_t rkey,
+                unsigned flags = 0) {
     ibv_sge sge = {reinterpret_cast<uint64_t>(memory), kBytes, region->lkey};
     ibv_send_wr wr = {};
     ibv_send_wr* bad = nullptr;
@@ -138,6 +139,7 @@ struct Pair {
     wr.opcode = opcode;
     wr.sg_list = &sge;
     wr.num_sge = 1;
+    wr.send_flags = flags;
     wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to);
     wr.wr.rdma.rkey = rkey;
     Need(ibv_post_send(a, &wr, &bad), "ibv_post_send");
@@ -234,6 +236,25 @@ void SendFromHeap(Pair* pair, const std::string& what) {
   Need(ibv_dereg_mr(region), "ibv_dereg_mr");
 }
 
+// READs into a block of the heap, and at once WRITEs what that brings.
+void SendWhatAReadBrings(Pair* pair) {
+  auto* const block = Need(static_cast<char*>(std::malloc(kBytes)), "malloc");
+  ibv_mr* const region =
+      Need(ibv_reg_mr(pair->pd, block, kBytes, IBV_ACCESS_LOCAL_WRITE),
+           "ibv_reg_mr");
+  ibv_mr* const source =
+      Need(ibv_reg_mr(pair->pd, pair->buffer, kBytes, IBV_ACCESS_REMOTE_READ),
+           "ibv_reg_mr");
+  pair->SendFrom(block, region, pair->buffer, 5, IBV_WR_RDMA_READ,
+                 source->rkey);
+  pair->SendFrom(block, region, pair->buffer + kBytes, 6, IBV_WR_RDMA_WRITE,
+                 pair->mr->rkey, IBV_SEND_FENCE);
+  pair->Await(2);
+  Need(ibv_dereg_mr(source), "ibv_dereg_mr");
+  Need(ibv_dereg_mr(region), "ibv_dereg_mr");
+  std::free(block);
+}
+
 // Messages of one queue pair to the other, whose contents the program uses.
 void UseContents(Pair* pair) {
   int ones = 0;
@@ -274,6 +295,8 @@ void Do(const std::string& what) {
     Calls(&pair);
   } else if (what == "contents") {
     UseContents(&pair);
+  } else if (what == "heap_fenced") {
+    SendWhatAReadBrings(&pair);
   } else if (what.starts_with("heap_")) {
     SendFromHeap(&pair, what);
   } else if (what == "bad_rkey") {

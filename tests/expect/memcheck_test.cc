@@ -82,11 +82,14 @@ TEST_F(MemcheckTest, NeverGivenAValue) {
   EXPECT_FALSE(Has(r, "client check request")) << r.err;
 }
 
-// The same program without these faults.
+// The same program without these faults, and one whose memory gets its value by
+// a READ that the fence awaits.
 TEST_F(MemcheckTest, SilentWithoutThem) {
-  const Result r = Run("heap_good");
-  EXPECT_EQ(r.status, 0);
-  EXPECT_EQ(r.err, "");
+  for (const char* const what : {"heap_good", "heap_fenced"}) {
+    const Result r = Run(what);
+    EXPECT_EQ(r.status, 0) << what;
+    EXPECT_EQ(r.err, "") << what;
+  }
 }
 
 // What the device has stored, from whatever medium, has a value.

@@ -66,6 +66,9 @@ class Burst {
   // the first-level cache, and a second pass takes no longer.
   static constexpr size_t kMinCarriedIcrc = 512;
   bool CarriesIcrc(size_t payload) const { return payload >= min_carried_; }
+  // Whether its packets get ICRCs (WithoutIcrc). Without, nothing reads a
+  // packet before it has left.
+  bool has_icrc() const { return min_carried_ != kAny; }
 
   // How far the hop limit of its packets is below that of the flow: a mark that
   // tells equal packets of different bursts apart in captures. The ICRC does

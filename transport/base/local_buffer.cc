@@ -58,7 +58,8 @@ bool LocalBuffer::MoreBehind(const Span& span) const {
   return next_->data == span.data + span.length;
 }
 
-MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
+MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc,
+                               bool streams) {
   const std::span<const uint8_t> all(to, bytes);
   bool carried = false;
   while (bytes > 0) {
@@ -69,9 +70,10 @@ MemoryStatus LocalBuffer::Read(uint8_t* to, size_t bytes, uint32_t* icrc) {
     // Otherwise one pass afterwards is faster.
     carried = icrc != nullptr && span.length == all.size();
     const bool copied =
-        carried
-            ? memory_.CopyFromWithIcrc(to, span.data, span.length,
-                                       MoreBehind(span), icrc)
+        carried ? memory_.CopyFromWithIcrc(to, span.data, span.length,
+                                           MoreBehind(span), icrc)
+        : streams
+            ? memory_.StreamFrom(to, span.data, span.length, MoreBehind(span))
             : memory_.CopyFrom(to, span.data, span.length, MoreBehind(span));
     if (!copied) return MemoryStatus::kFault;
     to += span.length;

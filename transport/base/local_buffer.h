@@ -33,8 +33,10 @@ class LocalBuffer {
 
   // Copies `bytes` from this position to `to`, or from `from` to this position,
   // and advances. `icrc`, if given, is extended over the bytes read
-  // (Memory::CopyFromWithIcrc).
-  MemoryStatus Read(uint8_t* to, size_t bytes, uint32_t* icrc = nullptr);
+  // (Memory::CopyFromWithIcrc). `streams`: `icrc` is null, and the bytes are
+  // for another process (Memory::StreamFrom).
+  MemoryStatus Read(uint8_t* to, size_t bytes, uint32_t* icrc = nullptr,
+                    bool streams = false);
   MemoryStatus Write(const uint8_t* from, size_t bytes);
   // Checks the keys and advances, without copying.
   MemoryStatus Check(size_t bytes);

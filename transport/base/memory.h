@@ -140,12 +140,17 @@ class Memory {
   // order and the last bytes with release semantics, since applications poll
   // them. `more`: hint that the next copy continues at the adjacent address,
   // with the same size, and that it is cold. That memory need not exist.
-  // CopyFrom is for packets without an ICRC, which another process reads out of
-  // shared memory: its stores may be non-temporal, and the port orders them.
   virtual bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
                         bool more) = 0;
   virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
                       bool more) = 0;
+  // CopyFrom into memory that this thread does not read, but another process:
+  // the packets of a burst without ICRCs. The stores may be non-temporal; the
+  // port orders them before it publishes the burst.
+  virtual bool StreamFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                          bool more) {
+    return CopyFrom(to, from, bytes, more);
+  }
 
   // Copies within application memory. False as above. Overridden where one copy
   // does it.

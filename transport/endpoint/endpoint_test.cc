@@ -733,6 +733,45 @@ TEST_F(EndpointTest, AQueuePairMayBeDestroyedWhileItsFlowIsRefused) {
   EXPECT_FALSE(peer.endpoint.HasTransmit());
 }
 
+// Only a burst without ICRCs is not read by the thread that fills it.
+TEST_F(EndpointTest, PayloadIsStreamedIntoABurstWithoutIcrcs) {
+  class Sink final : public BurstSink {
+   public:
+    explicit Sink(bool has_icrc) {
+      if (!has_icrc) burst_ = Burst::WithoutIcrc(buffer_, 16);
+    }
+    Burst* Begin(const Flow& flow) override {
+      burst_.Begin(&flow);
+      return &burst_;
+    }
+
+   private:
+    std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
+    Burst burst_{buffer_, 16};
+  };
+  const std::vector<Sge> pieces = {{WirePeer::kVa, 20, peer.target->lkey},
+                                   {WirePeer::kVa + 64, 30, peer.target->lkey}};
+  uint32_t psn = WirePeer::kPsn;
+  for (const bool has_icrc : {true, false}) {
+    Sink sink(has_icrc);
+    const size_t before = peer.memory.streamed();
+    const auto transmit = [&] {
+      while (peer.endpoint.PollTransmit(peer.now, &sink) != nullptr) {
+      }
+      return peer.memory.streamed() - before;
+    };
+    peer.Deliver(peer.Read(psn++, 0, 8));
+    EXPECT_EQ(transmit(), has_icrc ? 0u : 8u);
+    // The last packet of a queue, whose ICRC is not computed with the copy; and
+    // a packet of two pieces.
+    SendRequest request;
+    request.opcode = SendOpcode::kSend;
+    request.sges = pieces;
+    ASSERT_EQ(peer.qp->PostSend(request, peer.now), 0);
+    EXPECT_EQ(transmit(), has_icrc ? 0u : 58u);
+  }
+}
+
 TEST_F(EndpointTest, ABatchWithoutIcrcIsNotVerified) {
   Bytes packet =
       peer.Build(peer.Write(kWriteOnly, WirePeer::kPsn, 0, 8, true), 8);

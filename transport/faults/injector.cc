@@ -274,7 +274,10 @@ void Injector::Connection::FollowSession(const wire::PacketView& packet) {
       packet.operation() == wire::Operation::kConnect || packet.is_dc_answer();
   // The packet may be a late one of an earlier session.
   if (session && !may_have_ended && !begins) return;
+  if (session && of_packet == last_session) return;
   Connection next;
+  next.number = number;
+  next.last_session = session;
   next.sessions_before = session ? sessions_before + 1 : 0;
   next.session = of_packet;
   next.first_psn = packet.bth().psn;
@@ -309,6 +312,7 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
           all, {}, [](const auto& each) { return each.second.used; }));
     }
     found = all.try_emplace(initiator).first;
+    found->second.number = ++qp->initiators;
   }
   found->second.FollowSession(packet);
   found->second.used = ++uses_;
@@ -466,9 +470,11 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
   const uint64_t place = uint64_t{facts.transmitted} << 63 |
                          uint64_t{qp != nullptr ? qp->ordinal : 0} << 24 |
                          relative;
-  const uint64_t time =
-      uint64_t{connection != nullptr ? connection->sessions_before : 0} << 32 |
-      iteration;
+  uint64_t time = iteration;
+  if (connection != nullptr) {
+    time ^= uint64_t{connection->number} << 48 ^
+            uint64_t { connection->sessions_before } << 32;
+  }
   const Hit hit = FirstThatFires(
       now,
       [&](const Rule& rule) {

@@ -253,11 +253,13 @@ class Injector {
     Iterations received;
     Messages received_messages;
     // --- For a DC target.
+    uint32_t number = 0;  // of the initiator, in the order of first packets
     std::optional<uint32_t> session;  // the initiator's; absent: no packet yet
-    bool may_have_ended = false;      // a CONNECT may not have been seen
-    uint32_t first_psn = 0;           // of the session's first packet seen
-    uint32_t sessions_before = 0;     // as far as they are known
-    uint64_t used = 0;                // uses_ at the last use
+    std::optional<uint32_t> last_session;  // the one before
+    bool may_have_ended = false;           // a CONNECT may not have been seen
+    uint32_t first_psn = 0;                // of the session's first packet seen
+    uint32_t sessions_before = 0;          // as far as they are known
+    uint64_t used = 0;                     // uses_ at the last use
   };
   using Initiator = std::pair<wire::IpAddress, uint32_t>;  // address, number
   struct QueuePair {
@@ -279,6 +281,7 @@ class Injector {
     Connection own;
     // For a DC target.
     std::map<Initiator, Connection> of_initiators;
+    uint32_t initiators = 0;  // so far
   };
   // A rule that fires, and the random number that it drew.
   struct Hit {

@@ -763,6 +763,30 @@ TEST_F(DcTargetTest, AConnectThatWasNotSeen) {
   EXPECT_TRUE(Sends(&injector, 501));
 }
 
+// A CONNECT of the session before is late: the present one goes on.
+TEST_F(DcTargetTest, ALateConnectChangesNothing) {
+  Injector injector = Make("drop psn=+1");
+  EXPECT_FALSE(Connects(&injector, 7, 1));
+  EXPECT_FALSE(Connects(&injector, 100, 2));
+  EXPECT_FALSE(Connects(&injector, 7, 1));
+  session_ = 2;
+  EXPECT_TRUE(Sends(&injector, 101));
+}
+
+TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
+  Injector injector = Make("drop rx p=50%");
+  int hits = 0;
+  session_ = 1;
+  for (uint32_t initiator = 1; initiator <= 64; ++initiator) {
+    (void)Pass(&injector, false, Operation::kConnect, 100, initiator, 1);
+    hits +=
+        Pass(&injector, false, Operation::kSendOnly, 101, initiator, 1).rule !=
+        nullptr;
+  }
+  EXPECT_GT(hits, 16);
+  EXPECT_LT(hits, 48);
+}
+
 // What chance decides of a connection is not what it has decided of the others,
 // but the same with each run.
 TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {

@@ -147,7 +147,7 @@ MemoryStatus Packetizer::CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
   }
   buffer_index_ = index_;
   buffer_offset_ = offset + bytes;
-  return buffer_.Read(to, bytes, icrc);
+  return buffer_.Read(to, bytes, icrc, !burst_->has_icrc());
 }
 
 }  // namespace transport

@@ -225,9 +225,10 @@ class Responder {
   bool TransmitAtomicAck(Resource* resource, Burst* burst);
   bool TransmitAcknowledge(uint64_t psn, uint8_t syndrome, uint32_t ack_msn,
                            Burst* burst);
-  // `icrc`: null, or continued over what was read.
+  // `icrc`: null, or continued over what was read. `streams`: `icrc` is null,
+  // and the bytes are for another process (Memory::StreamFrom).
   bool ReadMemory(const Resource& resource, uint64_t offset, size_t bytes,
-                  uint8_t* out, uint32_t* icrc);
+                  uint8_t* out, uint32_t* icrc, bool streams);
   void FailResponse(const Resource& failed, uint64_t psn);
   // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;

@@ -154,7 +154,8 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   std::optional<uint32_t> icrc;
   if (burst->CarriesIcrc(bytes)) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
-  if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr)) {
+  if (!ReadMemory(*resource, offset, bytes, payload, icrc ? &*icrc : nullptr,
+                  !burst->has_icrc())) {
     // The application may withdraw its memory once it knows that the peer has
     // what it asked for; a copy of the request may arrive later.
     if (resource->answered) {
@@ -188,7 +189,8 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
 }
 
 bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
-                           size_t bytes, uint8_t* out, uint32_t* icrc) {
+                           size_t bytes, uint8_t* out, uint32_t* icrc,
+                           bool streams) {
   if (bytes == 0) return true;
   MemoryAccess access = {.key = resource.rkey,
                          .remote = true,
@@ -198,9 +200,10 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
                          .va = resource.va + offset,
                          .length = bytes};
   const bool ends = offset + bytes == resource.stop;
+  Memory& memory = *core_.config.memory;
   for (;;) {
     SpanList spans;
-    const MemoryStatus status = core_.config.memory->Translate(access, &spans);
+    const MemoryStatus status = memory.Translate(access, &spans);
     if (status != MemoryStatus::kOk) {
       core_.refusal = RemoteReason(status);
       return false;
@@ -209,10 +212,10 @@ bool Responder::ReadMemory(const Resource& resource, uint64_t offset,
       const size_t part = std::min(bytes, span.length);
       const bool more = span.cold && !ends;
       const bool copied =
-          icrc == nullptr
-              ? core_.config.memory->CopyFrom(out, span.data, part, more)
-              : core_.config.memory->CopyFromWithIcrc(out, span.data, part,
-                                                      more, icrc);
+          streams ? memory.StreamFrom(out, span.data, part, more)
+          : icrc == nullptr
+              ? memory.CopyFrom(out, span.data, part, more)
+              : memory.CopyFromWithIcrc(out, span.data, part, more, icrc);
       if (!copied) {
         core_.refusal = Reason::kRemoteFault;
         return false;

@@ -79,6 +79,13 @@ class FakeMemory : public Memory {
     std::memcpy(to, from, bytes);
     return true;
   }
+  bool StreamFrom(uint8_t* to, const uint8_t* from, size_t bytes,
+                  bool more) override {
+    streamed_ += bytes;
+    return CopyFrom(to, from, bytes, more);
+  }
+  // Bytes that StreamFrom has copied.
+  size_t streamed() const { return streamed_; }
   bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,
               bool more) override {
     if (Faulty(to)) return false;
@@ -202,6 +209,7 @@ class FakeMemory : public Memory {
   }
 
   std::deque<Region> regions_;
+  size_t streamed_ = 0;
   std::vector<bool> more_;
   std::vector<MemoryAccess> flushes_;
   std::vector<WindowBinding> bindings_;

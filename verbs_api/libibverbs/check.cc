@@ -151,7 +151,9 @@ bool CheckFreed(Checker* checker, lint::QpKey key,
                 rxe_user::RegionTable& regions, const std::string& request,
                 std::span<const lint::Piece> pieces, bool is_inline,
                 const char* when) {
-  if (MemoryTool() == nullptr) return true;
+  if (MemoryTool() == nullptr || !checker->IsOn(lint::Lint::kFreedBuffer)) {
+    return true;
+  }
   for (const lint::Piece& piece : pieces) {
     const uint8_t* const memory = MemoryOf(regions, piece, is_inline);
     if (memory == nullptr) continue;
@@ -167,7 +169,10 @@ bool CheckFreed(Checker* checker, lint::QpKey key,
 void CheckUninitialized(Checker* checker, lint::QpKey key,
                         const std::string& request, const void* memory,
                         size_t length) {
-  if (MemoryTool() == nullptr || memory == nullptr) return;
+  if (MemoryTool() == nullptr || memory == nullptr ||
+      !checker->IsOn(lint::Lint::kUninitialized)) {
+    return;
+  }
   const void* const found = FirstUninitialized(memory, length);
   if (found == nullptr) return;
   checker->OnUninitialized(
@@ -185,6 +190,9 @@ void CheckContents(Checker* checker, const Qp& qp, const std::string& request,
       post.writes_locally) {
     return;
   }
+  // A READ or atomic before it may give the bytes their value; inline data are
+  // copied now.
+  if (post.fenced && !post.is_inline) return;
   for (const lint::Piece& piece : post.pieces) {
     CheckUninitialized(checker, CheckedKey(qp), request,
                        MemoryOf(RegionsOf(qp), piece, post.is_inline),
