@@ -174,7 +174,8 @@ void CheckUninitialized(Checker* checker, lint::QpKey key,
     return;
   }
   const void* const found = FirstUninitialized(memory, length);
-  if (found == nullptr) return;
+  // Freed memory has no value either; that is the other lint.
+  if (found == nullptr || FirstFreed(found, 1) != nullptr) return;
   checker->OnUninitialized(
       key, request,
       static_cast<uint64_t>(static_cast<const uint8_t*>(found) -
