@@ -48,7 +48,7 @@ inline std::string RewriteServices(const LocalAddress& local) {
     for (reserve.token = 0; reserve.token < 1024; ++reserve.token) {
       if (!client.SendRaw(bytes, {})) return "not sent";
     }
-    if (!client.UnreserveService(5000)) return "not reserved";
+    if (!client.UnreserveService(60000)) return "not reserved";
   }
   return KeepDoing([bytes] {
     for (RawClient& client : clients) {
