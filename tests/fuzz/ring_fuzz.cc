@@ -29,41 +29,49 @@ void Require(bool condition) {
   if (!condition) std::abort();
 }
 
-// A position: mostly near `right`, and mostly at a record.
-uint64_t Position(FuzzInput* input, uint64_t right) {
-  switch (input->Below(4)) {
+// A position: mostly one that could be right, beside `least`, the smallest.
+uint64_t Position(FuzzInput* input, uint64_t least) {
+  switch (input->Below(16)) {
     case 0:
       return input->Take<uint64_t>();
     case 1:
-      return right + static_cast<uint64_t>(int64_t{input->Signed()});
+      return least + static_cast<uint64_t>(int64_t{input->Signed()});
     default:
-      return right +
-             RingMemory::kAlign * input->Take<uint16_t>() % (2 * kUnits);
+      return least +
+             RingMemory::kAlign * (input->Take<uint16_t>() % kUnits + 1);
   }
 }
 
-// What the other end stores into the records.
-void Scribble(FuzzInput* input, RingMemory* ring) {
-  const size_t at =
-      input->Take<uint16_t>() % kUnits * size_t{RingMemory::kAlign};
-  if (input->Below(2) == 0) {
-    const RecordHeader header = {.bytes = input->Below(4) == 0
-                                              ? input->Take<uint32_t>()
-                                              : input->Take<uint16_t>(),
-                                 .segment_size = input->Take<uint16_t>()};
-    std::memcpy(ring->records + at, &header, sizeof(header));
-  } else {
-    const std::span<const uint8_t> bytes = input->Bytes(RingMemory::kAlign);
-    std::copy(bytes.begin(), bytes.end(), ring->records + at);
+// What the other end stores into the records: a header, mostly at `position`,
+// or any bytes. Returns how many bytes that record should take.
+uint64_t Scribble(FuzzInput* input, uint64_t position, RingMemory* ring) {
+  const uint32_t kind = input->Below(8);
+  if (kind == 0) {
+    position = RingMemory::kAlign * uint64_t{input->Take<uint16_t>()};
   }
+  uint8_t* const at = ring->records + position % RingMemory::kCapacity;
+  if (kind == 1) {
+    const std::span<const uint8_t> bytes = input->Bytes(RingMemory::kAlign);
+    std::copy(bytes.begin(), bytes.end(), at);
+    return RingMemory::kAlign;
+  }
+  const RecordHeader header = {
+      .bytes = kind == 2 ? input->Take<uint32_t>()
+                         : input->Take<uint16_t>() %
+                               (uint32_t{RingWriter::kMostBytes} + 64),
+      .segment_size = kind == 3 ? input->Take<uint16_t>() : uint16_t{1024}};
+  std::memcpy(at, &header, sizeof(header));
+  return (sizeof(header) + uint64_t{header.bytes} + RingMemory::kAlign - 1) &
+         ~uint64_t{RingMemory::kAlign - 1};
 }
 
 void Read(FuzzInput* input, RingMemory* ring) {
   RingReader reader(ring);
   uint64_t right = 0;
   while (!input->empty()) {
-    Scribble(input, ring);
-    ring->tail = Position(input, right);
+    const uint64_t record = Scribble(input, right, ring);
+    ring->tail =
+        input->Below(16) == 0 ? Position(input, right) : right + record;
     std::vector<uint8_t> out(input->Below(8) == 0 ? input->Take<uint16_t>()
                                                   : RingWriter::kMostBytes);
     for (uint32_t reads = 0;; ++reads) {
@@ -87,8 +95,11 @@ void Write(FuzzInput* input, RingMemory* ring) {
   RingWriter writer(ring);
   const uint8_t* const end = ring->records + RingMemory::kCapacity;
   while (!input->empty()) {
-    Scribble(input, ring);
-    if (input->Below(2) == 0) ring->head = Position(input, writer.head());
+    Scribble(input, writer.tail(), ring);
+    if (input->Below(2) == 0) {
+      const uint64_t head = Position(input, writer.head());
+      ring->head = input->Below(8) == 0 ? head : std::min(head, writer.tail());
+    }
     const bool was_broken = writer.broken();
     const std::span<uint8_t> room = writer.Reserve();
     Require(room.empty() || !was_broken);
