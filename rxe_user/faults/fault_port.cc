@@ -571,9 +571,7 @@ void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
 
 void FaultPort::Leave(Alone packet) {
   held_bytes_ -= packet.bytes.size();
-  if (faults_.link_is_down() && faults_.link().is_down(clock_())) {
-    return ShowLost(packet);
-  }
+  if (faults_.link_is_down(clock_())) return ShowLost(packet);
   if (packet.is_transmitted()) {
     SendAlone(std::move(packet));
   } else {

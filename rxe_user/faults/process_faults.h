@@ -85,6 +85,11 @@ class ProcessFaults {
   // Whether the port is down on command. An outage whose time is over counts
   // until the next Tick.
   bool link_is_down() const { return Has(kLinkDown); }
+  // The same, but outages count until their time. Takes no lock if the port is
+  // up.
+  bool link_is_down(transport::Time now) const {
+    return link_is_down() && link().is_down(now);
+  }
 
   // --- Changes of the rules (docs/faults-on-command.md). Allocates memory.
 

@@ -46,7 +46,8 @@ class FaultsOfMads final : public rxe_user::CmFaults {
   bool LinkIsDown() override {
     const rxe_user::ProcessFaults* const faults =
         rxe_user::ProcessFaults::Find();
-    return faults != nullptr && faults->link_is_down();
+    return faults != nullptr &&
+           faults->link_is_down(rxe_user::ProcessFaults::Now());
   }
 };
 
