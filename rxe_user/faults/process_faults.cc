@@ -332,10 +332,14 @@ void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
 }
 
 void ProcessFaults::OnPosted(
-    uint32_t qpn, std::span<const transport::faults::PostedRequest> requests) {
+    uint32_t qpn, std::span<const transport::faults::PostedRequest> requests,
+    size_t unknown) {
   const std::lock_guard lock(mutex_);
   try {
-    for (const auto& request : requests) injector_.OnPosted(qpn, request);
+    for (const auto& request : requests) {
+      injector_.OnPosted(qpn, request);
+      ++known;
+    }
   } catch (const std::bad_alloc&) {
     // Without memory, rules that name it do not find it.
   }
@@ -365,11 +369,13 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
     injector_.OnDestroyed(event.qpn);
     return;
   }
+  size_t known = 0;
   // Any peer may send datagrams, so there is no first PSN to receive.
   if (event.kind != RareEventKind::kState) return;
   const auto from = static_cast<transport::QpState>(event.value >> 8);
   const auto to = static_cast<transport::QpState>(event.value & 0xff);
   const std::lock_guard lock(mutex_);
+  injector_.OnPostedUnknown(qpn, requests.size() - known + unknown);
   if (to == transport::QpState::kReset) injector_.OnReset(event.qpn);
   if (to == transport::QpState::kRtr) {
     injector_.OnPathMtu(event.qpn, attributes.path_mtu);

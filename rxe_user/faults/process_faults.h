@@ -152,7 +152,8 @@ class ProcessFaults {
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
   // As Injector.
   void OnPosted(uint32_t qpn,
-                std::span<const transport::faults::PostedRequest> requests);
+                std::span<const transport::faults::PostedRequest> requests,
+                size_t unknown);
   void OnPostRefused(uint32_t qpn, size_t count);
   void OnSent(uint32_t qpn, std::span<const uint8_t> packet);
   void OnRareEvent(const transport::RareEvent& event, transport::QpType type,

@@ -224,6 +224,11 @@ void Injector::OnPosted(uint32_t qpn, const PostedRequest& request) {
   if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(request);
 }
 
+void Injector::OnPostedUnknown(uint32_t qpn, size_t count) {
+  const auto qp = queue_pairs_.find(qpn);
+  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPostedUnknown(count);
+}
+
 void Injector::OnFlushed(uint32_t qpn) {
   const auto qp = queue_pairs_.find(qpn);
   if (qp != queue_pairs_.end()) qp->second.sent_messages.OnFlushed();

@@ -140,9 +140,12 @@ class Injector {
   // Bytes of payload of a packet of RC, DC or XRC (RTR).
   void OnPathMtu(uint32_t qpn, uint32_t bytes);
   void OnDestroyed(uint32_t qpn);
-  // A work request that sends a message is about to be posted; the last `count`
-  // of these were refused.
+  // A work request that sends a message is about to be posted. May throw
+  // bad_alloc; the caller then counts it by OnPostedUnknown.
   void OnPosted(uint32_t qpn, const PostedRequest& request);
+  // `count` are about to be posted that there was no memory to store.
+  void OnPostedUnknown(uint32_t qpn, size_t count);
+  // The last `count` of both were refused.
   void OnPostRefused(uint32_t qpn, size_t count);
   // Posted requests that have sent nothing yet were flushed.
   void OnFlushed(uint32_t qpn);

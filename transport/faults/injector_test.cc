@@ -883,6 +883,39 @@ TEST_F(InjectorTest, WorkRequestsAreFoundByTheirMessages) {
             nullptr);
 }
 
+// There was no memory to store some requests.
+TEST_F(InjectorTest, UnknownWorkRequestsAreNotTakenForOthers) {
+  Injector injector = Make("drop tx wr_id=7; ce tx wr_id=9");
+  const auto is_hit = [&](uint32_t psn) {
+    (void)Decide(&injector, true, Operation::kSendOnly, psn);
+    injector.OnSent(kQpn, packet_);
+    return Decide(&injector, true, Operation::kSendOnly, psn).rule != nullptr;
+  };
+  injector.OnPosted(kQpn, {.wr_id = 7});
+  injector.OnPostedUnknown(kQpn, 3);
+  injector.OnPostRefused(kQpn, 2);
+  // Behind an unknown one, another one is unknown, too.
+  injector.OnPosted(kQpn, {.wr_id = 9});
+  EXPECT_TRUE(is_hit(kSendPsn));
+  EXPECT_FALSE(is_hit(kSendPsn + 1));
+  EXPECT_FALSE(is_hit(kSendPsn + 2));
+  injector.OnPosted(kQpn, {.wr_id = 9});
+  EXPECT_TRUE(is_hit(kSendPsn + 3));
+
+  injector.OnPosted(kQpn, {.wr_id = 7});
+  injector.OnPosted(kQpn, {.wr_id = 7});
+  injector.OnPostedUnknown(kQpn, 1);
+  injector.OnPostRefused(kQpn, 2);
+  EXPECT_TRUE(is_hit(kSendPsn + 4));
+  injector.OnPosted(kQpn, {.wr_id = 9});
+  EXPECT_TRUE(is_hit(kSendPsn + 5));
+
+  injector.OnPostedUnknown(kQpn, 1);
+  injector.OnFlushed(kQpn);
+  injector.OnPosted(kQpn, {.wr_id = 9});
+  EXPECT_TRUE(is_hit(kSendPsn + 6));
+}
+
 TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
   Injector injector = Make(
       "delay 2ms~2ms call=ibv_reg_mr nth=2; fail ibv_post_send ENOMEM wr_id=5; "

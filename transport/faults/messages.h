@@ -47,14 +47,27 @@ class Messages {
  public:
   // A work request was posted. The n-th message belongs to the n-th post.
   void OnPosted(const PostedRequest& request) {
-    if (posted_.size() < kMostPosted) posted_.push_back(request);
+    if (unknown_ > 0 || posted_.size() >= kMostPosted) {
+      ++unknown_;
+    } else {
+      posted_.push_back(request);
+    }
   }
+  // `count` requests were posted that there was no memory to store. Their
+  // messages have no wr_id, and neither have those of later posts until they
+  // have begun.
+  void OnPostedUnknown(size_t count) { unknown_ += count; }
   // The last `count` posted requests were refused.
   void OnRefused(size_t count) {
-    posted_.resize(posted_.size() - std::min(count, posted_.size()));
+    const size_t unknown = std::min(count, unknown_);
+    unknown_ -= unknown;
+    posted_.resize(posted_.size() - std::min(count - unknown, posted_.size()));
   }
   // The posted requests whose messages have not begun were flushed.
-  void OnFlushed() { posted_.clear(); }
+  void OnFlushed() {
+    posted_.clear();
+    unknown_ = 0;
+  }
   // The process sends a request packet. A packet that was seen before changes
   // nothing. A long READ has several request packets, and one may ask for parts
   // of others again.
@@ -70,7 +83,10 @@ class Messages {
     }
     if (!request.starts) return;
     Begin(request.psn);
-    if (posted_.empty()) return;
+    if (posted_.empty()) {
+      if (unknown_ > 0) --unknown_;
+      return;
+    }
     messages_.back().wr_id = posted_.front().wr_id;
     read_bytes_left_ = posted_.front().read_bytes -
                        std::min(posted_.front().read_bytes, request.bytes);
@@ -149,6 +165,7 @@ class Messages {
   }
 
   std::deque<PostedRequest> posted_;
+  size_t unknown_ = 0;  // requests that were posted behind these
   std::deque<Message> messages_;
   std::map<uint32_t, RequestFacts> waiting_;  // beyond a gap, by PSN
   uint64_t read_bytes_left_ = 0;              // of a READ, not yet asked for

@@ -35,6 +35,27 @@ bool SendsMessage(transport::SendOpcode opcode) {
          transport::SendKind::kLocal;
 }
 
+// The requests of a post that send messages.
+class Requests {
+ public:
+  void Add(const PostedRequest& request) {
+    try {
+      if (unknown_ == 0) return known_.push_back(request);
+    } catch (const std::bad_alloc&) {
+      // Without memory, rules that name it do not find it.
+    }
+    ++unknown_;
+  }
+  size_t count() const { return known_.size() + unknown_; }
+  void Tell(rxe_user::ProcessFaults& faults, uint32_t qpn) const {
+    faults.OnPosted(qpn, known_, unknown_);
+  }
+
+ private:
+  std::vector<PostedRequest> known_;
+  size_t unknown_ = 0;  // behind these
+};
+
 int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error;
   if (Fails("ibv_post_send", wr, &error)) {
@@ -46,25 +67,21 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
   // Store the requests first: their packets may leave before the call returns.
-  std::vector<PostedRequest> requests;
+  Requests requests;
   const auto sends = [](const ibv_send_wr& one) {
     return SendsMessage(static_cast<transport::SendOpcode>(Raw(one.opcode)));
   };
-  try {
-    for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
-      if (!sends(*one)) continue;
-      PostedRequest request = {.wr_id = one->wr_id};
-      if (one->opcode == IBV_WR_RDMA_READ) {
-        for (int i = 0; i < one->num_sge; ++i) {
-          request.read_bytes += one->sg_list[i].length;
-        }
+  for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
+    if (!sends(*one)) continue;
+    PostedRequest request = {.wr_id = one->wr_id};
+    if (one->opcode == IBV_WR_RDMA_READ) {
+      for (int i = 0; i < one->num_sge; ++i) {
+        request.read_bytes += one->sg_list[i].length;
       }
-      requests.push_back(request);
     }
-  } catch (const std::bad_alloc&) {
-    // Without memory, rules that name the requests do not find them.
+    requests.Add(request);
   }
-  faults.OnPosted(qpn, requests);
+  requests.Tell(faults, qpn);
   ibv_send_wr* refused = nullptr;
   error = before.post_send(ibv, wr, &refused);
   if (error == 0) return 0;
@@ -101,24 +118,20 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
   if (!qp->builder.active) return wr_complete_before(ibv);
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
-  std::vector<PostedRequest> requests;
-  try {
-    for (const transport::SendRequest& one : qp->builder.requests) {
-      if (!SendsMessage(one.opcode)) continue;
-      PostedRequest request = {.wr_id = one.wr_id};
-      if (one.opcode == transport::SendOpcode::kRdmaRead) {
-        for (const transport::Sge& sge : one.sges) {
-          request.read_bytes += sge.length;
-        }
+  Requests requests;
+  for (const transport::SendRequest& one : qp->builder.requests) {
+    if (!SendsMessage(one.opcode)) continue;
+    PostedRequest request = {.wr_id = one.wr_id};
+    if (one.opcode == transport::SendOpcode::kRdmaRead) {
+      for (const transport::Sge& sge : one.sges) {
+        request.read_bytes += sge.length;
       }
-      requests.push_back(request);
     }
-  } catch (const std::bad_alloc&) {
-    // Without memory, rules that name the requests do not find them.
+    requests.Add(request);
   }
-  faults.OnPosted(qpn, requests);
+  requests.Tell(faults, qpn);
   const int error = wr_complete_before(ibv);
-  if (error != 0) faults.OnPostRefused(qpn, requests.size());
+  if (error != 0) faults.OnPostRefused(qpn, requests.count());
   return error;
 }
 
