@@ -93,7 +93,7 @@ Time ProcessFaults::Now() {
 
 ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
     : injector_(std::move(settings.rules), settings.seed, start),
-      no_room_(injector_.rules().size()) {
+      effects_(injector_.rules().size()) {
   Survey();
 }
 
@@ -115,13 +115,13 @@ std::optional<std::string> ProcessFaults::Add(
   {
     const std::lock_guard lock(mutex_);
     const size_t before = injector_.rules().size();
-    no_room_.reserve(before + rules.size());
+    effects_.reserve(before + rules.size());
     if (!injector_.Add(std::move(rules), now)) {
       return "the process would have had more than " +
              std::to_string(transport::faults::Injector::kMostRules) +
              " rules since it began";
     }
-    no_room_.resize(injector_.rules().size());
+    effects_.resize(injector_.rules().size());
     Survey();
     *added = StatusLocked(before);
   }
@@ -143,15 +143,15 @@ std::optional<std::string> ProcessFaults::Remove(
   const auto remove = [&](uint32_t number) {
     if (!injector_.Remove(number)) return;
     removed->push_back(all[number - 1]);
-    if (stall_.rule != nullptr && stall_.rule->number == number) {
-      stall_.until = 0;
-    }
-    if (link_.rule != nullptr && link_.rule->number == number) link_.until = 0;
+    effects_[number - 1].stall_until = 0;
+    effects_[number - 1].down_until = 0;
   };
   if (numbers.empty()) {
     for (const Rule& rule : injector_.rules()) remove(rule.number);
   }
   for (const uint32_t number : numbers) remove(number);
+  ChooseStall();
+  ChooseOutage();
   Survey();
   lock.unlock();
   targets_.TickAfter(0);
@@ -187,18 +187,46 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
   // began before its time, and ends them at that time.
   const Time at = rule.is_timed ? injector_.BeginOf(rule) : now;
   if (rule.link_up) {
-    if (link_.since <= at) link_.until = std::min(link_.until, at);
+    for (Effect& effect : effects_) {
+      if (effect.down_since > at) continue;
+      effect.down_until = std::min(effect.down_until, at);
+    }
+    ChooseOutage();
     return;
   }
   const Time until = rule.is_timed           ? injector_.EndOf(rule)
                      : rule.during == kNever ? kNever
                                              : now + rule.during;
-  // Of two outages, the later end counts.
-  if (!link_.is_down(at) || until > link_.until) {
-    link_ = {.rule = &rule, .since = at, .until = until};
+  // Of two outages by a rule, the later end counts.
+  Effect& effect = effects_[rule.number - 1];
+  if (until > effect.down_until) {
+    effect.down_since = at;
+    effect.down_until = until;
     went_down_ = true;
   }
+  ChooseOutage();
   Survey();
+}
+
+void ProcessFaults::ChooseOutage() {
+  const Effect* longest = nullptr;
+  for (const Effect& effect : effects_) {
+    const Time until = longest != nullptr ? longest->down_until : 0;
+    if (effect.down_until > until) longest = &effect;
+  }
+  link_ = {};
+  if (longest == nullptr) return;
+  link_ = {.rule = &injector_.rules()[longest - effects_.data()],
+           .since = longest->down_since,
+           .until = longest->down_until};
+}
+
+void ProcessFaults::ChooseStall() {
+  // Lanes may still hold packets because of the rule of the last stall.
+  stall_.until = 0;
+  for (const Rule& rule : injector_.rules()) {
+    Stall(rule, effects_[rule.number - 1].stall_until);
+  }
 }
 
 // Only this function tells contexts the port's state. tick_mutex_ serializes
@@ -215,6 +243,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
       if (rule->action == Action::kLink) SetLink(*rule, now);
     }
     if (link_.rule != nullptr && link_.until <= now) {
+      for (Effect& effect : effects_) effect.down_until = 0;
       link_ = {};
       Survey();
     }
@@ -314,12 +343,14 @@ transport::faults::NumberedFate ProcessFaults::DecideMad(
 }
 
 void ProcessFaults::Stall(const Rule& rule, Time until) {
+  Time& of_rule = effects_[rule.number - 1].stall_until;
+  of_rule = std::max(of_rule, until);
   if (until > stall_.until) stall_ = {.until = until, .rule = &rule};
 }
 
 void ProcessFaults::CountNoRoom(const Rule& rule) {
   const std::lock_guard lock(mutex_);
-  ++no_room_[rule.number - 1];
+  ++effects_[rule.number - 1].no_room;
 }
 
 void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
@@ -335,6 +366,7 @@ void ProcessFaults::OnPosted(
     uint32_t qpn, std::span<const transport::faults::PostedRequest> requests,
     size_t unknown) {
   const std::lock_guard lock(mutex_);
+  size_t known = 0;
   try {
     for (const auto& request : requests) {
       injector_.OnPosted(qpn, request);
@@ -343,6 +375,7 @@ void ProcessFaults::OnPosted(
   } catch (const std::bad_alloc&) {
     // Without memory, rules that name it do not find it.
   }
+  injector_.OnPostedUnknown(qpn, requests.size() - known + unknown);
 }
 
 void ProcessFaults::OnPostRefused(uint32_t qpn, size_t count) {
@@ -369,13 +402,11 @@ void ProcessFaults::OnRareEvent(const transport::RareEvent& event,
     injector_.OnDestroyed(event.qpn);
     return;
   }
-  size_t known = 0;
   // Any peer may send datagrams, so there is no first PSN to receive.
   if (event.kind != RareEventKind::kState) return;
   const auto from = static_cast<transport::QpState>(event.value >> 8);
   const auto to = static_cast<transport::QpState>(event.value & 0xff);
   const std::lock_guard lock(mutex_);
-  injector_.OnPostedUnknown(qpn, requests.size() - known + unknown);
   if (to == transport::QpState::kReset) injector_.OnReset(event.qpn);
   if (to == transport::QpState::kRtr) {
     injector_.OnPathMtu(event.qpn, attributes.path_mtu);
@@ -421,12 +452,12 @@ std::vector<FaultRuleStatus> ProcessFaults::StatusLocked(size_t first) const {
 }
 
 void ProcessFaults::WarnAtExit() const {
-  std::vector<uint64_t> no_room;
+  std::vector<Effect> effects;
   std::vector<FaultRuleStatus> rules;
   {
     const auto lock = LockWithin(mutex_, kExitPatience);
     if (!lock.owns_lock()) return;
-    no_room = no_room_;
+    effects = effects_;
     rules = StatusLocked();
   }
   for (const FaultRuleStatus& rule : rules) {
@@ -443,7 +474,7 @@ void ProcessFaults::WarnAtExit() const {
                       "earlier rule hit them") +
            "; a rule that says 'maybe' may do that");
     }
-    if (const uint64_t lost = no_room[rule.number - 1]; lost != 0) {
+    if (const uint64_t lost = effects[rule.number - 1].no_room; lost != 0) {
       Warn(name + " dropped " + std::to_string(lost) +
            " packets: there was no room to hold them");
     }

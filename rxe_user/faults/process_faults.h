@@ -98,8 +98,9 @@ class ProcessFaults {
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
   // Removes the rules with these numbers, or none if a number is wrong. Without
-  // numbers, removes all rules. A stall or an outage that lasts because of a
-  // removed rule ends. `*removed` gets the rules. Returns what is wrong.
+  // numbers, removes all rules. A stall or an outage lasts no longer than the
+  // other rules that fired want it. `*removed` gets the rules. Returns what is
+  // wrong.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
 
@@ -150,7 +151,7 @@ class ProcessFaults {
 
   // --- Queue pairs.
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
-  // As Injector.
+  // As Injector. `unknown` more requests were posted behind these.
   void OnPosted(uint32_t qpn,
                 std::span<const transport::faults::PostedRequest> requests,
                 size_t unknown);
@@ -188,10 +189,21 @@ class ProcessFaults {
   bool Has(uint32_t bit) const {
     return (concerns_.load(std::memory_order_relaxed) & bit) != 0;
   }
+  // What a rule has caused.
+  struct Effect {
+    uint64_t no_room = 0;  // packets that were dropped
+    transport::Time stall_until = 0;
+    transport::Time down_since = 0;
+    transport::Time down_until = 0;  // 0: no outage
+  };
+
   // --- With the lock.
   void Survey();
   void SetLink(const transport::faults::Rule& rule, transport::Time now);
   void Stall(const transport::faults::Rule& rule, transport::Time until);
+  // Set link_ and stall_ to the longest ones of effects_.
+  void ChooseOutage();
+  void ChooseStall();
   std::vector<FaultRuleStatus> StatusLocked(size_t first = 0) const;
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
@@ -199,11 +211,11 @@ class ProcessFaults {
   transport::faults::Injector injector_;
   FaultStall stall_;
   FaultLink link_;
-  bool went_down_ = false;         // since the last Tick
-  std::vector<uint64_t> no_room_;  // packets, by rule
-  std::mutex tick_mutex_;          // taken before all others
-  bool told_down_ = false;         // to contexts; guarded by tick_mutex_
-  FaultTargets targets_;           // its lock is taken before mutex_
+  bool went_down_ = false;       // since the last Tick
+  std::vector<Effect> effects_;  // by rule
+  std::mutex tick_mutex_;        // taken before all others
+  bool told_down_ = false;       // to contexts; guarded by tick_mutex_
+  FaultTargets targets_;         // its lock is taken before mutex_
 };
 
 }  // namespace rxe_user

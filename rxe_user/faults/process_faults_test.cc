@@ -170,6 +170,51 @@ TEST_F(ProcessFaultsTest, TheLinkComesUpByARuleAndByRemoval) {
   EXPECT_EQ(context.told, (Told{"down", "up", "down", "up"}));
 }
 
+// The outage of the shorter rule used to end as well.
+TEST_F(ProcessFaultsTest, AnOutageThatAnotherRuleHoldsGoesOn) {
+  ProcessFaults faults(
+      Settings("link down; link down for=10ms; link down for=20ms"), 0);
+  FakeContext context;
+  faults.Add(&context, 0);
+  Time next = 0;
+  EXPECT_EQ(faults.Tick(0, &next).size(), 3u);
+  EXPECT_EQ(next, kNever);
+  std::vector<FaultRuleStatus> removed;
+  ASSERT_FALSE(faults.Remove({1}, &removed));
+  faults.Tick(kMillisecond, &next);
+  EXPECT_EQ(next, 20 * kMillisecond);
+  EXPECT_TRUE(faults.link_is_down());
+  EXPECT_TRUE(IsLost(faults, 15 * kMillisecond));
+  ASSERT_FALSE(faults.Remove({3}, &removed));
+  EXPECT_TRUE(IsLost(faults, 9 * kMillisecond));
+  EXPECT_FALSE(IsLost(faults, 10 * kMillisecond));
+  EXPECT_EQ(context.told, Told{"down"});
+  faults.Tick(10 * kMillisecond, &next);
+  EXPECT_EQ(context.told, (Told{"down", "up"}));
+  EXPECT_FALSE(faults.link_is_down());
+}
+
+// As above.
+TEST_F(ProcessFaultsTest, AStallThatAnotherRuleHoldsGoesOn) {
+  ProcessFaults faults(
+      Settings("stall 50ms tx nth=1; stall 10ms tx nth=2|3; stall 5ms tx"), 0);
+  faults.OnCreated(kQpn);
+  for (Time now = 0; now < 4; ++now) {
+    EXPECT_FALSE(IsLost(faults, now * kMillisecond));
+  }
+  std::vector<FaultRuleStatus> removed;
+  EXPECT_EQ(faults.stall().until, 50 * kMillisecond);
+  EXPECT_EQ(faults.stall().rule->number, 1u);
+  ASSERT_FALSE(faults.Remove({1}, &removed));
+  EXPECT_EQ(faults.stall().until, 12 * kMillisecond);
+  EXPECT_EQ(faults.stall().rule->number, 2u);
+  ASSERT_FALSE(faults.Remove({2}, &removed));
+  EXPECT_EQ(faults.stall().until, 8 * kMillisecond);
+  EXPECT_EQ(faults.stall().rule->number, 3u);
+  ASSERT_FALSE(faults.Remove({3}, &removed));
+  EXPECT_EQ(faults.stall().until, 0);
+}
+
 // The thread that calls Tick may be late.
 TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
   ProcessFaults faults(
