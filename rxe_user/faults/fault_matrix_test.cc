@@ -7,9 +7,9 @@
 // mostly since a service does not have it:
 //   - DC: rnr, nak, no-ack of a CONNECT, which no connection executes.
 //   - UC and UD: rnr, nak, no-ack, since nothing is answered.
-//   - UD: messages of several packets, WRITE, READ, atomics. UC: READ, atomics.
+//   - UD: messages of several packets, SEND with invalidate, WRITE, READ,
+//     atomics. UC: READ, atomics.
 //   - UC, UD and DC: FLUSH, ATOMIC WRITE.
-//   - UC and UD: SEND with invalidate, which UC has.
 // With UC and UD, a message that loses a packet is lost, and the sender does
 // not know it. A datagram that is duplicated arrives twice.
 #include <gtest/gtest.h>
@@ -328,8 +328,8 @@ std::vector<Sample> SamplesOf(const Service& service) {
   samples.push_back({SendOpcode::kSendWithImm, kLong});
   both(SendOpcode::kRdmaWrite);
   both(SendOpcode::kRdmaWriteWithImm);
-  if (!service.is_reliable) return samples;
   both(SendOpcode::kSendWithInvalidate);
+  if (!service.is_reliable) return samples;
   both(SendOpcode::kRdmaRead);
   samples.push_back({SendOpcode::kCompareSwap, 8});
   samples.push_back({SendOpcode::kFetchAdd, 8});
