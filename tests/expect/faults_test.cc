@@ -371,4 +371,16 @@ TEST_F(FaultsTest, ShrinkEndsRunsThatHang) {
   EXPECT_EQ(r.out.substr(r.out.find('\n') + 1), "ce tx\n");
 }
 
+// With all rules, the program ends with a status.
+TEST_F(FaultsTest, ShrinkTakesNoRunThatHangsForTheFailure) {
+  const Result r =
+      Execute({"faults", "shrink", "--seconds", "3", "--faults",
+               "ce tx; drop rx", "--", "sh", "-c",
+               "case $RXE_USER_FAULTS in *ce*drop*) exit 3;; *ce*) sleep 1000 "
+               "& wait;; esac"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_NE(r.err.find("takes over 3 s\n"), std::string::npos) << r.err;
+  EXPECT_EQ(r.out.substr(r.out.find('\n') + 1), "ce tx\ndrop rx\n");
+}
+
 }  // namespace

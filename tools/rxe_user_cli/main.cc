@@ -328,9 +328,12 @@ constexpr char kShrinkHelp[] =
     "not notice: ... -- rxe-user run --expect CONDITION -- COMMAND.\n"
     "\n"
     "--runs N: the most runs of COMMAND (default: 200). --seconds N: kill a\n"
-    "run after N seconds; it counts as failed (default: 60).\n"
-    "Exit status 0: rules are printed; 1: it does not fail, or also without\n"
-    "rules; 2: wrong use.\n";
+    "run after N seconds (default: 60). That is an end of its own, unlike\n"
+    "every status and signal: it is the failure if the run with all rules\n"
+    "took that long; otherwise COMMAND has not failed in this run.\n"
+    "Exit status 0: rules are printed; 1: COMMAND does not fail, or ends in\n"
+    "the same way without rules, or stderr says what else; 2: wrong use;\n"
+    "128 and the number of the signal that ended the search.\n";
 
 // Parsed by hand: the options of the command are not ours.
 int ShrinkCommand(char** argv) {

@@ -16,7 +16,7 @@ struct ShrinkOptions {
   std::vector<transport::faults::Rule> rules;
   std::string seed;  // empty: the default
   int runs = 200;    // the most runs
-  int seconds = 60;  // a longer run is killed, which is one way to fail
+  int seconds = 60;  // a longer run is killed: an end of its own
   std::vector<std::string> command;
 };
 
