@@ -27,6 +27,7 @@
 
 #include "rxe_user/faults/fault_port.h"
 #include "rxe_user/faults/process_faults.h"
+#include "rxe_user/testing/socketless_port.h"
 #include "transport/dc/dc_lane.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/faults/rule_parser.h"
@@ -71,19 +72,8 @@ struct Datagram {
 };
 
 // The network as a host's port.
-class WirePort final : public Port {
+class WirePort final : public SocketlessPort {
  public:
-  absl::Status AddReceiver(const LocalAddress&, int) override { return {}; }
-  bool HasReceiver(const wire::IpAddress&) const override { return false; }
-  void RemoveReceiver(const wire::IpAddress&) override {}
-  absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
-    return 0xc000;
-  }
-  absl::Status OpenSourcePort(const LocalAddress&, uint16_t) override {
-    return {};
-  }
-  size_t CloseUnusedSenders(const ForEachUsed&) override { return 0; }
-  std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const GroBatch> Receive(bool) override {
     batches_.clear();
     arrived_ = std::exchange(arriving, {});
@@ -98,8 +88,6 @@ class WirePort final : public Port {
     }
     return batches_;
   }
-  bool more() const override { return false; }
-  uint64_t TakeOverflow() override { return 0; }
   Burst* Begin(const transport::Flow& flow) override {
     burst_ = Burst(buffer_, 64);
     burst_.Begin(&flow);
@@ -121,11 +109,6 @@ class WirePort final : public Port {
       ++index;
     }
   }
-  void Flush() override {}
-  bool blocked() const override { return false; }
-  bool must_retry() const override { return false; }
-  const PortCounters& counters() const override { return counters_; }
-  void AbandonInChild() override {}
 
   std::vector<Datagram> arriving;
   std::vector<Datagram> sent;
@@ -135,7 +118,6 @@ class WirePort final : public Port {
   std::vector<GroBatch> batches_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65536);
   Burst burst_{buffer_, 64};
-  PortCounters counters_;
 };
 
 // A packet as the port shows it to observers.

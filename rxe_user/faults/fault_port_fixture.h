@@ -17,6 +17,7 @@
 
 #include "rxe_user/faults/fault_port.h"
 #include "rxe_user/observe/recorder.h"
+#include "rxe_user/testing/socketless_port.h"
 #include "transport/faults/rule_parser.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
@@ -51,25 +52,12 @@ struct Sent {
 };
 
 // Records what is sent, and delivers what the tests give it.
-class FakePort final : public Port {
+class FakePort final : public SocketlessPort {
  public:
-  absl::Status AddReceiver(const LocalAddress&, int) override { return {}; }
-  bool HasReceiver(const wire::IpAddress&) const override { return false; }
-  void RemoveReceiver(const wire::IpAddress&) override {}
-  absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
-    return 0xc000;
-  }
-  absl::Status OpenSourcePort(const LocalAddress&, uint16_t) override {
-    return {};
-  }
-  size_t CloseUnusedSenders(const ForEachUsed&) override { return 0; }
-  std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const GroBatch> Receive(bool) override {
     received = std::exchange(arriving, {});
     return received;
   }
-  bool more() const override { return false; }
-  uint64_t TakeOverflow() override { return 0; }
   Burst* Begin(const Flow& flow) override {
     if (is_blocked) return nullptr;
     burst = Burst(buffer, max_segments);
@@ -90,11 +78,8 @@ class FakePort final : public Port {
                       burst.hop_mark()});
     }
   }
-  void Flush() override {}
   bool blocked() const override { return is_blocked; }
   bool must_retry() const override { return is_blocked; }
-  const PortCounters& counters() const override { return counters_; }
-  void AbandonInChild() override {}
 
   ~FakePort() override {
     if (sent_at_end != nullptr) *sent_at_end = sent;
@@ -110,9 +95,6 @@ class FakePort final : public Port {
   uint8_t last_mark = 0;
   std::vector<uint8_t> buffer = std::vector<uint8_t>(65536);
   Burst burst{buffer, 64};
-
- private:
-  PortCounters counters_;
 };
 
 class Observer final : public transport::PacketObserver {

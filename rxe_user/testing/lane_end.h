@@ -16,6 +16,7 @@
 
 #include "rxe_user/engine/lane_impl.h"
 #include "rxe_user/testing/node.h"
+#include "rxe_user/testing/socketless_port.h"
 #include "transport/queue_pairs.h"
 #include "transport/testing/bring_up.h"
 
@@ -28,21 +29,9 @@ inline transport::Time virtual_now = kVirtualStart;
 inline transport::Time VirtualClock() { return virtual_now; }
 
 // Stores sent packets and passes them to `peer` if there is one.
-class FakePort final : public Port {
+class FakePort final : public SocketlessPort {
  public:
-  absl::Status AddReceiver(const LocalAddress&, int) override {
-    return absl::OkStatus();
-  }
   bool HasReceiver(const wire::IpAddress&) const override { return true; }
-  void RemoveReceiver(const wire::IpAddress&) override {}
-  absl::StatusOr<uint16_t> SourcePort(const LocalAddress&, uint32_t) override {
-    return 0xc000;
-  }
-  absl::Status OpenSourcePort(const LocalAddress&, uint16_t) override {
-    return absl::OkStatus();
-  }
-  size_t CloseUnusedSenders(const ForEachUsed&) override { return 0; }
-  std::vector<int> ReceiveDescriptors() const override { return {}; }
   std::span<const transport::GroBatch> Receive(bool) override {
     calls += 'r';
     if (no_memory) throw std::bad_alloc();
@@ -58,7 +47,6 @@ class FakePort final : public Port {
     return received_arrivals_;
   }
   bool more() const override { return more_; }
-  uint64_t TakeOverflow() override { return 0; }
   transport::Burst* Begin(const transport::Flow& flow) override {
     if (is_blocked || refuses_flows) return nullptr;
     burst_.Begin(&flow);
@@ -86,8 +74,6 @@ class FakePort final : public Port {
   bool must_retry() const override { return is_blocked || refuses_flows; }
   bool only_that_flow() const override { return refuses_flows; }
   Port& ForLastPackets() override { return last != nullptr ? *last : *this; }
-  const PortCounters& counters() const override { return counters_; }
-  void AbandonInChild() override {}
 
   struct Datagrams {
     std::vector<uint8_t> bytes;
@@ -128,7 +114,6 @@ class FakePort final : public Port {
   std::vector<transport::GroBatch> received_arrivals_;
   std::vector<uint8_t> buffer_ = std::vector<uint8_t>(65507);
   transport::Burst burst_{buffer_, 128};
-  PortCounters counters_;
 };
 
 // Counts the lane's calls. LaneEnd::LetHelperRun acts on them.
