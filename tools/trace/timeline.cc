@@ -1,8 +1,6 @@
 #include "tools/trace/timeline.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,7 +8,8 @@
 #include <utility>
 
 #include "tools/trace/match.h"
-#include "tools/trace/time_text.h"
+#include "tools/trace/timeline_clocks.h"
+#include "tools/trace/timeline_ends.h"
 #include "transport/base/counters.h"
 #include "transport/base/rare_event.h"
 #include "wire/headers.h"
@@ -37,12 +36,6 @@ uint64_t HashFlow(const Packet& packet) {
   return hash;
 }
 
-std::string NameOfEnd(size_t index) {
-  std::string name(1, static_cast<char>('A' + index % 26));
-  if (index >= 26) name += std::to_string(index / 26);
-  return name;
-}
-
 }  // namespace
 
 class Joiner::Impl {
@@ -53,10 +46,6 @@ class Joiner::Impl {
     t_ = Timeline();
     t_.recordings = recordings;
     const size_t files = t_.recordings.size();
-    t_.offsets = offsets_;
-    t_.uncertainties = uncertainties_;
-    t_.offsets.resize(files);
-    t_.uncertainties.resize(files);
     t_.ends = known_ends_;
     end_indices_.clear();
     for (size_t e = 0; e < t_.ends.size(); ++e) {
@@ -67,9 +56,11 @@ class Joiner::Impl {
     NoteEmptyFiles();
     FindDirections();
     FindOwners();
-    CompareAllClocks();
-    offsets_ = t_.offsets;
-    uncertainties_ = t_.uncertainties;
+    clocks_.Compare(
+        [this](size_t file, Direction direction) {
+          return Sightings(file, direction);
+        },
+        &t_);
     last_times_.clear();
     for (size_t f = 0; f < files; ++f) last_times_.push_back(LastTime(f));
     FindQueuePairs();
@@ -242,106 +233,6 @@ class Joiner::Impl {
       }
     }
     return sightings;
-  }
-
-  static bool SameBoot(const Recording& a, const Recording& b) {
-    return a.about && b.about &&
-           std::equal(a.about->boot_id, a.about->boot_id + 16,
-                      b.about->boot_id);
-  }
-
-  // Results are kept. Files that have had no packet in common with others yet
-  // are compared again in each part.
-  void CompareAllClocks() {
-    const size_t files = t_.recordings.size();
-    is_compared_.resize(files);
-    std::vector<bool> done = is_compared_;
-    for (size_t root = 0; root < files; ++root) {
-      std::vector<size_t> reached;
-      if (root == 0) {
-        done[0] = true;
-        for (size_t f = 0; f < files; ++f) {
-          if (done[f]) reached.push_back(f);
-        }
-      } else {
-        // Later parts compare only with the first file: the offsets of others
-        // relative to each other are kept.
-        if (is_later_) return;
-        if (done[root]) continue;
-        done[root] = true;
-        reached.push_back(root);
-      }
-      for (size_t n = 0; n < reached.size(); ++n) {
-        for (size_t f = 0; f < files; ++f) {
-          if (!done[f] && CompareClock(reached[n], f)) {
-            done[f] = true;
-            reached.push_back(f);
-          }
-        }
-      }
-      if (root == 0) {
-        is_compared_ = done;
-      } else {
-        t_.notes.push_back(t_.recordings[root]->path +
-                           ": no packet tells how its clock differs: it is "
-                           "taken as equal");
-      }
-    }
-  }
-
-  // Sets the offset of `file` relative to that of `known`. False: they have
-  // nothing in common.
-  bool CompareClock(size_t known, size_t file) {
-    const Recording& a = *t_.recordings[known];
-    const Recording& b = *t_.recordings[file];
-    if (SameBoot(a, b)) {
-      t_.offsets[file] = t_.offsets[known];
-      t_.uncertainties[file] = t_.uncertainties[known];
-      return true;
-    }
-    const ClockBounds bounds =
-        CompareClocks(Sightings(known, Direction::kSent),
-                      Sightings(file, Direction::kReceived),
-                      Sightings(file, Direction::kSent),
-                      Sightings(known, Direction::kReceived));
-    const bool has_least = bounds.least != INT64_MIN;
-    const bool has_most = bounds.most != INT64_MAX;
-    if (!has_least && !has_most) return false;
-    const bool known_boots = a.about && b.about;
-    int64_t offset = 0;
-    int64_t error = 0;
-    std::string how;
-    if (has_least && has_most) {
-      // If it is unknown whether the hosts are the same, and the clocks can be
-      // equal, they are taken as equal.
-      error = std::max<int64_t>(0, bounds.most - bounds.least) / 2;
-      if (known_boots || bounds.least > 0 || bounds.most < 0) {
-        offset = bounds.least + (bounds.most - bounds.least) / 2;
-        how = "its clock is " + Duration(std::abs(offset)) +
-              (offset < 0 ? " behind that of " : " ahead of that of ") +
-              a.path + ", by packets both ways (within " + Duration(error) +
-              "): its times are corrected";
-      }
-      if (bounds.least > bounds.most) {
-        how +=
-            "; some packets arrive before they are sent: a clock was set "
-            "meanwhile";
-      }
-    } else if (has_least ? bounds.least > 0 : bounds.most < 0) {
-      offset = has_least ? bounds.least : bounds.most;
-      how = "its clock differs from that of " + a.path + " by at least " +
-            Duration(std::abs(offset)) +
-            ": packets one way only tell no more; its times are corrected by "
-            "that";
-    }
-    // Clamped, so that differences of corrected times fit even after a chain of
-    // files.
-    t_.offsets[file] =
-        std::clamp(t_.offsets[known] + offset, -kLatestTime, kLatestTime);
-    t_.uncertainties[file] =
-        std::min(t_.uncertainties[known] + error, kLatestTime);
-    if (!how.empty()) t_.notes.push_back(b.path + ": " + how);
-    return true;
   }
 
   int64_t LastTime(size_t file) const {
@@ -586,57 +477,12 @@ class Joiner::Impl {
                      });
   }
 
-  // Finds the senders of packets that a process sends to itself: if there are
-  // two queue pairs, the one by which the packets are answered.
-  void FindPartners() {
-    partners_.clear();
-    std::map<size_t, std::vector<size_t>> queue_pairs;  // ends, by file
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      const End& end = t_.ends[e];
-      if (end.qpn > wire::kGsiQpn && end.qpn != kPartner) {
-        queue_pairs[end.file].push_back(e);
-      }
-    }
-    for (Arrow& arrow : t_.arrows) {
-      const End& end = t_.ends[arrow.from];
-      // Messages between queue pair 1 and itself are from the process.
-      if (end.qpn != kPartner || t_.ends[arrow.to].qpn == wire::kGsiQpn) {
-        continue;
-      }
-      const auto& others = queue_pairs[end.file];
-      if (others.size() == 2) {
-        arrow.from = arrow.to == others[0] ? others[1] : others[0];
-      } else if (others.size() > 2) {
-        arrow.from = PartnerOf(arrow, others);
-      }
-    }
-  }
-
-  // With many queue pairs: the one to which a packet with the same PSN goes.
-  size_t PartnerOf(const Arrow& arrow, const std::vector<size_t>& others) {
-    if (partners_.empty()) {
-      std::map<uint32_t, std::set<size_t>> by_psn;
-      for (const Arrow& a : t_.arrows) {
-        if (t_.ends[a.to].qpn > wire::kGsiQpn)
-          by_psn[a.packet().psn].insert(a.to);
-      }
-      for (const auto& [psn, ends] : by_psn) {
-        if (ends.size() != 2) continue;
-        partners_[*ends.begin()] = *ends.rbegin();
-        partners_[*ends.rbegin()] = *ends.begin();
-      }
-      partners_.try_emplace(kNone, kNone);
-    }
-    const auto partner = partners_.find(arrow.to);
-    return partner != partners_.end() ? partner->second : others[0];
-  }
-
   void Finish() {
-    FindPartners();
+    FindPartners(&t_);
     std::stable_sort(
         t_.arrows.begin(), t_.arrows.end(),
         [](const Arrow& a, const Arrow& b) { return a.start() < b.start(); });
-    SortEnds();
+    SortEnds(known_ends_.size(), &t_);
     if (is_later_) {
       t_.first = first_;
       return;
@@ -649,102 +495,10 @@ class Joiner::Impl {
     first_ = t_.first;
   }
 
-  // The time at which each end appears: the first event of its queue pair, or
-  // its first packet. 0: the end is not a single queue pair.
-  std::vector<int64_t> FirstTimes() const {
-    std::map<std::pair<size_t, uint32_t>, int64_t> events;
-    for (const TimedEvent& e : t_.events) {
-      events.try_emplace({e.file, e.event->header().qpn}, e.time);
-    }
-    std::vector<int64_t> first(t_.ends.size(), 0);
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (t_.ends[e].qpn == 0) continue;
-      const auto event = events.find({t_.ends[e].file, t_.ends[e].qpn});
-      first[e] = event != events.end() ? event->second : kLatestTime;
-    }
-    for (const Arrow& arrow : t_.arrows) {
-      for (const size_t e : {arrow.from, arrow.to}) {
-        if (t_.ends[e].qpn != 0) first[e] = std::min(first[e], arrow.start());
-      }
-    }
-    return first;
-  }
-
-  // Sorts the ends that are used in the order of the files, those without a
-  // file last. Queue pairs of one file are in the order of their creation.
-  void SortEnds() {
-    const size_t known = known_ends_.size();
-    std::vector<bool> used(t_.ends.size());
-    std::fill_n(used.begin(), known, true);
-    for (const Arrow& arrow : t_.arrows)
-      used[arrow.from] = used[arrow.to] = true;
-    std::set<size_t> has_end;  // files with an end
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (used[e]) has_end.insert(t_.ends[e].file);
-    }
-    for (size_t f = 0; f < t_.recordings.size(); ++f) {
-      if (!has_end.contains(f) && !t_.recordings[f]->events.empty()) {
-        t_.ends.push_back({f, IpAddress(), 0, "", ""});
-        used.push_back(true);
-      }
-    }
-    std::vector<size_t> order;
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      if (used[e]) order.push_back(e);
-    }
-    const std::vector<int64_t> first = FirstTimes();
-    const auto place_of = [&](size_t e) {
-      const End& end = t_.ends[e];
-      return std::tuple(std::min(e, known), end.file, end.qpn == kPartner,
-                        first[e], end.qpn);
-    };
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return place_of(a) < place_of(b);
-    });
-    std::vector<size_t> place(t_.ends.size(), 0);
-    std::vector<End> ends;
-    for (const size_t e : order) {
-      place[e] = ends.size();
-      End end = t_.ends[e];
-      end.name = NameOfEnd(ends.size());
-      end.label = end.name;
-      if (!end.address.is_unspecified()) {
-        end.label += " " + end.address.ToString();
-      }
-      if (end.qpn != 0 && end.qpn != kPartner) {
-        char text[24];
-        std::snprintf(text, sizeof(text), " qp 0x%06x", end.qpn);
-        end.label += text;
-      }
-      if (end.file == kNone) {
-        end.label += " (not recorded)";
-      } else if (const auto& about = t_.recordings[end.file]->about) {
-        const auto text = [](const char* member, size_t size) {
-          return std::string(member, strnlen(member, size));
-        };
-        end.label += " " + text(about->program, sizeof(about->program)) + "[" +
-                     std::to_string(about->pid) + "]";
-        const std::string host = text(about->host, sizeof(about->host));
-        if (!host.empty()) end.label += " on " + host;
-      }
-      ends.push_back(end);
-    }
-    for (Arrow& arrow : t_.arrows) {
-      arrow.from = place[arrow.from];
-      arrow.to = place[arrow.to];
-    }
-    t_.ends = std::move(ends);
-  }
-
-  // Stands for the queue pair that sends to its own process, until it is found.
-  static constexpr uint32_t kPartner = UINT32_MAX;
-
   const std::vector<IpAddress> locals_;
   // --- From earlier parts.
   std::vector<End> known_ends_;
-  std::vector<int64_t> offsets_;
-  std::vector<int64_t> uncertainties_;
-  std::vector<bool> is_compared_;  // with the clock of the first file
+  TimelineClocks clocks_;
   bool is_later_ = false;
   int64_t first_ = 0;
   std::vector<std::optional<IpAddress>> own_;
@@ -763,7 +517,6 @@ class Joiner::Impl {
   std::vector<int64_t> last_times_;
   std::map<Flow, FlowPackets> flows_;
   std::map<std::tuple<size_t, IpAddress, uint32_t>, size_t> end_indices_;
-  std::map<size_t, size_t> partners_;
 };
 
 const char* FateName(Fate fate) {
