@@ -21,7 +21,8 @@ class UringPort final : public SocketPort<UringReceiver>,
                         private MessageSender {
  public:
   // Errors: what the system refused (uring.h). UdpPort may work all the same.
-  static absl::StatusOr<std::unique_ptr<Port>> Create(Uring::Requests requests);
+  static absl::StatusOr<std::unique_ptr<Port>> Create(
+      Uring::Requests requests, RingUse use = RingUse::kAlways);
   // Whether Create finds what it needs. Thread: any.
   static absl::Status Available(Uring::Requests requests);
 
@@ -34,6 +35,8 @@ class UringPort final : public SocketPort<UringReceiver>,
   }
 
  private:
+  void OnQueued(size_t bytes) override { receiver_.NoteSize(bytes); }
+  bool sends() const override { return receiver_.uses_ring(); }
   void Send(std::span<Message> messages) override;
 };
 
