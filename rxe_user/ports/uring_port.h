@@ -1,7 +1,7 @@
 // The port of UDP sockets and io_uring(7): one call of io_uring_enter(2)
 // executes all sends of a round and receives the datagrams that have arrived. A
 // lane has one ring, driven by the thread that holds the lane's lock (uring.h).
-// Lanes have this port only with RXE_USER_IO=uring or uring-sqpoll
+// With RingUse::kForBulk, plain calls send and receive small datagrams
 // (docs/design/progress.md, "io_uring").
 #ifndef RXE_USER_PORTS_URING_PORT_H_
 #define RXE_USER_PORTS_URING_PORT_H_

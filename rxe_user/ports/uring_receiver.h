@@ -7,10 +7,11 @@
 //
 // While the application polls, a Submit of sends also receives
 // (PrepareReceive). The results wait in the ring, in memory, until the next
-// Receive. So a lane gets all datagrams by its ring, in order. The ring is
-// among the descriptors, since it is readable while such results wait. While
-// threads wait on the descriptors, sends do not receive: each result wakes the
-// threads that wait on the ring, even one that says that nothing has arrived.
+// Receive, which takes them first. So datagrams keep their order, also if plain
+// calls receive later ones. The ring is among the descriptors, since it is
+// readable while such results wait. While threads wait on the descriptors,
+// sends do not receive: each result wakes the threads that wait on the ring,
+// even one that says that nothing has arrived.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
