@@ -29,14 +29,11 @@ SocketIo FindSocketIo() {
   if (io == Io::kSockets) return {"sockets", "RXE_USER_IO=sockets"};
   const absl::Status available = UringPort::Available(RequestsOf(io));
   if (!available.ok()) return {"sockets", std::string(available.message())};
-  switch (io) {
-    case Io::kUring:
-      return {"io_uring", "RXE_USER_IO=uring"};
-    case Io::kUringSqpoll:
-      return {"io_uring with a kernel thread", "RXE_USER_IO=uring-sqpoll"};
-    default:
-      return {"io_uring for bulk, sockets for the rest", "RXE_USER_IO=auto"};
+  if (io == Io::kUring) return {"io_uring", "RXE_USER_IO=uring"};
+  if (io == Io::kUringSqpoll) {
+    return {"io_uring with a kernel thread", "RXE_USER_IO=uring-sqpoll"};
   }
+  return {"io_uring for bulk, sockets for the rest", "RXE_USER_IO=auto"};
 }
 
 }  // namespace rxe_user

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <mutex>
-#include <string>
 #include <string_view>
 
 #include "rxe_user/base/errno_status.h"
@@ -38,13 +38,14 @@ bool IsTransient(int error) {
   return error == EAGAIN || error == EBUSY || error == EINTR || error == ENOMEM;
 }
 
-// Whether the descriptor is a ring's: the program may have closed ours, and
-// have another file with its number.
-bool IsRing(int fd) {
+// Whether the number is known to be another file's: the program may have closed
+// our descriptor, and opened a file.
+bool IsOther(int fd) {
+  std::array<char, 32> link{};
+  (void)std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", fd);
   std::array<char, 64> name{};
-  const std::string link = "/proc/self/fd/" + std::to_string(fd);
-  return ::readlink(link.c_str(), name.data(), name.size() - 1) > 0 &&
-         std::string_view(name.data()) == "anon_inode:[io_uring]";
+  return ::readlink(link.data(), name.data(), name.size() - 1) > 0 &&
+         std::string_view(name.data()) != "anon_inode:[io_uring]";
 }
 
 // Rings without requests, results and buffers, for the next Uring. At most as
@@ -174,7 +175,7 @@ Uring::~Uring() {
       works_ && ::io_uring_unregister_buf_ring(&ring_, kGroup) == 0;
   ::io_uring_cq_advance(&ring_, static_cast<unsigned>(results()));
   if (good && OnlyOne<IdleRings>().Give(ring_)) return;
-  if (!IsRing(ring_.ring_fd)) ring_.ring_fd = -1;
+  if (IsOther(ring_.ring_fd)) ring_.ring_fd = -1;
   ::io_uring_queue_exit(&ring_);
 }
 
@@ -182,7 +183,7 @@ Uring::~Uring() {
 void Uring::AbandonInChild() {
   if (!open_) return;
   open_ = false;
-  ::close(ring_.ring_fd);
+  if (!IsOther(ring_.ring_fd)) ::close(ring_.ring_fd);
   entries_.Release();
   memory_.Release();
 }
@@ -249,7 +250,7 @@ size_t Uring::Submit() {
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;
-  works_ = taken >= 0 || IsTransient(-taken);
+  works_ = taken > 0 || (taken < 0 && IsTransient(-taken));
   // For instance, the system had no memory for the others. They must not be
   // taken with the next requests.
   const unsigned head = io_uring_smp_load_acquire(ring_.sq.khead);

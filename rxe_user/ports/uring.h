@@ -67,8 +67,9 @@ class Uring {
   // program has closed the descriptor, or forbidden the call. With a kernel
   // thread always true: it may still execute requests.
   bool works() const { return works_; }
-  // The buffers. Free to use while there are neither results nor datagrams of
-  // Take that were not released.
+  // All buffers, at least kDatagramBytes for each. Free to use while no receive
+  // is prepared or submitted, there are no results, and all buffers are
+  // released.
   std::span<uint8_t> memory() const { return memory_.bytes(); }
 
   // Readable while there are results. High (base/high_fd.h), close-on-exec.

@@ -12,6 +12,7 @@ absl::Status UringReceiver::Open(Uring::Requests requests, RingUse use) {
   used_.reserve(Uring::kBuffers);
   noted_.reserve(Uring::kMostReceives);
   if (absl::Status status = ring_.Open(requests); !status.ok()) return status;
+  static_assert(Uring::kBuffers * kDatagramBytes >= UdpReceiver::kMemoryBytes);
   return plain_.Open(ring_.memory());
 }
 
@@ -23,7 +24,7 @@ void UringReceiver::AbandonInChild() {
 
 std::vector<int> UringReceiver::Descriptors() const {
   std::vector<int> descriptors = sockets_.Descriptors();
-  descriptors.push_back(ring_.fd());
+  if (use_ == RingUse::kAlways) descriptors.push_back(ring_.fd());
   return descriptors;
 }
 
@@ -60,6 +61,7 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
   sockets_.ReadUntilData(thorough || ask_all_,
                          [this](size_t index) { return Note(index); });
   if (arrivals_.empty()) ReceiveFromNoted();
+  if (arrivals_.empty() && !ring_.works()) return ReceiveByPlainCalls(thorough);
   if (!arrivals_.empty()) {
     empty_polls_ = 0;
     arm_after_ = kEmptyPolls;
@@ -183,8 +185,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
 
 void UringReceiver::PrepareReceive() {
   asked_.reset();
-  // The transport may not have read yet what plain calls received.
-  if (plain_received_) return;
+  if (use_ == RingUse::kForBulk) return;
   if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);

@@ -7,11 +7,15 @@
 //
 // While the application polls, a Submit of sends also receives
 // (PrepareReceive). The results wait in the ring, in memory, until the next
-// Receive, which takes them first. So datagrams keep their order, also if plain
-// calls receive later ones. The ring is among the descriptors, since it is
-// readable while such results wait. While threads wait on the descriptors,
-// sends do not receive: each result wakes the threads that wait on the ring,
-// even one that says that nothing has arrived.
+// Receive. So a lane gets all datagrams by its ring, in order. The ring is
+// among the descriptors, since it is readable while such results wait. While
+// threads wait on the descriptors, sends do not receive: each result wakes the
+// threads that wait on the ring, even one that says that nothing has arrived.
+//
+// A lane that uses the ring only for bulk has neither: its sends do not
+// receive, and no result waits between two calls. So plain calls and the ring
+// can take turns, and the ring is not among the descriptors, which would cost
+// programs that sleep a system call each time.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
@@ -82,9 +86,9 @@ class UringReceiver {
 
   Uring& ring() { return ring_; }
   // Adds a receive from the socket that last had data to the requests, unless
-  // results of an earlier one wait, threads wait on the descriptors, the next
-  // Receive must begin with the other sockets, or the bell says that nothing
-  // has arrived.
+  // the ring is for bulk, results of an earlier one wait, threads wait, the
+  // next Receive must begin with the other sockets, or the bell says that
+  // nothing has arrived.
   void PrepareReceive();
   // After Submit: takes all results if there is no datagram among them, so that
   // between calls the ring is readable only if there is one. Such a receive

