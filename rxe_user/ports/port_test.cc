@@ -638,6 +638,8 @@ INSTANTIATE_TEST_SUITE_P(
         Ends{"v6", "::1", UdpPort::Create},
         Ends{"v4_uring", "127.0.0.1", LoopbackPortTest::CreateUring},
         Ends{"v6_uring", "::1", LoopbackPortTest::CreateUring},
+        Ends{"v4_bulk", "127.0.0.1", LoopbackPortTest::CreateForBulk},
+        Ends{"v6_bulk", "::1", LoopbackPortTest::CreateForBulk},
         Ends{"v4_sqpoll", "127.0.0.1", LoopbackPortTest::CreateSqpoll},
         Ends{"v6_sqpoll", "::1", LoopbackPortTest::CreateSqpoll}),
     [](const auto& test) { return test.param.name; });

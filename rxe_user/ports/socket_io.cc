@@ -16,9 +16,9 @@ Uring::Requests RequestsOf(Io io) {
 
 absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort() {
   const Io io = IoSetting();
-  if (io == Io::kUring || io == Io::kUringSqpoll) {
-    absl::StatusOr<std::unique_ptr<Port>> port =
-        UringPort::Create(RequestsOf(io));
+  if (io != Io::kSockets) {
+    absl::StatusOr<std::unique_ptr<Port>> port = UringPort::Create(
+        RequestsOf(io), io == Io::kAuto ? RingUse::kForBulk : RingUse::kAlways);
     if (port.ok()) return port;
   }
   return UdpPort::Create();
@@ -26,20 +26,14 @@ absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort() {
 
 SocketIo FindSocketIo() {
   const Io io = IoSetting();
-  switch (io) {
-    case Io::kAuto:
-      return {"sockets", "RXE_USER_IO=auto"};
-    case Io::kSockets:
-      return {"sockets", "RXE_USER_IO=sockets"};
-    case Io::kUring:
-    case Io::kUringSqpoll:
-      break;
-  }
+  if (io == Io::kSockets) return {"sockets", "RXE_USER_IO=sockets"};
   const absl::Status available = UringPort::Available(RequestsOf(io));
   if (!available.ok()) return {"sockets", std::string(available.message())};
-  return io == Io::kUring ? SocketIo{"io_uring", "RXE_USER_IO=uring"}
-                          : SocketIo{"io_uring with a kernel thread",
-                                     "RXE_USER_IO=uring-sqpoll"};
+  if (io == Io::kUring) return {"io_uring", "RXE_USER_IO=uring"};
+  if (io == Io::kUringSqpoll) {
+    return {"io_uring with a kernel thread", "RXE_USER_IO=uring-sqpoll"};
+  }
+  return {"io_uring for bulk, sockets for the rest", "RXE_USER_IO=auto"};
 }
 
 }  // namespace rxe_user

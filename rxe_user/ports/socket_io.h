@@ -10,19 +10,19 @@
 
 namespace rxe_user {
 
-// UringPort where RXE_USER_IO=uring or uring-sqpoll asks for it and the system
-// allows it; else UdpPort. RXE_USER_IO=auto is UdpPort: a ring is slower in
-// most of what was measured (docs/performance.md). Errors: UdpPort's. Thread:
-// any.
+// UringPort where the system allows it, unless RXE_USER_IO is "sockets"; else
+// UdpPort. With "auto", the ring is used for bulk only (RingUse), which is
+// faster (docs/performance.md). Errors: UdpPort's. Thread: any.
 absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort();
 
 // What CreateSocketPort chooses, for reports.
 struct SocketIo {
-  // "sockets", "io_uring" or "io_uring with a kernel thread"
+  // "sockets", "io_uring", "io_uring for bulk, sockets for the rest" or
+  // "io_uring with a kernel thread"
   std::string uses;
   std::string why;
 };
-// Tries io_uring if it is asked for. Thread: any.
+// Tries io_uring unless RXE_USER_IO is "sockets". Thread: any.
 SocketIo FindSocketIo();
 
 }  // namespace rxe_user

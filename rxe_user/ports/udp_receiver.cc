@@ -6,16 +6,18 @@
 
 namespace rxe_user {
 
-absl::Status UdpReceiver::Open() {
-  memory_ = PrefaultedBuffer(kBuffers * kDatagramBytes);
-  if (memory_.bytes().empty()) {
+absl::Status UdpReceiver::Open(std::span<uint8_t> memory) {
+  if (memory.empty()) {
+    memory_ = PrefaultedBuffer(kMemoryBytes);
+    memory = memory_.bytes();
+  }
+  if (memory.empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }
   arrivals_.reserve(kBuffers);
   for (size_t i = 0; i < kBuffers; ++i) {
     Incoming& incoming = incoming_[i];
-    incoming.buffer =
-        memory_.bytes().subspan(i * kDatagramBytes, kDatagramBytes);
+    incoming.buffer = memory.subspan(i * kDatagramBytes, kDatagramBytes);
     incoming.vector = {incoming.buffer.data(), incoming.buffer.size()};
     Prepare(i);
   }

@@ -23,8 +23,13 @@ class UdpReceiver {
  public:
   explicit UdpReceiver(PortCounters* counters)
       : counters_(*counters), sockets_(counters) {}
-  // Call once, before anything else.
-  absl::Status Open();
+  // The size of the buffers.
+  static constexpr size_t kMemoryBytes =
+      ReceiveSockets::kMostAsked * kDatagramBytes;
+
+  // Call once, before anything else. `memory`: kMemoryBytes for the buffers,
+  // which the caller keeps; empty: memory of its own.
+  absl::Status Open(std::span<uint8_t> memory = {});
 
   ReceiveSockets& sockets() { return sockets_; }
   const ReceiveSockets& sockets() const { return sockets_; }

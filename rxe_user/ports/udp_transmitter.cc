@@ -239,8 +239,11 @@ void UdpTransmitter::Queue() {
   Prepare(outgoing, *socket);
   free_.pop_back();
   queued_.push_back(index);
-  queued_bytes_ += outgoing.burst.bytes().size();
-  const size_t enough = sender_ != nullptr ? kFlushBytesThrough : kFlushBytes;
+  const size_t bytes = outgoing.burst.bytes().size();
+  queued_bytes_ += bytes;
+  if (sender_ != nullptr) sender_->OnQueued(bytes);
+  const size_t enough =
+      sender_ != nullptr && sender_->sends() ? kFlushBytesThrough : kFlushBytes;
   if (free_.empty() || queued_bytes_ >= enough) Flush();
 }
 
@@ -248,7 +251,11 @@ void UdpTransmitter::Flush() {
   const auto begin = queued_.begin();
   const auto end = queued_.end();
   auto kept = begin;  // those before it must wait
-  if (sender_ != nullptr) SendAll(queued_);
+  by_sender_ = sender_ != nullptr && sender_->sends();
+  if (by_sender_) {
+    SendAll(queued_);
+    by_sender_ = sender_->sends();  // false: it has sent nothing
+  }
   for (auto next = begin; next != end;) {
     Outgoing& outgoing = outgoing_[*next];
     // There may be space by now, but bursts behind a waiting one of the same
@@ -289,7 +296,7 @@ void UdpTransmitter::Flush() {
 }
 
 size_t UdpTransmitter::Send(std::span<const uint8_t> indices) {
-  if (sender_ != nullptr) return TakeResults(indices);
+  if (by_sender_) return TakeResults(indices);
   mmsghdr messages[kBuffers];
   for (size_t i = 0; i < indices.size(); ++i) {
     messages[i] = {outgoing_[indices[i]].message, 0};

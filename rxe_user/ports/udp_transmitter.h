@@ -28,6 +28,11 @@ namespace rxe_user {
 // Sends several messages at once.
 class MessageSender {
  public:
+  // A burst of `bytes` was queued.
+  virtual void OnQueued(size_t bytes) = 0;
+  // Whether bursts are sent by it now; else by plain calls.
+  virtual bool sends() const = 0;
+
   struct Message {
     static constexpr int kNotTried = -1;
 
@@ -61,8 +66,8 @@ class UdpTransmitter {
   void Queue();
   void Flush();
   bool blocked() const { return blocked_; }
-  // From now on, bursts are sent by `sender`, which outlives the transmitter;
-  // by sendmmsg(2) only those in parts.
+  // From now on, bursts are sent by `sender` when it wants to, but for those in
+  // parts. It outlives the transmitter.
   void SendThrough(MessageSender* sender) { sender_ = sender; }
   // From now on, bursts in succession have different hop marks (Burst).
   void MarkBursts() { marks_bursts_ = true; }
@@ -152,6 +157,7 @@ class UdpTransmitter {
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
   MessageSender* sender_ = nullptr;  // null: sendmmsg(2)
+  bool by_sender_ = false;           // the present Flush
   bool marks_bursts_ = false;
   uint8_t last_mark_ = 0;
   int max_segments_ = 1;

@@ -22,8 +22,11 @@ constexpr int kNotTried = MessageSender::Message::kNotTried;
 // byte of those that it accepts.
 class ScriptedSender final : public MessageSender {
  public:
+  void OnQueued(size_t bytes) override { queued.push_back(bytes); }
+  bool sends() const override { return is_sending; }
   void Send(std::span<Message> messages) override {
     ++calls;
+    if (fails) is_sending = false;
     for (size_t i = 0; i < messages.size(); ++i) {
       if (i > 0 && messages[i - 1].fd == messages[i].fd &&
           messages[i - 1].error != 0) {
@@ -42,6 +45,9 @@ class ScriptedSender final : public MessageSender {
     }
   }
 
+  std::vector<size_t> queued;
+  bool is_sending = true;
+  bool fails = false;  // it does not send any more after the next call
   int calls = 0;
   std::deque<int> answers;
   std::vector<int> accepted;
@@ -101,6 +107,29 @@ TEST_F(UdpTransmitterTest, SendsTwoLargeBurstsAtOnce) {
   Queue(0, 2, 60);
   EXPECT_EQ(sender_.calls, 1);
   EXPECT_EQ(sender_.accepted, (std::vector<int>{1, 2}));
+}
+
+TEST_F(UdpTransmitterTest, PlainCallsSendWhileTheSenderDoesNotWantTo) {
+  sender_.is_sending = false;
+  Queue(0, 1, 60);
+  EXPECT_EQ(counters_.tx_calls, 1u);  // one large burst at a time
+  Queue(0, 2);
+  transmitter_.Flush();
+  EXPECT_EQ(counters_.tx_calls, 2u);
+  EXPECT_EQ(sender_.calls, 0);
+  EXPECT_EQ(sender_.queued, (std::vector<size_t>{60'000, 1000}));
+}
+
+TEST_F(UdpTransmitterTest, PlainCallsSendWhatAFailedSenderHasNotTried) {
+  sender_.answers = {kNotTried};
+  sender_.fails = true;
+  Queue(0, 1);
+  Queue(0, 2);
+  transmitter_.Flush();
+  EXPECT_FALSE(transmitter_.blocked());
+  EXPECT_EQ(sender_.accepted, std::vector<int>());
+  EXPECT_EQ(counters_.tx_calls, 1u);
+  EXPECT_EQ(counters_.tx_errors, 0u);
 }
 
 TEST_F(UdpTransmitterTest, BlockedBurstsKeepTheirOrder) {

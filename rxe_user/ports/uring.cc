@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <mutex>
+#include <string_view>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
@@ -30,6 +32,21 @@ bool HasKernelThread(const io_uring& ring) {
 // Polls of the completion queue before a caller sleeps until the kernel thread
 // has completed a request. The thread may have been preempted.
 constexpr int kSpins = 2000;
+
+// Errors of io_uring_enter(2) after which the next call may succeed.
+bool IsTransient(int error) {
+  return error == EAGAIN || error == EBUSY || error == EINTR || error == ENOMEM;
+}
+
+// Whether the number is known to be another file's: the program may have closed
+// our descriptor, and opened a file.
+bool IsOther(int fd) {
+  std::array<char, 32> link{};
+  (void)std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", fd);
+  std::array<char, 64> name{};
+  return ::readlink(link.data(), name.data(), name.size() - 1) > 0 &&
+         std::string_view(name.data()) != "anon_inode:[io_uring]";
+}
 
 // Rings without requests, results and buffers, for the next Uring. At most as
 // many as were open at the same time. Thread: any.
@@ -150,23 +167,23 @@ absl::Status Uring::Try() {
   return absl::OkStatus();
 }
 
-// If the buffers cannot be unregistered, the ring is not ours any more: the
-// program has closed its descriptor.
+// If the buffers cannot be unregistered, the program may have closed the
+// descriptor.
 Uring::~Uring() {
   if (!open_) return;
   const bool good =
       works_ && ::io_uring_unregister_buf_ring(&ring_, kGroup) == 0;
   ::io_uring_cq_advance(&ring_, static_cast<unsigned>(results()));
-  if (!good || !OnlyOne<IdleRings>().Give(ring_)) {
-    ::io_uring_queue_exit(&ring_);
-  }
+  if (good && OnlyOne<IdleRings>().Give(ring_)) return;
+  if (IsOther(ring_.ring_fd)) ring_.ring_fd = -1;
+  ::io_uring_queue_exit(&ring_);
 }
 
 // The mappings were not inherited.
 void Uring::AbandonInChild() {
   if (!open_) return;
   open_ = false;
-  ::close(ring_.ring_fd);
+  if (!IsOther(ring_.ring_fd)) ::close(ring_.ring_fd);
   entries_.Release();
   memory_.Release();
 }
@@ -233,6 +250,7 @@ size_t Uring::Submit() {
   const unsigned prepared = ::io_uring_sq_ready(&ring_);
   const int taken = ::io_uring_submit(&ring_);
   if (taken >= 0 && static_cast<unsigned>(taken) == prepared) return prepared;
+  works_ = taken > 0 || (taken < 0 && IsTransient(-taken));
   // For instance, the system had no memory for the others. They must not be
   // taken with the next requests.
   const unsigned head = io_uring_smp_load_acquire(ring_.sq.khead);

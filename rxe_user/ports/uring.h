@@ -63,6 +63,15 @@ class Uring {
   // In the child of fork. Only the destructor may be called afterwards.
   void AbandonInChild();
 
+  // False: the system has refused a call for good, for instance since the
+  // program has closed the descriptor, or forbidden the call. With a kernel
+  // thread always true: it may still execute requests.
+  bool works() const { return works_; }
+  // All buffers, at least kDatagramBytes for each. Free to use while no receive
+  // is prepared or submitted, there are no results, and all buffers are
+  // released.
+  std::span<uint8_t> memory() const { return memory_.bytes(); }
+
   // Readable while there are results. High (base/high_fd.h), close-on-exec.
   int fd() const { return ring_.ring_fd; }
 

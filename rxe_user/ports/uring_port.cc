@@ -5,9 +5,10 @@
 namespace rxe_user {
 
 absl::StatusOr<std::unique_ptr<Port>> UringPort::Create(
-    Uring::Requests requests) {
+    Uring::Requests requests, RingUse use) {
   auto port = std::make_unique<UringPort>();
-  if (absl::Status status = port->Open(requests); !status.ok()) return status;
+  if (absl::Status status = port->Open(requests, use); !status.ok())
+    return status;
   port->transmitter_.SendThrough(port.get());
   return port;
 }

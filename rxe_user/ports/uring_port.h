@@ -1,7 +1,7 @@
 // The port of UDP sockets and io_uring(7): one call of io_uring_enter(2)
 // executes all sends of a round and receives the datagrams that have arrived. A
 // lane has one ring, driven by the thread that holds the lane's lock (uring.h).
-// Lanes have this port only with RXE_USER_IO=uring or uring-sqpoll
+// With RingUse::kForBulk, plain calls send and receive small datagrams
 // (docs/design/progress.md, "io_uring").
 #ifndef RXE_USER_PORTS_URING_PORT_H_
 #define RXE_USER_PORTS_URING_PORT_H_
@@ -21,7 +21,8 @@ class UringPort final : public SocketPort<UringReceiver>,
                         private MessageSender {
  public:
   // Errors: what the system refused (uring.h). UdpPort may work all the same.
-  static absl::StatusOr<std::unique_ptr<Port>> Create(Uring::Requests requests);
+  static absl::StatusOr<std::unique_ptr<Port>> Create(
+      Uring::Requests requests, RingUse use = RingUse::kAlways);
   // Whether Create finds what it needs. Thread: any.
   static absl::Status Available(Uring::Requests requests);
 
@@ -34,6 +35,8 @@ class UringPort final : public SocketPort<UringReceiver>,
   }
 
  private:
+  void OnQueued(size_t bytes) override { receiver_.NoteSize(bytes); }
+  bool sends() const override { return receiver_.uses_ring(); }
   void Send(std::span<Message> messages) override;
 };
 

@@ -621,21 +621,44 @@ TEST_F(ArrivalBellTest, WithoutItPollsGoOn) {
   }).join();
 }
 
-// A program that closes the ring's descriptor loses the device, and nothing
-// else happens.
-TEST_F(UringPortTest, WithoutItsDescriptorNothingIsSentOrReceived) {
-  ::close(ring());
-  Queue(transport::Flow(av_), {64});
+// A program closes the ring's descriptor, and has another file with its number.
+TEST_F(UringPortTest, WithoutItsDescriptorPlainCallsGoOn) {
+  const int closed = ring();
+  const UniqueFd other(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::dup3(other.get(), closed, O_CLOEXEC), closed);
+  for (uint8_t i = 1; i < 4; ++i) {
+    Queue(transport::Flow(av_), {64}, i);
+    port_->Flush();
+    EXPECT_FALSE(port_->blocked());
+    EXPECT_EQ(ReceiveOnce(), std::vector<int>{i});
+  }
+  port_.reset();
+  EXPECT_EQ(::fcntl(closed, F_GETFD), FD_CLOEXEC);  // the other's is open
+  ::close(closed);
+}
+
+// The number belongs to another ring, which takes none of the requests.
+TEST_F(UringPortTest, WithAnotherRingForItsDescriptorPlainCallsGoOn) {
+  io_uring other{};
+  ASSERT_EQ(::io_uring_queue_init(1, &other, 0), 0);
+  const int closed = ring();
+  ASSERT_EQ(::dup3(other.ring_fd, closed, O_CLOEXEC), closed);
+  Queue(transport::Flow(av_), {64}, 5);
   port_->Flush();
-  EXPECT_TRUE(port_->blocked());
-  EXPECT_EQ(port_->counters().rx_errors, 0u);
-  EXPECT_EQ(ReceiveOnce(), std::vector<int>());
-  EXPECT_NE(port_->counters().rx_errors, 0u);
-  // So that the port closes no descriptor of another owner.
-  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int ring_fd = ring();
-  ASSERT_EQ(::dup3(other, ring_fd, O_CLOEXEC), ring_fd);
-  ::close(other);
+  EXPECT_FALSE(port_->blocked());
+  EXPECT_EQ(ReceiveOnce(), std::vector<int>{5});
+  port_.reset();
+  ::io_uring_queue_exit(&other);
+}
+
+TEST_F(UringPortTest, ARefusedReceiveIsMadeByPlainCalls) {
+  std::thread([&] {
+    if (!RefuseCall(__NR_io_uring_enter, EPERM)) {
+      GTEST_SKIP() << "no seccomp filter here";
+    }
+    SendFromElsewhere(local_.address, 100, 4);
+    EXPECT_EQ(ReceiveOnce(), std::vector<int>{4});
+  }).join();
 }
 
 // With a kernel thread. port_test.cc has the rest.

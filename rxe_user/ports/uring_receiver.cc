@@ -6,22 +6,25 @@
 
 namespace rxe_user {
 
-absl::Status UringReceiver::Open(Uring::Requests requests) {
+absl::Status UringReceiver::Open(Uring::Requests requests, RingUse use) {
+  use_ = use;
   arrivals_.reserve(Uring::kBuffers);
   used_.reserve(Uring::kBuffers);
   noted_.reserve(Uring::kMostReceives);
-  return ring_.Open(requests);
+  if (absl::Status status = ring_.Open(requests); !status.ok()) return status;
+  static_assert(Uring::kBuffers * kDatagramBytes >= UdpReceiver::kMemoryBytes);
+  return plain_.Open(ring_.memory());
 }
 
 void UringReceiver::AbandonInChild() {
-  sockets_.AbandonInChild();
+  plain_.AbandonInChild();
   ring_.AbandonInChild();
   bell_.AbandonInChild();
 }
 
 std::vector<int> UringReceiver::Descriptors() const {
   std::vector<int> descriptors = sockets_.Descriptors();
-  descriptors.push_back(ring_.fd());
+  if (use_ == RingUse::kAlways) descriptors.push_back(ring_.fd());
   return descriptors;
 }
 
@@ -34,6 +37,7 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     used_.pop_back();
   }
   more_ = false;
+  plain_received_ = false;
   if (ring_.results() != 0) {
     // A thorough caller also wants datagrams that have arrived since.
     more_ = TakeResults() || thorough;
@@ -43,6 +47,7 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
     }
     more_ = false;
   }
+  if (!uses_ring()) return ReceiveByPlainCalls(thorough);
   const auto asked = std::exchange(asked_, std::nullopt);
   if (!thorough && asked && Clock::now() - *asked < kFresh) {
     sockets_.CountBusyRead();
@@ -56,14 +61,26 @@ std::span<const transport::GroBatch> UringReceiver::Receive(bool thorough) {
   sockets_.ReadUntilData(thorough || ask_all_,
                          [this](size_t index) { return Note(index); });
   if (arrivals_.empty()) ReceiveFromNoted();
+  if (arrivals_.empty() && !ring_.works()) return ReceiveByPlainCalls(thorough);
   if (!arrivals_.empty()) {
     empty_polls_ = 0;
     arm_after_ = kEmptyPolls;
   } else {
     ask_all_ = false;
-    if (!thorough) OnEmptyPoll();
+    if (!thorough && use_ == RingUse::kAlways) OnEmptyPoll();
   }
   return arrivals_;
+}
+
+std::span<const transport::GroBatch> UringReceiver::ReceiveByPlainCalls(
+    bool thorough) {
+  const std::span<const transport::GroBatch> batches = plain_.Receive(thorough);
+  plain_received_ = !batches.empty();
+  more_ = plain_.more();
+  for (const transport::GroBatch& batch : batches) {
+    NoteSize(batch.bytes.size());
+  }
+  return batches;
 }
 
 void UringReceiver::OnEmptyPoll() {
@@ -159,6 +176,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
       sockets_.Deliver(socket, datagram->bytes, datagram->message,
                        *datagram->from, &arrivals_)) {
     used_.push_back(buffer);
+    NoteSize(datagram->bytes.size());
     return datagram->bytes.size();
   }
   ring_.Release(buffer);
@@ -167,6 +185,7 @@ size_t UringReceiver::Deliver(ReceiveSockets::Socket& socket, uint16_t buffer,
 
 void UringReceiver::PrepareReceive() {
   asked_.reset();
+  if (use_ == RingUse::kForBulk) return;
   if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);
@@ -195,6 +214,7 @@ void UringReceiver::CountError(const Uring::Result& result) {
 }
 
 int64_t UringReceiver::KernelTimeOf(std::span<const uint8_t> bytes) const {
+  if (plain_received_) return plain_.KernelTimeOf(bytes);
   const uint8_t* const control = ring_.ControlOf(bytes);
   return control != nullptr ? KernelTimeIn(control) : 0;
 }

@@ -11,6 +11,11 @@
 // among the descriptors, since it is readable while such results wait. While
 // threads wait on the descriptors, sends do not receive: each result wakes the
 // threads that wait on the ring, even one that says that nothing has arrived.
+//
+// A lane that uses the ring only for bulk has neither: its sends do not
+// receive, and no result waits between two calls. So plain calls and the ring
+// can take turns, and the ring is not among the descriptors, which would cost
+// programs that sleep a system call each time.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 
@@ -28,17 +33,23 @@
 #include "rxe_user/ports/arrival_bell.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/receive_sockets.h"
+#include "rxe_user/ports/udp_receiver.h"
 #include "rxe_user/ports/uring.h"
 
 namespace rxe_user {
+
+// When a lane uses its ring. kForBulk: while there are large datagrams;
+// otherwise plain calls, which take less time for small ones
+// (docs/performance.md).
+enum class RingUse { kAlways, kForBulk };
 
 // Thread: lane locked, except sockets() and Descriptors().
 class UringReceiver {
  public:
   explicit UringReceiver(PortCounters* counters)
-      : counters_(*counters), sockets_(counters) {}
+      : counters_(*counters), plain_(counters) {}
   // As Uring's.
-  absl::Status Open(Uring::Requests requests);
+  absl::Status Open(Uring::Requests requests, RingUse use);
 
   ReceiveSockets& sockets() { return sockets_; }
   const ReceiveSockets& sockets() const { return sockets_; }
@@ -57,14 +68,27 @@ class UringReceiver {
 
   // --- For sends.
 
+  // Whether the ring is used now; else plain calls.
+  bool uses_ring() const {
+    return ring_.works() && (use_ == RingUse::kAlways || bulk_left_ != 0);
+  }
+  // A datagram, or a burst of them, has been received or is to be sent.
+  void NoteSize(size_t bytes) {
+    if (bytes >= kBulkBytes) {
+      bulk_left_ = kBulkLasts;
+    } else if (bulk_left_ != 0) {
+      --bulk_left_;
+    }
+  }
+
   // Results of receives have tags below this.
   static constexpr uint64_t kSendTags = uint64_t{1} << 63;
 
   Uring& ring() { return ring_; }
   // Adds a receive from the socket that last had data to the requests, unless
-  // results of an earlier one wait, threads wait on the descriptors, the next
-  // Receive must begin with the other sockets, or the bell says that nothing
-  // has arrived.
+  // the ring is for bulk, results of an earlier one wait, threads wait, the
+  // next Receive must begin with the other sockets, or the bell says that
+  // nothing has arrived.
   void PrepareReceive();
   // After Submit: takes all results if there is no datagram among them, so that
   // between calls the ring is readable only if there is one. Such a receive
@@ -98,6 +122,9 @@ class UringReceiver {
   static size_t IndexOf(uint64_t tag) { return tag & 0xffff; }
   // The socket of a result; null: it has been removed.
   ReceiveSockets::Socket* SocketOf(uint64_t tag);
+  // Receives by plain calls. Their buffers are those of the ring: they are free
+  // now, since none of its results waits.
+  std::span<const transport::GroBatch> ReceiveByPlainCalls(bool thorough);
   // The `read` of ReceiveSockets::ReadUntilData: notes the socket, and receives
   // when as many sockets are noted as one call may ask.
   bool Note(size_t index);
@@ -118,8 +145,17 @@ class UringReceiver {
   // Returns the bytes of a datagram that was added to arrivals_.
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
 
+  // A datagram or burst of kBulkBytes or more is bulk. So are the smaller ones
+  // behind it, such as acknowledgements, until kBulkLasts of them in a row.
+  static constexpr size_t kBulkBytes = 16 << 10;
+  static constexpr uint32_t kBulkLasts = 64;
+
   PortCounters& counters_;
-  ReceiveSockets sockets_;
+  UdpReceiver plain_;
+  ReceiveSockets& sockets_ = plain_.sockets();
+  RingUse use_ = RingUse::kAlways;
+  uint32_t bulk_left_ = 0;       // smaller ones until bulk ends
+  bool plain_received_ = false;  // the batches of the last Receive
   Uring ring_;
   std::vector<transport::GroBatch> arrivals_;
   std::vector<uint16_t> used_;  // buffers of arrivals_

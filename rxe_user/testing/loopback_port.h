@@ -21,6 +21,9 @@ class LoopbackPortTest : public ::testing::Test {
   static absl::StatusOr<std::unique_ptr<Port>> CreateUring() {
     return UringPort::Create(Uring::Requests::kByCaller);
   }
+  static absl::StatusOr<std::unique_ptr<Port>> CreateForBulk() {
+    return UringPort::Create(Uring::Requests::kByCaller, RingUse::kForBulk);
+  }
   static absl::StatusOr<std::unique_ptr<Port>> CreateSqpoll() {
     return UringPort::Create(Uring::Requests::kByKernelThread);
   }

@@ -1,5 +1,5 @@
-// RXE_USER_IO=uring: a program sees no difference, but for a descriptor, and
-// none where the system refuses io_uring.
+// RXE_USER_IO=auto, uring and uring-sqpoll: a program sees no difference, but
+// for a descriptor, and none where the system refuses io_uring.
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -73,16 +73,38 @@ TEST_F(IoUringTest, ALaneHasARingAmongTheHighDescriptors) {
   for (const int ring : rings) EXPECT_GE(ring, 512);
 }
 
+// The default.
+class AutoTest : public IoUringTest {
+ protected:
+  const char* io() const override { return "auto"; }
+};
+
+TEST_F(AutoTest, BulkAndSmallMessagesTakeTurns) {
+  for (uint64_t turn = 1; turn < 4; ++turn) {
+    ExpectTraffic();
+    for (uint64_t i = 1; i <= 100; ++i) {
+      a_.memory[0] = static_cast<uint8_t>(i * turn);
+      ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
+                     b_.address(), b_.mr->rkey),
+                0);
+      ExpectSuccess(a_.cq, i);
+      EXPECT_EQ(b_.memory[0], a_.memory[0]);
+    }
+  }
+}
+
 struct Refusal {
   const char* name;
+  const char* io;
   long call;
   int error;
 };
 
-// In the environment of a program that may not make a call.
+// In the environment of a program that may not make a call: RXE_USER_IO.
 constexpr char kRefused[] = "RXE_USER_TEST_REFUSED";
 
 class RefusedProgram : public IoUringTest {
+  const char* io() const override { return std::getenv(kRefused); }
   void TestBody() override {
     ExpectTraffic();
     EXPECT_EQ(Rings(), std::vector<int>());
@@ -102,7 +124,7 @@ TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {
   const pid_t child = fork();
   if (child == 0) {
     if (!rxe_user::RefuseCall(GetParam().call, GetParam().error)) _exit(1);
-    ::setenv(kRefused, "1", 1);
+    ::setenv(kRefused, GetParam().io, 1);
     execl("/proc/self/exe", "io_uring_test", "--gtest_filter=RefusedProgram.*",
           nullptr);
     _exit(1);
@@ -115,11 +137,13 @@ TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {
 // EPERM of io_uring_setup is what kernel.io_uring_disabled gives, too.
 INSTANTIATE_TEST_SUITE_P(
     , RefusedIoUringTest,
-    testing::Values(Refusal{"Setup", SYS_io_uring_setup, EPERM},
-                    Refusal{"SetupUnknown", SYS_io_uring_setup, ENOSYS},
-                    Refusal{"SetupMemory", SYS_io_uring_setup, ENOMEM},
-                    Refusal{"Register", SYS_io_uring_register, EPERM},
-                    Refusal{"Enter", SYS_io_uring_enter, EPERM}),
+    testing::Values(Refusal{"Setup", "uring", SYS_io_uring_setup, EPERM},
+                    Refusal{"SetupAuto", "auto", SYS_io_uring_setup, EPERM},
+                    Refusal{"SetupUnknown", "uring", SYS_io_uring_setup,
+                            ENOSYS},
+                    Refusal{"SetupMemory", "uring", SYS_io_uring_setup, ENOMEM},
+                    Refusal{"Register", "uring", SYS_io_uring_register, EPERM},
+                    Refusal{"Enter", "uring", SYS_io_uring_enter, EPERM}),
     [](const auto& info) { return info.param.name; });
 
 class NoLockedMemoryTest : public IoUringTest {
