@@ -49,7 +49,7 @@ uint64_t Requester::ReplayCost() const {
   return snd_.CostBefore(wqe, end) - snd_.CostBefore(wqe, snd_.nxt);
 }
 
-bool Requester::NewIsDue() const {
+inline bool Requester::NewIsDue() const {
   const bool begins = snd_.nxt_index == snd_.begun;
   if (snd_.max - snd_.una >= kMaxOutstanding) return false;
   const SendWqe& wqe = queue().at(snd_.nxt_index);
@@ -133,7 +133,7 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   return always || WindowAllows(ReplayCost()) ? Next::kPacket : Next::kWindow;
 }
 
-Requester::Next Requester::DecideNew(Item* item) const {
+inline Requester::Next Requester::DecideNew(Item* item) const {
   const bool begins = snd_.nxt_index == snd_.begun;
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   const SendOperation& operation = wqe.operation();
