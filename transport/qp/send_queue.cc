@@ -98,38 +98,27 @@ bool IsValidMemcpy(const SendRequest& request) {
   return request.swap != 0 && request.swap <= kMaxMemcpy;
 }
 
-}  // namespace
-
-SendQueue::Shape SendQueue::ExamineOther(const SendRequest& request,
-                                         const SendOperation& operation) const {
-  Shape shape;
-  shape.operation = &operation;
-  if (operation.kind == SendKind::kFlush) {
-    if (!IsValidFlush(request)) shape.error = EINVAL;
-  } else if (!operation.has_inline_layout) {
-    if (operation.opcode == SendOpcode::kMemcpy && !IsValidMemcpy(request)) {
-      shape.error = EINVAL;
-    }
-  } else if (!IsValidConfiguration(request)) {
-    shape.error = EINVAL;
-  } else {
-    shape.is_inline = true;
-    shape.sges = request.sges;
-    for (const Sge& sge : shape.sges) shape.length += sge.length;
-    if (shape.length > max_inline_) shape.error = EINVAL;
-  }
-  return shape;
+// kFlush and local operations. Not inline: rare.
+[[gnu::noinline]] bool IsValidOther(const SendRequest& request,
+                                    const SendOperation& operation) {
+  if (operation.kind == SendKind::kFlush) return IsValidFlush(request);
+  if (operation.has_inline_layout) return IsValidConfiguration(request);
+  return operation.opcode != SendOpcode::kMemcpy || IsValidMemcpy(request);
 }
+
+}  // namespace
 
 inline SendQueue::Shape SendQueue::Examine(const SendRequest& request) const {
   const SendOperation& operation = GetSendOperation(request.opcode);
   if (operation.kind == SendKind::kUnsupported) return {.error = EINVAL};
   if ((request.flags & ~kKnownFlags) != 0) return {.error = EINVAL};
   if (operation.kind >= SendKind::kFlush) {
-    return ExamineOther(request, operation);
+    if (!IsValidOther(request, operation)) return {.error = EINVAL};
+    if (!operation.has_inline_layout) return {.operation = &operation};
   }
   const bool is_inline = (request.flags & kSendInline) != 0;
-  if (is_inline ? !operation.sends_payload : request.sges.size() > max_sge_) {
+  if (is_inline ? !operation.sends_payload && !operation.has_inline_layout
+                : request.sges.size() > max_sge_) {
     return {.error = EINVAL};
   }
   uint64_t length = 0;

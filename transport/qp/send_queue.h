@@ -95,9 +95,6 @@ class SendQueue {
     bool is_inline = false;
   };
   Shape Examine(const SendRequest& request) const;
-  // Of kFlush and local operations.
-  [[gnu::noinline]] Shape ExamineOther(const SendRequest& request,
-                                       const SendOperation& operation) const;
 
   uint32_t held() const {
     return static_cast<uint32_t>(tail_) - outstanding_.retired();

@@ -200,17 +200,19 @@ class Requester {
   [[gnu::noinline]] bool ReplayIsDue() const;  // rare
   bool NewIsDue() const;                       // if it is queued
   // Whether the next request, which has a fence, waits.
-  // Rare; pure, so that what is known before it is known after it.
-  [[gnu::noinline, gnu::pure]] bool FenceHolds() const;
+  bool FenceHolds() const;
+  // Whether the fence that it has, or the queue pair's share, holds it back.
+  [[gnu::noinline]] bool NewIsHeld(bool fence) const;  // rare
   // Costs of the next packet never sent, and of the next item retransmitted.
   uint64_t NewCost() const;
   uint64_t ReplayCost() const;
   // Finds the item that comes next, and whether the window permits it.
   Next Decide(Time now, Item* item) const;
-  Next DecideReplay(Item* item) const;
   Next DecideNew(Item* item) const;
-  Next DecideResend(Item* item) const;
-  Next DecideMissing(Item* item) const;
+  // Rare.
+  [[gnu::noinline]] Next DecideReplay(Item* item) const;
+  [[gnu::noinline]] Next DecideResend(Item* item) const;
+  [[gnu::noinline]] Next DecideMissing(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
 
   // --- requester_packet.cc
@@ -219,8 +221,7 @@ class Requester {
   SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
                   Burst* burst, Packetizer* packetizer);
   // How many packets from `item` on, in the middle of a message, may be sent
-  // now and fit the burst; 1 elsewhere. Only the last of them may have to ask
-  // for an ACK.
+  // now and fit the burst. Only the last of them may have to ask for an ACK.
   uint32_t CountMiddlePackets(const SendWqe& wqe, const Item& item,
                               const Packetizer& packetizer) const;
   // Whether the last packet of `item` asks for an ACK. `more`: another packet

@@ -47,7 +47,7 @@ inline void Requester::Begin(SendWqe* wqe) {
 uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
                                        const Packetizer& packetizer) const {
   const bool again = item.out_of_turn || item.seq < snd_.max;
-  if (!packetizer.middle() || again || acks_.forced()) return 1;
+  if (again || acks_.forced()) return 1;
   return static_cast<uint32_t>(std::min(
       {wqe.end() - 1 - item.seq, kMaxOutstanding - (snd_.max - snd_.una),
        PacketsAllowed(), acks_.PacketsUntilAsked(*path(), snd_.mtu),
@@ -64,8 +64,8 @@ bool Requester::WantAckReq(const SendWqe& wqe, const Item& item,
          acks_.LastOfMessageAsks(wqe.packets, queue().tail() - item.index);
 }
 
-void Requester::NoteSent(Time now, const SendWqe& wqe, const Item& item,
-                         uint32_t packets, size_t payload) {
+inline void Requester::NoteSent(Time now, const SendWqe& wqe, const Item& item,
+                                uint32_t packets, size_t payload) {
   const bool again = item.seq < snd_.max;
   if (again) ++core_.counters.retransmitted;
   if (again && HasMissing()) {
@@ -131,7 +131,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
   const bool fresh = sent.seq >= snd_.max;
-  const uint32_t packets = CountMiddlePackets(wqe, sent, *packetizer);
+  const uint32_t packets =
+      packetizer->middle() ? CountMiddlePackets(wqe, sent, *packetizer) : 1;
   if (packets > 1) sent.count = packets;
   if (status == MemoryStatus::kOk) {
     // AckReq is decided after the copy and changes the ICRC: for packets that

@@ -55,12 +55,18 @@ inline bool Requester::NewIsDue() const {
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   const SendOperation& operation = wqe.operation();
   if (operation.kind == SendKind::kLocal) return false;
-  if (begins && (wqe.flags & kSendFence) != 0 && FenceHolds()) return false;
   if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
-  if (flight_.LimitedToShare() && !ShareAllows(NewCost())) return false;
   // If none may be outstanding, sending finds the error.
-  return !operation.takes_rd_atomic() || !reads_.full() ||
-         reads_.capacity() == 0;
+  if (operation.takes_rd_atomic() && reads_.full() && reads_.capacity() != 0) {
+    return false;
+  }
+  const bool fence = begins && (wqe.flags & kSendFence) != 0;
+  return (!fence && !flight_.LimitedToShare()) || !NewIsHeld(fence);
+}
+
+bool Requester::NewIsHeld(bool fence) const {
+  return (fence && FenceHolds()) ||
+         (flight_.LimitedToShare() && !ShareAllows(NewCost()));
 }
 
 bool Requester::FenceHolds() const {
