@@ -20,7 +20,7 @@ inline uint16_t LoadBe16(const uint8_t* p) {
 }
 
 inline uint32_t LoadBe24(const uint8_t* p) {
-  return uint32_t{p[0]} << 16 | uint32_t{p[1]} << 8 | uint32_t{p[2]};
+  return uint32_t{LoadBe16(p)} << 8 | p[2];
 }
 
 inline uint32_t LoadBe32(const uint8_t* p) {

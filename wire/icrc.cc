@@ -269,23 +269,14 @@ IpAddress SolveSourceV4(uint32_t received, uint32_t computed,
   return source;
 }
 
-std::optional<uint16_t> VerifyAnyId(const IcrcFlow& flow,
-                                    std::span<const uint8_t> udp_payload,
-                                    uint16_t segment_index,
-                                    std::optional<uint16_t> last_id,
-                                    uint32_t forward_window) {
-  if (udp_payload.size() < kBthSize + kIcrcSize) return std::nullopt;
-  const size_t covered = udp_payload.size() - kIcrcSize;
-  const uint32_t received = LoadLe32(udp_payload.data() + covered);
-  const uint32_t computed =
-      flow.Compute(udp_payload.first(covered), segment_index);
-  if (!flow.is_v4()) {
-    if (received != computed) return std::nullopt;
-    return 0;
-  }
-  if (received == computed) return segment_index;
+std::optional<uint16_t> internal::SolveAnyId(uint32_t received,
+                                             uint32_t computed,
+                                             uint16_t segment_index,
+                                             size_t covered_size,
+                                             std::optional<uint16_t> last_id,
+                                             uint32_t forward_window) {
   const std::optional<uint16_t> id =
-      SolveIpId(received, computed, segment_index, covered);
+      SolveIpId(received, computed, segment_index, covered_size);
   if (!id || *id == 0 || !last_id) return id;
   if (!IsIpIdNear(*id, *last_id, forward_window)) return std::nullopt;
   return id;

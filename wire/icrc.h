@@ -72,6 +72,12 @@ namespace internal {
 // next call.
 bool SetCrcSparse(bool on);
 
+// The part of VerifyAnyId for IDs other than the segment index.
+std::optional<uint16_t> SolveAnyId(uint32_t received, uint32_t computed,
+                                   uint16_t segment_index, size_t covered_size,
+                                   std::optional<uint16_t> last_id,
+                                   uint32_t forward_window);
+
 }  // namespace internal
 
 inline void StoreIcrc(uint8_t* p, uint32_t icrc) { StoreLe32(p, icrc); }
@@ -134,11 +140,20 @@ constexpr bool IsIpIdNear(uint16_t id, uint16_t last_id,
 // for it.
 //
 // IPv6 has no identification: the check is exact, and 0 is returned for "good".
-std::optional<uint16_t> VerifyAnyId(const IcrcFlow& flow,
-                                    std::span<const uint8_t> udp_payload,
-                                    uint16_t segment_index,
-                                    std::optional<uint16_t> last_id,
-                                    uint32_t forward_window = kIpIdForward);
+inline std::optional<uint16_t> VerifyAnyId(
+    const IcrcFlow& flow, std::span<const uint8_t> udp_payload,
+    uint16_t segment_index, std::optional<uint16_t> last_id,
+    uint32_t forward_window = kIpIdForward) {
+  if (udp_payload.size() < kBthSize + kIcrcSize) return std::nullopt;
+  const size_t covered = udp_payload.size() - kIcrcSize;
+  const uint32_t received = LoadLe32(udp_payload.data() + covered);
+  const uint32_t computed =
+      flow.Compute(udp_payload.first(covered), segment_index);
+  if (received == computed) return flow.is_v4() ? segment_index : uint16_t{0};
+  if (!flow.is_v4()) return std::nullopt;
+  return internal::SolveAnyId(received, computed, segment_index, covered,
+                              last_id, forward_window);
+}
 
 }  // namespace wire
 

@@ -2,23 +2,28 @@
 
 #include "wire/aeth.h"
 #include "wire/dc.h"
+#include "wire/psn.h"
 
 namespace wire {
 namespace {
 
+// BTH as three words.
 Bth LoadBth(const uint8_t* p) {
+  const uint32_t first = LoadBe32(p);
+  const uint32_t second = LoadBe32(p + 4);
+  const uint32_t third = LoadBe32(p + 8);
   return {
-      .opcode = p[0],
-      .solicited = (p[1] & 0x80) != 0,
-      .mig_req = (p[1] & 0x40) != 0,
-      .pad_count = static_cast<uint8_t>(p[1] >> 4 & 3),
-      .transport_version = static_cast<uint8_t>(p[1] & 0xf),
-      .pkey = LoadBe16(p + 2),
-      .fecn = (p[4] & 0x80) != 0,
-      .becn = (p[4] & 0x40) != 0,
-      .dest_qpn = LoadBe24(p + 5),
-      .ack_req = (p[8] & 0x80) != 0,
-      .psn = LoadBe24(p + 9),
+      .opcode = static_cast<uint8_t>(first >> 24),
+      .solicited = (first >> 23 & 1) != 0,
+      .mig_req = (first >> 22 & 1) != 0,
+      .pad_count = static_cast<uint8_t>(first >> 20 & 3),
+      .transport_version = static_cast<uint8_t>(first >> 16 & 0xf),
+      .pkey = static_cast<uint16_t>(first),
+      .fecn = (second >> 31 & 1) != 0,
+      .becn = (second >> 30 & 1) != 0,
+      .dest_qpn = second & kQpnMask,
+      .ack_req = (third >> 31 & 1) != 0,
+      .psn = third & kPsnMask,
   };
 }
 
@@ -39,15 +44,18 @@ bool IsDcAnswer(const OpcodeInfo& info, const uint8_t* data, size_t after) {
 }  // namespace
 
 void EmitBth(const Bth& bth, uint8_t* p) {
-  p[0] = bth.opcode;
-  p[1] = static_cast<uint8_t>(
-      (bth.solicited ? 0x80 : 0) | (bth.mig_req ? 0x40 : 0) |
-      (bth.pad_count & 3) << 4 | (bth.transport_version & 0xf));
-  StoreBe16(p + 2, bth.pkey);
-  p[4] = static_cast<uint8_t>((bth.fecn ? 0x80 : 0) | (bth.becn ? 0x40 : 0));
-  StoreBe24(p + 5, bth.dest_qpn);
-  p[8] = bth.ack_req ? 0x80 : 0;
-  StoreBe24(p + 9, bth.psn);
+  StoreBe32(p, uint32_t{bth.opcode} << 24 | uint32_t{bth.solicited} << 23 |
+                   uint32_t{bth.mig_req} << 22 | (bth.pad_count & 3u) << 20 |
+                   (bth.transport_version & 0xfu) << 16 | bth.pkey);
+  StoreBe32(p + 4, uint32_t{bth.fecn} << 31 | uint32_t{bth.becn} << 30 |
+                       (bth.dest_qpn & kQpnMask));
+  StoreBe32(p + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kPsnMask));
+}
+
+void EmitReth(const Reth& reth, uint8_t* p) {
+  StoreBe64(p, reth.va);
+  StoreBe32(p + 8, reth.rkey);
+  StoreBe32(p + 12, reth.length);
 }
 
 size_t EmitHeaders(const Headers& h, uint8_t* out) {
@@ -66,10 +74,7 @@ size_t EmitHeaders(const Headers& h, uint8_t* out) {
               (h.feth.placement_type & 0xfu) | (h.feth.selectivity & 3u) << 4);
   }
   if (info.Has(kReth)) {
-    uint8_t* p = out + info.reth_offset;
-    StoreBe64(p, h.reth.va);
-    StoreBe32(p + 8, h.reth.rkey);
-    StoreBe32(p + 12, h.reth.length);
+    EmitReth(h.reth, out + info.reth_offset);
   }
   if (info.Has(kAtomicEth)) {
     uint8_t* p = out + info.atomiceth_offset;

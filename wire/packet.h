@@ -40,6 +40,9 @@ struct Headers {
 // Writes the kBthSize bytes of BTH alone, the only header of a MIDDLE packet.
 void EmitBth(const Bth& bth, uint8_t* out);
 
+// Writes the kRethSize bytes of RETH alone.
+void EmitReth(const Reth& reth, uint8_t* out);
+
 // Writes BTH and the opcode's extended headers in wire order. Returns their
 // size in bytes (GetOpcodeInfo(opcode).header_length). `out` holds
 // kMaxHeaderSize. Reserved fields become zero. An unknown opcode gets BTH only.

@@ -61,11 +61,12 @@ uint32_t Burst::BeginIcrc(size_t header_bytes) {
   const uint8_t* const last = bth - segment_size_;
   if (segments_ > 0 && reserved_ == segment_size_ &&
       std::memcmp(bth, last, wire::kBthPsnOffset) == 0) {
+    // The byte before the PSN is equal, too.
+    const size_t psn = wire::kBthPsnOffset - 1;
     begun_icrc_ =
-        last_icrc_ ^
-        flow_->icrc.Change(wire::LoadBe24(bth + wire::kBthPsnOffset) ^
-                               wire::LoadBe24(last + wire::kBthPsnOffset),
-                           static_cast<uint16_t>(id ^ (id - 1)));
+        last_icrc_ ^ flow_->icrc.Change(
+                         wire::LoadBe32(bth + psn) ^ wire::LoadBe32(last + psn),
+                         static_cast<uint16_t>(id ^ (id - 1)));
   } else {
     begun_icrc_ = flow_->icrc.Begin(header.first(wire::kBthSize),
                                     reserved_ - wire::kIcrcSize, id);

@@ -6,17 +6,7 @@
 
 namespace transport {
 
-void LocalBuffer::Seek(std::span<const Sge> sges, uint64_t offset) {
-  sges_ = sges;
-  next_ = end_ = nullptr;
-  sge_ = 0;
-  while (sge_ < sges_.size() && offset >= sges_[sge_].length) {
-    offset -= sges_[sge_++].length;
-  }
-  sge_offset_ = static_cast<uint32_t>(offset);
-}
-
-MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
+inline MemoryStatus LocalBuffer::Next(size_t bytes, Span* out) {
   while (next_ == end_) {
     if (sge_ == sges_.size()) return MemoryStatus::kOutOfRange;
     const Sge& sge = sges_[sge_];

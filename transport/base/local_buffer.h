@@ -29,7 +29,15 @@ class LocalBuffer {
 
   // Moves to byte `offset` of `sges`. No SGE has length 0; `sges` must outlive
   // the following calls.
-  void Seek(std::span<const Sge> sges, uint64_t offset);
+  void Seek(std::span<const Sge> sges, uint64_t offset) {
+    sges_ = sges;
+    next_ = end_ = nullptr;
+    sge_ = 0;
+    while (sge_ < sges_.size() && offset >= sges_[sge_].length) {
+      offset -= sges_[sge_++].length;
+    }
+    sge_offset_ = static_cast<uint32_t>(offset);
+  }
 
   // Copies `bytes` from this position to `to`, or from `from` to this position,
   // and advances. `icrc`, if given, is extended over the bytes read

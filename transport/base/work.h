@@ -3,6 +3,7 @@
 #ifndef TRANSPORT_BASE_WORK_H_
 #define TRANSPORT_BASE_WORK_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -131,6 +132,11 @@ struct ReceiveWqe {
   std::vector<Sge> sges;
   // False, leaving it unchanged, when there is no memory for a longer list.
   bool SetSges(std::span<const Sge> from) {
+    // Mostly as many as the last time.
+    if (from.size() == sges.size()) {
+      std::copy(from.begin(), from.end(), sges.begin());
+      return true;
+    }
     try {
       sges.assign(from.begin(), from.end());
     } catch (const std::bad_alloc&) {

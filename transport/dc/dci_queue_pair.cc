@@ -145,7 +145,7 @@ bool DciQueuePair::Survives(Time now) {
   requester_.Restart();
   requester_.HoldAt(held_);
   restarted_ = true;
-  requester_.OnPosted(now);  // requests without packets may be next
+  requester_.RunLocalWork(now);  // requests without packets may be next
   FlushErroredStreams(now);
   return true;
 }

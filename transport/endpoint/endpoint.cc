@@ -88,6 +88,7 @@ void Endpoint::OnGroBatch(const GroBatch& batch, Time now, StraySink* strays) {
 
 template <bool kHasIcrc>
 void Endpoint::TakeBatch(const GroBatch& batch, Time now, StraySink* strays) {
+  counters_.rx_bytes += batch.bytes.size();
   Datagram datagram;
   datagram.source = batch.source;
   datagram.destination = batch.destination;
@@ -95,6 +96,7 @@ void Endpoint::TakeBatch(const GroBatch& batch, Time now, StraySink* strays) {
   datagram.traffic_class = batch.traffic_class;
   datagram.hop_limit = batch.hop_limit;
   const auto take = [&](size_t index, std::span<const uint8_t> bytes) {
+    ++counters_.rx_datagrams;
     datagram.segment_index = static_cast<uint16_t>(index);
     datagram.bytes = bytes;
     const Disposition disposition = Take<kHasIcrc>(datagram, now, strays);
@@ -124,6 +126,8 @@ void Endpoint::TakeBatch(const GroBatch& batch, Time now, StraySink* strays) {
 }
 
 Disposition Endpoint::OnDatagram(const Datagram& datagram, Time now) {
+  ++counters_.rx_datagrams;
+  counters_.rx_bytes += datagram.bytes.size();
   const Disposition disposition = Take<true>(datagram, now, nullptr);
   if (observer_ != nullptr) ShowReceived(datagram, disposition, now);
   FinishUpdate(now);
@@ -136,10 +140,8 @@ void Endpoint::FinishUpdate(Time now) {
 }
 
 template <bool kHasIcrc>
-Disposition Endpoint::Take(const Datagram& datagram, Time now,
-                           StraySink* strays) {
-  ++counters_.rx_datagrams;
-  counters_.rx_bytes += datagram.bytes.size();
+inline Disposition Endpoint::Take(const Datagram& datagram, Time now,
+                                  StraySink* strays) {
   wire::PacketView packet;
   const wire::ParseError error =
       wire::PacketView::Parse(datagram.bytes, &packet);
@@ -398,6 +400,10 @@ bool MayShareBurst(EndpointQp& a, EndpointQp& b) {
 }
 
 Burst* Endpoint::PollTransmit(Time now, BurstSink* sink) {
+  return HasTransmit() ? TransmitNext(now, sink) : nullptr;
+}
+
+Burst* Endpoint::TransmitNext(Time now, BurstSink* sink) {
   TransmitScheduler& scheduler = impl_->scheduler;
   // A turn without output leaves the lists, so this ends. The bound covers
   // queue pairs that are woken meanwhile.
@@ -462,11 +468,14 @@ bool Endpoint::HasTransmit() const { return !impl_->scheduler.empty(); }
 size_t Endpoint::Transmitters() const { return impl_->scheduler.size(); }
 
 EndpointQp* Endpoint::Find(uint32_t qpn) const {
-  EndpointQp*& last = impl_->found_last;
-  if (last != nullptr && last->qpn() == qpn) return last;
-  const auto it = impl_->queue_pairs.find(qpn);
-  if (it == impl_->queue_pairs.end()) return nullptr;
-  return last = it->second;
+  EndpointQp* const last = impl_->found_last;
+  return last != nullptr && last->qpn() == qpn ? last : impl_->Search(qpn);
+}
+
+EndpointQp* Endpoint::Impl::Search(uint32_t qpn) {
+  const auto it = queue_pairs.find(qpn);
+  if (it == queue_pairs.end()) return nullptr;
+  return found_last = it->second;
 }
 
 std::vector<uint32_t> Endpoint::QueuePairNumbers() const {

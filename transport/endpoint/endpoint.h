@@ -137,6 +137,8 @@ class Endpoint {
   PacketArenaPool* arena_pool();
 
  private:
+  // PollTransmit while a queue pair may have something to send.
+  [[gnu::noinline]] Burst* TransmitNext(Time now, BurstSink* sink);
   // Counts one more queue pair of a path; creates the path if it is the first.
   SharedPath* Join(const wire::IpAddress& destination);
   // Processes a packet. Its queue pair's interests are updated when a packet

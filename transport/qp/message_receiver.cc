@@ -45,6 +45,55 @@ void MessageReceiver::ForgetSrq(const ReceiveSource* srq) {
   progress_.kind = Progress::Kind::kNone;
 }
 
+inline bool MessageReceiver::TakeReceive() {
+  ReceiveSource* const source =
+      core_.config.srq != nullptr
+          ? core_.config.srq
+          : static_cast<ReceiveSource*>(core_.receive_queue.get());
+  // An abandoned message has left its receive.
+  if (!has_receive_ && !source->Pop(&receive_)) return false;
+  has_receive_ = true;
+  progress_.sge = 0;
+  progress_.sge_offset = 0;
+  uint64_t capacity = 0;
+  for (const Sge& sge : receive_.sges) capacity += sge.length;
+  capacity_ =
+      static_cast<uint32_t>(std::min<uint64_t>(capacity, wire::kMaxMessage));
+  return true;
+}
+
+inline size_t MessageReceiver::CopyIn(const SpanList& spans,
+                                      std::span<const uint8_t> payload,
+                                      bool more) {
+  for (const Span& span : spans) {
+    if (payload.empty()) break;
+    const size_t bytes = std::min(span.length, payload.size());
+    if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
+                                     more && span.cold)) {
+      return kFault;
+    }
+    payload = payload.subspan(bytes);
+  }
+  return payload.size();
+}
+
+inline bool MessageReceiver::Push(Completion* completion) {
+  CompletionSink& cq = *core_.config.recv_cq;
+  ReceiveQueue* const queue = core_.receive_queue.get();
+  if (queue == nullptr) {
+    completion->slot = core_.config.srq->TakenSlot();
+    if (cq.Push(*completion)) return true;
+    completion->slot.Free();
+    return false;
+  }
+  completion->slot = queue->TakenSlot();
+  Outstanding& outstanding = queue->outstanding();
+  const uint32_t earlier = outstanding.Report(completion->slot.end);
+  if (cq.Push(*completion)) return true;
+  outstanding.Lost(earlier);
+  return false;
+}
+
 ReceiveOutcome MessageReceiver::Receive(const wire::PacketView& packet,
                                         RequestKind kind, Time now) {
   if (!IsNext(packet, kind)) {
@@ -91,7 +140,7 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
   }
   completion.byte_len = static_cast<uint32_t>(progress_.received);
   completion.solicited = packet.bth().solicited;
-  return Complete(completion, now);
+  return Complete(&completion, now);
 }
 
 ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
@@ -124,7 +173,7 @@ ReceiveOutcome MessageReceiver::ReceiveWhole(std::span<const uint8_t> header,
   if (placed == kPlaced) placed = PlaceInReceive(payload, true);
   if (placed != kPlaced) return placed;
   completion->byte_len = static_cast<uint32_t>(progress_.received);
-  return Complete(*completion, now);
+  return Complete(completion, now);
 }
 
 ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
@@ -183,24 +232,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   completion.imm_be_or_rkey = packet.imm_be();
   completion.byte_len = reth.length;
   completion.solicited = packet.bth().solicited;
-  return Complete(completion, now);
-}
-
-bool MessageReceiver::TakeReceive() {
-  ReceiveSource* const source =
-      core_.config.srq != nullptr
-          ? core_.config.srq
-          : static_cast<ReceiveSource*>(core_.receive_queue.get());
-  // An abandoned message has left its receive.
-  if (!has_receive_ && !source->Pop(&receive_)) return false;
-  has_receive_ = true;
-  progress_.sge = 0;
-  progress_.sge_offset = 0;
-  uint64_t capacity = 0;
-  for (const Sge& sge : receive_.sges) capacity += sge.length;
-  capacity_ =
-      static_cast<uint32_t>(std::min<uint64_t>(capacity, wire::kMaxMessage));
-  return true;
+  return Complete(&completion, now);
 }
 
 ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
@@ -244,20 +276,6 @@ ReceiveOutcome MessageReceiver::PlaceInReceive(std::span<const uint8_t> payload,
   return kPlaced;
 }
 
-size_t MessageReceiver::CopyIn(const SpanList& spans,
-                               std::span<const uint8_t> payload, bool more) {
-  for (const Span& span : spans) {
-    if (payload.empty()) break;
-    const size_t bytes = std::min(span.length, payload.size());
-    if (!core_.config.memory->CopyTo(span.data, payload.data(), bytes,
-                                     more && span.cold)) {
-      return kFault;
-    }
-    payload = payload.subspan(bytes);
-  }
-  return payload.size();
-}
-
 MemoryStatus MessageReceiver::CopyRest(const MemoryAccess& access,
                                        std::span<const uint8_t> payload,
                                        size_t left, bool more) {
@@ -273,18 +291,16 @@ MemoryStatus MessageReceiver::CopyRest(const MemoryAccess& access,
   return left == 0 ? MemoryStatus::kOk : MemoryStatus::kFault;
 }
 
-ReceiveOutcome MessageReceiver::Complete(const Completion& completion,
-                                         Time now) {
-  Completion full = completion;
-  full.wr_id = receive_.wr_id;
-  full.qpn = core_.config.qpn;
-  full.time = now;
+ReceiveOutcome MessageReceiver::Complete(Completion* completion, Time now) {
+  completion->wr_id = receive_.wr_id;
+  completion->qpn = core_.config.qpn;
+  completion->time = now;
   has_receive_ = false;
   progress_.kind = Progress::Kind::kNone;
   ++core_.counters.receives;
-  core_.Count(CountedCompletion::kReceive, full.status == WcStatus::kSuccess,
-              full.byte_len);
-  if (Push(&full)) return kCompleted;
+  core_.Count(CountedCompletion::kReceive,
+              completion->status == WcStatus::kSuccess, completion->byte_len);
+  if (Push(completion)) return kCompleted;
   core_.Fail(Reason::kCqOverrun, QpEvent::kFatal);
   return kCqLost;
 }
@@ -295,7 +311,7 @@ void MessageReceiver::FailReceive(WcStatus status, Time now) {
   completion.reason = core_.refusal;
   completion.opcode = WcOpcode::kReceive;
   ++core_.counters.receive_errors;
-  Complete(completion, now);
+  Complete(&completion, now);
 }
 
 void MessageReceiver::Flush(Time now) {
@@ -316,23 +332,6 @@ void MessageReceiver::PushFlushed(Time now) {
   ++core_.counters.receive_flushes;
   core_.Count(CountedCompletion::kReceive, false, 0);
   Push(&flushed);
-}
-
-bool MessageReceiver::Push(Completion* completion) {
-  CompletionSink& cq = *core_.config.recv_cq;
-  ReceiveQueue* const queue = core_.receive_queue.get();
-  if (queue == nullptr) {
-    completion->slot = core_.config.srq->TakenSlot();
-    if (cq.Push(*completion)) return true;
-    completion->slot.Free();
-    return false;
-  }
-  completion->slot = queue->TakenSlot();
-  Outstanding& outstanding = queue->outstanding();
-  const uint32_t earlier = outstanding.Report(completion->slot.end);
-  if (cq.Push(*completion)) return true;
-  outstanding.Lost(earlier);
-  return false;
 }
 
 void MessageReceiver::Reset() {

@@ -110,7 +110,7 @@ class MessageReceiver {
   MemoryStatus CopyRest(const MemoryAccess& access,
                         std::span<const uint8_t> payload, size_t left,
                         bool more);
-  ReceiveOutcome Complete(const Completion& completion, Time now);
+  ReceiveOutcome Complete(Completion* completion, Time now);
   void PushFlushed(Time now);
   // Completes the current receive. False: the completion queue has overrun.
   bool Push(Completion* completion);

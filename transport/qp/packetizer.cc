@@ -12,6 +12,7 @@ namespace transport {
 bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
                        uint32_t psn) {
   const SendWqe& wqe = core_.send_queue.at(index);
+  wqe_ = &wqe;
   const SendOperation& operation = wqe.operation();
   const uint32_t mtu = core_.attributes.path_mtu;
   const bool first = position == 0;
@@ -35,19 +36,17 @@ bool Packetizer::Begin(uint64_t index, uint64_t position, uint32_t count,
 
 bool Packetizer::BeginSegment(uint64_t index, size_t bytes, bool is_last,
                               uint32_t psn) {
-  const SendWqe& wqe = core_.send_queue.at(index);
+  wqe_ = &core_.send_queue.at(index);
   index_ = index;
   payload_ = bytes;
   middle_ = false;
-  return Reserve(wqe, wqe.operation().only, is_last, psn);
+  return Reserve(*wqe_, wqe_->operation().only, is_last, psn);
 }
 
 bool Packetizer::Reserve(const SendWqe& wqe, wire::Operation operation,
                          bool last, uint32_t psn) {
   const size_t pad = wire::PadCount(payload_);
-  bth_ = {};
   bth_.opcode = wire::MakeOpcode(core_.transport, operation);
-  bth_.dest_qpn = dest_qpn_;
   bth_.psn = psn;
   bth_.pad_count = static_cast<uint8_t>(pad);
   bth_.solicited = last && wqe.operation().takes_receive &&
@@ -61,14 +60,25 @@ bool Packetizer::Reserve(const SendWqe& wqe, wire::Operation operation,
 }
 
 void Packetizer::EmitHeaders() {
-  if (header_ == wire::kBthSize) {
-    wire::EmitBth(bth_, out_);
+  const uint16_t extended = wire::GetOpcodeInfo(bth_.opcode).extended;
+  if (extended != 0 && extended != wire::kReth) {
+    EmitOtherHeaders();
     return;
   }
-  const SendWqe& wqe = core_.send_queue.at(index_);
-  const uint64_t va = wqe.operation().kind == SendKind::kRead
-                          ? wqe.remote_addr + offset_
-                          : wqe.remote_addr;
+  wire::EmitBth(bth_, out_);
+  if (extended != 0) wire::EmitReth(MakeReth(), out_ + wire::kBthSize);
+}
+
+wire::Reth Packetizer::MakeReth() const {
+  const uint64_t offset =
+      wqe_->operation().kind == SendKind::kRead ? offset_ : 0;
+  return {.va = wqe_->remote_addr + offset,
+          .rkey = wqe_->rkey,
+          .length = reth_length_};
+}
+
+void Packetizer::EmitOtherHeaders() {
+  const SendWqe& wqe = *wqe_;
   const bool swaps = wqe.opcode == SendOpcode::kCompareSwap;
   wire::Headers headers;
   headers.bth = bth_;
@@ -76,7 +86,7 @@ void Packetizer::EmitHeaders() {
   headers.xrc_srqn = wqe.remote_srqn;
   headers.imm_be = wqe.imm_be_or_rkey;
   headers.invalidate_rkey = wqe.imm_be_or_rkey;
-  headers.reth = {.va = va, .rkey = wqe.rkey, .length = reth_length_};
+  headers.reth = MakeReth();
   headers.atomic = {.va = wqe.remote_addr,
                     .rkey = wqe.rkey,
                     .swap_or_add = swaps ? wqe.swap : wqe.compare_add,
@@ -137,7 +147,7 @@ MemoryStatus Packetizer::FillSegment(std::span<const uint8_t> header,
 
 MemoryStatus Packetizer::CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
                                      uint32_t* icrc) {
-  if ((core_.send_queue.at(index_).flags & kSendInline) != 0) {
+  if ((wqe_->flags & kSendInline) != 0) {
     std::memcpy(to, core_.send_queue.inline_data(index_) + offset, bytes);
     if (icrc != nullptr) *icrc = wire::IcrcFlow::Extend(*icrc, {to, bytes});
     return MemoryStatus::kOk;

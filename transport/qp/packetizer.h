@@ -25,13 +25,13 @@ class Packetizer {
   Packetizer(QpCore& core, Burst* burst)
       : core_(core),
         burst_(burst),
-        dest_qpn_(core.attributes.dest_qpn),
+        bth_{.dest_qpn = core.attributes.dest_qpn},
         buffer_(*core.config.memory, core.config.pd, core.config.qpn,
                 kAccessLocalRead) {}
 
   // UD: destination queue pair and Q_Key of the following packets.
   void SetDestination(uint32_t qpn, uint32_t qkey) {
-    dest_qpn_ = qpn;
+    bth_.dest_qpn = qpn;
     qkey_ = qkey;
   }
 
@@ -78,6 +78,9 @@ class Packetizer {
   bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
                uint32_t psn);
   void EmitHeaders();
+  // Those with an extended header other than RETH.
+  [[gnu::noinline]] void EmitOtherHeaders();
+  wire::Reth MakeReth() const;
   // The headers behind the BTH, which are those of the packet before.
   [[gnu::noinline]] void RepeatHeaders();
   // `icrc`: null, or extended over the copied bytes.
@@ -86,13 +89,13 @@ class Packetizer {
 
   QpCore& core_;
   Burst* const burst_;
-  uint32_t dest_qpn_;
   uint32_t qkey_ = 0;
 
   // --- The current packet.
-  uint64_t index_ = 0;
+  const SendWqe* wqe_ = nullptr;
+  uint64_t index_ = 0;   // of `wqe_`
   uint64_t offset_ = 0;  // of its payload in the message
-  wire::Bth bth_;
+  wire::Bth bth_;        // Reserve sets what differs between packets
   uint32_t reth_length_ = 0;
   bool middle_ = false;
   size_t header_ = 0;  // bytes

@@ -174,6 +174,11 @@ MemoryStatus QpCore::ConfigureMkey(const SendWqe& wqe) {
   return config.memory->ConfigureMkey(configuration);
 }
 
+bool QpCore::CountSend(CountedAs request, bool success, uint64_t bytes) {
+  const auto what = CompletionOf(request);
+  return what && CountAttached(*what, success, bytes);
+}
+
 bool QpCore::CountAttached(CountedCompletion what, bool success,
                            uint64_t bytes) {
   CompletionCounter* const counter =
@@ -209,8 +214,8 @@ void QpCore::CompleteSend(WcResult result, Time now) {
     ++(result.status == WcStatus::kFlushed ? counters.send_flushes
                                            : counters.send_errors);
   }
-  const auto counted = CompletionOf(operation.counted_as);
-  const bool told = counted && Count(*counted, success, wqe.length);
+  const bool told = completion_counters != nullptr &&
+                    CountSend(operation.counted_as, success, wqe.length);
   // The sink may post, so remove this request first.
   send_queue.Pop();
   Outstanding& outstanding = send_queue.outstanding();

@@ -87,7 +87,10 @@ struct QpCore {
   MemoryStatus Rebind(const SendWqe& wqe);
   MemoryStatus ConfigureMkey(const SendWqe& wqe);
   MemoryStatus Memcpy(const SendWqe& wqe);
+  // The same as Count, while there are counters. `bytes`: see Count.
   bool CountAttached(CountedCompletion what, bool success, uint64_t bytes);
+  [[gnu::noinline]] bool CountSend(CountedAs request, bool success,
+                                   uint64_t bytes);
 };
 
 }  // namespace transport

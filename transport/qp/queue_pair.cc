@@ -96,10 +96,12 @@ int QueuePair::AttachCounter(std::shared_ptr<CompletionCounter> counter,
 }
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
-  const Posting posting = PostingSend(config().type, state());
+  // CheckRequest refuses what a type without a requester is given.
+  const Posting posting = PostingSend(state());
   if (posting == Posting::kRefused) return EINVAL;
   if (const int error = CheckRequest(request)) return error;
-  if (has_service_fields()) {
+  const bool service_fields = has_service_fields();
+  if (service_fields) {
     if (const int error = PrepareServiceFields(request)) return error;
   }
   if (const int error = core_.send_queue.Push(request)) return error;
@@ -107,7 +109,7 @@ int QueuePair::PostSend(const SendRequest& request, Time now) {
     FlushSends(now);
     return 0;
   }
-  if (has_service_fields()) StoreServiceFields(request);
+  if (service_fields) StoreServiceFields(request);
   OnPosted(now);
   ActOnFindings(now);
   // A held request needs no turn: Resume sends it. A queue pair that is
@@ -164,10 +166,9 @@ int QueuePair::CheckRequest(const SendRequest& request) const {
 uint32_t QueuePair::SendRoom() const { return core_.send_queue.room(); }
 
 int QueuePair::PostReceive(const ReceiveRequest& request, Time now) {
-  const Posting posting = PostingReceive(config().type, state());
-  if (posting == Posting::kRefused || core_.receive_queue == nullptr) {
-    return EINVAL;
-  }
+  if (core_.receive_queue == nullptr) return EINVAL;
+  const Posting posting = PostingReceive(state());
+  if (posting == Posting::kRefused) return EINVAL;
   if (const int error = core_.receive_queue->Post(request)) return error;
   if (posting == Posting::kFlushed) FlushReceives(now);
   return 0;

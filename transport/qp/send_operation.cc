@@ -52,7 +52,7 @@ constexpr SendOperation Single(SendKind kind, WcOpcode wc, Operation only,
           .response_bytes = response_bytes};
 }
 
-constexpr size_t kOpcodes = 16;  // and as many of raw WQEs
+constexpr auto kOpcodes = internal::kSendOpcodes;
 
 constexpr std::array<SendOperation, 2 * kOpcodes> MakeTable() {
   std::array<SendOperation, 2 * kOpcodes> table{};
@@ -121,17 +121,16 @@ constexpr auto kCanceled = [] {
   }
   return table;
 }();
-constexpr SendOperation kUnknown;
 
 }  // namespace
 
-const SendOperation& GetSendOperation(SendOpcode opcode) {
-  const auto i = static_cast<size_t>(opcode);
-  return i < kTable.size() ? kTable[i] : kUnknown;
-}
+constexpr std::array<SendOperation, 2 * kOpcodes> internal::kSendOperations =
+    kTable;
+constexpr SendOperation internal::kUnknownOperation;
 
 const SendOperation& CanceledOperation(const SendOperation& operation) {
-  return kCanceled[static_cast<size_t>(&operation - kTable.data())];
+  return kCanceled[static_cast<size_t>(&operation -
+                                       internal::kSendOperations.data())];
 }
 
 }  // namespace transport

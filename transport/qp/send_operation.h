@@ -3,6 +3,8 @@
 #ifndef TRANSPORT_QP_SEND_OPERATION_H_
 #define TRANSPORT_QP_SEND_OPERATION_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "transport/base/counters.h"
@@ -45,8 +47,18 @@ struct SendOperation {
   }
 };
 
+namespace internal {
+inline constexpr size_t kSendOpcodes = 16;  // and as many of raw WQEs
+extern const std::array<SendOperation, 2 * kSendOpcodes> kSendOperations;
+extern const SendOperation kUnknownOperation;
+}  // namespace internal
+
 // Accepts any value, also without enumerator.
-const SendOperation& GetSendOperation(SendOpcode opcode);
+inline const SendOperation& GetSendOperation(SendOpcode opcode) {
+  const auto i = static_cast<size_t>(opcode);
+  return i < internal::kSendOperations.size() ? internal::kSendOperations[i]
+                                              : internal::kUnknownOperation;
+}
 // What a canceled request becomes: a NOP that completes as the original would
 // have.
 const SendOperation& CanceledOperation(const SendOperation& operation);

@@ -98,45 +98,46 @@ bool IsValidMemcpy(const SendRequest& request) {
   return request.swap != 0 && request.swap <= kMaxMemcpy;
 }
 
+// kFlush and local operations. Not inline: rare.
+[[gnu::noinline]] bool IsValidOther(const SendRequest& request,
+                                    const SendOperation& operation) {
+  if (operation.kind == SendKind::kFlush) return IsValidFlush(request);
+  if (operation.has_inline_layout) return IsValidConfiguration(request);
+  return operation.opcode != SendOpcode::kMemcpy || IsValidMemcpy(request);
+}
+
 }  // namespace
 
-int SendQueue::Examine(const SendRequest& request, Shape* shape) const {
+inline SendQueue::Shape SendQueue::Examine(const SendRequest& request) const {
   const SendOperation& operation = GetSendOperation(request.opcode);
-  if (operation.kind == SendKind::kUnsupported) return EINVAL;
-  if ((request.flags & ~kKnownFlags) != 0) return EINVAL;
-  shape->operation = &operation;
+  if (operation.kind == SendKind::kUnsupported) return {.error = EINVAL};
+  if ((request.flags & ~kKnownFlags) != 0) return {.error = EINVAL};
   if (operation.kind >= SendKind::kFlush) {
-    if (operation.kind == SendKind::kFlush) {
-      return IsValidFlush(request) ? 0 : EINVAL;
-    }
-    if (!operation.has_inline_layout) {
-      return operation.opcode != SendOpcode::kMemcpy || IsValidMemcpy(request)
-                 ? 0
-                 : EINVAL;
-    }
-    if (!IsValidConfiguration(request)) return EINVAL;
-    shape->is_inline = true;
-    shape->sges = request.sges;
-    for (const Sge& sge : shape->sges) shape->length += sge.length;
-    return shape->length > max_inline_ ? EINVAL : 0;
+    if (!IsValidOther(request, operation)) return {.error = EINVAL};
+    if (!operation.has_inline_layout) return {.operation = &operation};
   }
-  shape->is_inline = (request.flags & kSendInline) != 0;
-  if (shape->is_inline && !operation.sends_payload) return EINVAL;
-  shape->sges = request.sges;
-  if (!shape->is_inline && shape->sges.size() > max_sge_) return EINVAL;
-  for (const Sge& sge : shape->sges) shape->length += sge.length;
-  const uint64_t most = shape->is_inline ? max_inline_ : wire::kMaxMessage;
-  return shape->length > most ? EINVAL : 0;
+  const bool is_inline = (request.flags & kSendInline) != 0;
+  if (is_inline ? !operation.sends_payload && !operation.has_inline_layout
+                : request.sges.size() > max_sge_) {
+    return {.error = EINVAL};
+  }
+  uint64_t length = 0;
+  for (const Sge& sge : request.sges) length += sge.length;
+  const uint64_t most = is_inline ? max_inline_ : wire::kMaxMessage;
+  return {.error = length > most ? EINVAL : 0,
+          .operation = &operation,
+          .sges = request.sges,
+          .length = length,
+          .is_inline = is_inline};
 }
 
 int SendQueue::Check(const SendRequest& request) const {
-  Shape shape;
-  return Examine(request, &shape);
+  return Examine(request).error;
 }
 
 int SendQueue::Push(const SendRequest& request) {
-  Shape shape;
-  if (const int error = Examine(request, &shape)) return error;
+  const Shape shape = Examine(request);
+  if (shape.error != 0) return shape.error;
   if (full()) return ENOMEM;
   const SendOperation& operation = *shape.operation;
   uint64_t length = shape.length;

@@ -88,13 +88,13 @@ class SendQueue {
  private:
   // The properties of a valid request.
   struct Shape {
+    int error = 0;  // as Check; then the rest means nothing
     const SendOperation* operation = nullptr;
-    std::span<const Sge> sges;  // empty for a local operation
-    uint64_t length = 0;        // of all SGEs
+    std::span<const Sge> sges = {};  // empty for a local operation
+    uint64_t length = 0;             // of all SGEs
     bool is_inline = false;
   };
-  // Like Check; fills `shape`, which must be newly constructed.
-  int Examine(const SendRequest& request, Shape* shape) const;
+  Shape Examine(const SendRequest& request) const;
 
   uint32_t held() const {
     return static_cast<uint32_t>(tail_) - outstanding_.retired();

@@ -157,40 +157,13 @@ int CheckTransition(QpType type, QpState from, QpState to, uint32_t mask) {
 }
 
 Posting PostingSend(QpType type, QpState state) {
-  if (!TraitsOf(type).requests) return Posting::kRefused;
-  switch (state) {
-    case kReset:
-    case kInit:
-    case kRtr:
-      return Posting::kRefused;
-    case kRts:
-      return Posting::kAccepted;
-    case kSqd:
-      return Posting::kHeld;
-    case kSqe:
-    case kErr:
-      return Posting::kFlushed;
-  }
-  return Posting::kRefused;
+  return TraitsOf(type).requests ? PostingSend(state) : Posting::kRefused;
 }
 
 Posting PostingReceive(QpType type, QpState state) {
-  if (TraitsOf(type).receives_from != ReceivesFrom::kOwnQueue) {
-    return Posting::kRefused;
-  }
-  switch (state) {
-    case kReset:
-      return Posting::kRefused;
-    case kInit:
-    case kRtr:
-    case kRts:
-    case kSqd:
-    case kSqe:
-      return Posting::kAccepted;
-    case kErr:
-      return Posting::kFlushed;
-  }
-  return Posting::kRefused;
+  return TraitsOf(type).receives_from == ReceivesFrom::kOwnQueue
+             ? PostingReceive(state)
+             : Posting::kRefused;
 }
 
 }  // namespace transport

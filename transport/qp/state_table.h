@@ -58,6 +58,39 @@ enum class Posting : uint8_t {
   kFlushed,   // queued and completed at once with kFlushed
 };
 
+// Of a type that has a requester, or a receive queue of its own.
+constexpr Posting PostingSend(QpState state) {
+  switch (state) {
+    case QpState::kReset:
+    case QpState::kInit:
+    case QpState::kRtr:
+      return Posting::kRefused;
+    case QpState::kRts:
+      return Posting::kAccepted;
+    case QpState::kSqd:
+      return Posting::kHeld;
+    case QpState::kSqe:
+    case QpState::kErr:
+      return Posting::kFlushed;
+  }
+  return Posting::kRefused;
+}
+constexpr Posting PostingReceive(QpState state) {
+  switch (state) {
+    case QpState::kReset:
+      return Posting::kRefused;
+    case QpState::kInit:
+    case QpState::kRtr:
+    case QpState::kRts:
+    case QpState::kSqd:
+    case QpState::kSqe:
+      return Posting::kAccepted;
+    case QpState::kErr:
+      return Posting::kFlushed;
+  }
+  return Posting::kRefused;
+}
+// The same of any type.
 Posting PostingSend(QpType type, QpState state);
 Posting PostingReceive(QpType type, QpState state);
 

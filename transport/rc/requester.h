@@ -94,8 +94,15 @@ class Requester {
   }
   // Adds what the oldest work request waits for.
   void Report(QpReport* report) const;
-  // A work request has been queued.
-  void OnPosted(Time now) { RunLocalWork(now); }
+  // A work request has been queued. With packets, it waits for its turn.
+  void OnPosted(Time now) {
+    const SendWqe& posted = queue().at(queue().tail() - 1);
+    if (posted.operation().kind == SendKind::kLocal) RunLocalWork(now);
+  }
+  // What follows from a change of state, after any event: runs local operations
+  // whose turn has come, ends work requests that have failed, reports that SQD
+  // is drained.
+  void RunLocalWork(Time now);
 
   // --- Inputs: response packets (ACK, NAK, RNR NAK, READ response, atomic ACK)
   // whose source and P_Key have been checked. True if the packet answers an
@@ -186,27 +193,26 @@ class Requester {
   void Fail(WcResult result, Time now);
   // Completes the oldest work request, which takes no sequence numbers.
   void EndUnsent(WcResult result, Time now);
-  // What follows from a change of state, after any event: runs local operations
-  // whose turn has come, ends work requests that have failed, reports that SQD
-  // is drained.
-  void RunLocalWork(Time now);
   void RunLocalWorkOnce(Time now);
 
   // --- requester_send.cc
   Source NextSource(Time now) const;
-  bool ReplayIsDue() const;
-  bool NewIsDue() const;  // if it is queued
+  [[gnu::noinline]] bool ReplayIsDue() const;  // rare
+  bool NewIsDue() const;                       // if it is queued
   // Whether the next request, which has a fence, waits.
   bool FenceHolds() const;
+  // Whether the fence that it has, or the queue pair's share, holds it back.
+  [[gnu::noinline]] bool NewIsHeld(bool fence) const;  // rare
   // Costs of the next packet never sent, and of the next item retransmitted.
   uint64_t NewCost() const;
   uint64_t ReplayCost() const;
   // Finds the item that comes next, and whether the window permits it.
   Next Decide(Time now, Item* item) const;
-  Next DecideReplay(Item* item) const;
   Next DecideNew(Item* item) const;
-  Next DecideResend(Item* item) const;
-  Next DecideMissing(Item* item) const;
+  // Rare.
+  [[gnu::noinline]] Next DecideReplay(Item* item) const;
+  [[gnu::noinline]] Next DecideResend(Item* item) const;
+  [[gnu::noinline]] Next DecideMissing(Item* item) const;
   bool HasCreditFor(const SendWqe& wqe, bool begins) const;
 
   // --- requester_packet.cc
@@ -215,16 +221,16 @@ class Requester {
   SendResult Send(Time now, const TransmitTurn& turn, Item* item, Next* next,
                   Burst* burst, Packetizer* packetizer);
   // How many packets from `item` on, in the middle of a message, may be sent
-  // now and fit the burst; 1 elsewhere. Only the last of them may have to ask
-  // for an ACK.
+  // now and fit the burst. Only the last of them may have to ask for an ACK.
   uint32_t CountMiddlePackets(const SendWqe& wqe, const Item& item,
                               const Packetizer& packetizer) const;
   // Whether the last packet of `item` asks for an ACK. `more`: another packet
   // follows in this turn.
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
-  void Begin(uint64_t index);
-  // `item` was `packets` packets, with `payload` bytes each.
-  void NoteSent(Time now, const Item& item, uint32_t packets, size_t payload);
+  void Begin(SendWqe* wqe);
+  // `item`, of `wqe`, was `packets` packets, with `payload` bytes each.
+  void NoteSent(Time now, const SendWqe& wqe, const Item& item,
+                uint32_t packets, size_t payload);
   // Work request `index` cannot continue; it fails when those before it are
   // done.
   void FailLocally(uint64_t index, WcResult result);
@@ -389,8 +395,8 @@ class Requester {
   RetryBudget retries_;
   Phase phase_;
   TurnHints hints_;
-  bool busy_ = false;  // inside an event that ends with RunLocalWork
-  AckRequests acks_;
+  [[no_unique_address]] AckRequests acks_;  // busy_ uses its padding
+  bool busy_ = false;        // inside an event that ends with RunLocalWork
   Time rnr_until_ = kNever;  // waiting after an RNR NAK
 };
 

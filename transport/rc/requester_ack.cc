@@ -172,9 +172,9 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     if (to > snd_.nxt && !HasMissing()) path()->UndoTimeout();
     loss_.timed_out = false;
   }
-  const uint64_t cost_before =
-      snd_.CostBefore(queue(), queue().head(), snd_.una);
+  const uint64_t cost_before = snd_.una_cost;
   const uint64_t cost_after = snd_.CostBefore(queue().at(IndexOf(to - 1)), to);
+  snd_.una_cost = cost_after;
   if (loss_.probes() > 0 && !path()->AnsweredSince(loss_.since())) {
     path()->OnProbesAnswered(loss_.probes());
   }

@@ -17,7 +17,7 @@ constexpr size_t kMostPacketOverhead = 128;
 
 void Requester::SyncFlight() {
   const uint64_t sent_to = snd_.CostBefore(queue(), snd_.nxt_index, snd_.nxt);
-  uint64_t sent = sent_to - snd_.CostBefore(queue(), queue().head(), snd_.una);
+  uint64_t sent = sent_to - snd_.una_cost;
   if (HasMissing() && snd_.nxt >= missing_->known_to()) {
     const uint64_t known = missing_->known_to();
     const uint64_t beyond =

@@ -36,19 +36,18 @@ Interests Requester::Transmit(Time now, const TransmitTurn& turn,
   return want;
 }
 
-void Requester::Begin(uint64_t index) {
-  assert(index == snd_.begun && snd_.nxt == snd_.max);
-  SendWqe& wqe = queue().at(index);
-  snd_.Begin(&wqe);
-  if (wqe.operation().kind == SendKind::kMessage) {
-    wqe.message = credits_.Count();
+inline void Requester::Begin(SendWqe* wqe) {
+  assert(wqe == &queue().at(snd_.begun) && snd_.nxt == snd_.max);
+  snd_.Begin(wqe);
+  if (wqe->operation().kind == SendKind::kMessage) {
+    wqe->message = credits_.Count();
   }
 }
 
 uint32_t Requester::CountMiddlePackets(const SendWqe& wqe, const Item& item,
                                        const Packetizer& packetizer) const {
   const bool again = item.out_of_turn || item.seq < snd_.max;
-  if (!packetizer.middle() || again || acks_.forced()) return 1;
+  if (again || acks_.forced()) return 1;
   return static_cast<uint32_t>(std::min(
       {wqe.end() - 1 - item.seq, kMaxOutstanding - (snd_.max - snd_.una),
        PacketsAllowed(), acks_.PacketsUntilAsked(*path(), snd_.mtu),
@@ -65,9 +64,8 @@ bool Requester::WantAckReq(const SendWqe& wqe, const Item& item,
          acks_.LastOfMessageAsks(wqe.packets, queue().tail() - item.index);
 }
 
-void Requester::NoteSent(Time now, const Item& item, uint32_t packets,
-                         size_t payload) {
-  const SendWqe& wqe = queue().at(item.index);
+inline void Requester::NoteSent(Time now, const SendWqe& wqe, const Item& item,
+                                uint32_t packets, size_t payload) {
   const bool again = item.seq < snd_.max;
   if (again) ++core_.counters.retransmitted;
   if (again && HasMissing()) {
@@ -117,7 +115,7 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   }
   // A work request that has begun and sent nothing is no different from one
   // that waits, so this is not undone below.
-  if (sent.begins) Begin(sent.index);
+  if (sent.begins) Begin(&wqe);
 
   const uint64_t position = sent.seq - wqe.first;
   if (!packetizer->Begin(sent.index, position, sent.count,
@@ -133,7 +131,8 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
     status = CheckTarget(sent.index, 0, operation.response_bytes);
   }
   const bool fresh = sent.seq >= snd_.max;
-  const uint32_t packets = CountMiddlePackets(wqe, sent, *packetizer);
+  const uint32_t packets =
+      packetizer->middle() ? CountMiddlePackets(wqe, sent, *packetizer) : 1;
   if (packets > 1) sent.count = packets;
   if (status == MemoryStatus::kOk) {
     // AckReq is decided after the copy and changes the ICRC: for packets that
@@ -146,13 +145,13 @@ Requester::SendResult Requester::Send(Time now, const TransmitTurn& turn,
   const size_t payload = packetizer->payload();
   if (status != MemoryStatus::kOk) {
     sent.count = packetizer->filled();
-    if (sent.count > 0) NoteSent(now, sent, sent.count, payload);
+    if (sent.count > 0) NoteSent(now, wqe, sent, sent.count, payload);
     FailLocally(sent.index,
                 {WcStatus::kLocalProtectionError, LocalReason(status)});
     return SendResult::kFailed;
   }
 
-  NoteSent(now, sent, packets, payload);
+  NoteSent(now, wqe, sent, packets, payload);
   *next = Decide(now, item);
   // A turn ends with a message or a full burst: cutting either short costs a
   // system call.

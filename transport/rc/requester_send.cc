@@ -49,18 +49,24 @@ uint64_t Requester::ReplayCost() const {
   return snd_.CostBefore(wqe, end) - snd_.CostBefore(wqe, snd_.nxt);
 }
 
-bool Requester::NewIsDue() const {
+inline bool Requester::NewIsDue() const {
   const bool begins = snd_.nxt_index == snd_.begun;
   if (snd_.max - snd_.una >= kMaxOutstanding) return false;
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   const SendOperation& operation = wqe.operation();
   if (operation.kind == SendKind::kLocal) return false;
-  if (begins && (wqe.flags & kSendFence) != 0 && FenceHolds()) return false;
   if (operation.takes_receive && !HasCreditFor(wqe, begins)) return false;
-  if (flight_.LimitedToShare() && !ShareAllows(NewCost())) return false;
   // If none may be outstanding, sending finds the error.
-  return !operation.takes_rd_atomic() || !reads_.full() ||
-         reads_.capacity() == 0;
+  if (operation.takes_rd_atomic() && reads_.full() && reads_.capacity() != 0) {
+    return false;
+  }
+  const bool fence = begins && (wqe.flags & kSendFence) != 0;
+  return (!fence && !flight_.LimitedToShare()) || !NewIsHeld(fence);
+}
+
+bool Requester::NewIsHeld(bool fence) const {
+  return (fence && FenceHolds()) ||
+         (flight_.LimitedToShare() && !ShareAllows(NewCost()));
 }
 
 bool Requester::FenceHolds() const {
@@ -133,7 +139,7 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   return always || WindowAllows(ReplayCost()) ? Next::kPacket : Next::kWindow;
 }
 
-Requester::Next Requester::DecideNew(Item* item) const {
+inline Requester::Next Requester::DecideNew(Item* item) const {
   const bool begins = snd_.nxt_index == snd_.begun;
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   const SendOperation& operation = wqe.operation();

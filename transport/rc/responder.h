@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "transport/base/burst.h"
 #include "transport/base/types.h"
@@ -145,8 +146,10 @@ class Responder {
   Outcome NotReady();
   // The expected PSN has arrived after a NAK of it.
   void OnAwaited(const wire::PacketView& packet, Time now);
-  // A fault on command: answers the expected PSN with a NAK, and does not
-  // execute it.
+  // A fault on command: the AETH syndrome with which to refuse the expected
+  // PSN. Not inline: rare.
+  [[gnu::noinline]] std::optional<uint8_t> RefusalOnCommand() const;
+  // Answers the expected PSN with a NAK, and does not execute it.
   Outcome Refuse(uint8_t syndrome, Time now);
   // Answers the expected PSN with a NAK: the queue pair has failed, with
   // `event`.

@@ -7,13 +7,7 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
   if (gap_.made != NakMade::kNone) OnAwaited(packet, now);
   if (core_.config.may_refuse) [[unlikely]] {
-    if (const auto syndrome = core_.config.events->Refuse(
-            {.psn = expected_psn(),
-             .requester = attributes().av.destination,
-             .requester_qpn = attributes().dest_qpn,
-             .min_rnr_timer = attributes().min_rnr_timer})) {
-      return Refuse(*syndrome, now);
-    }
+    if (const auto syndrome = RefusalOnCommand()) return Refuse(*syndrome, now);
   }
   const wire::OpcodeInfo& info = packet.info();
   if (info.Has(wire::kXrcEth) && !IsForItsSrq(packet, now)) {
@@ -62,6 +56,14 @@ Responder::Outcome Responder::Execute(const wire::PacketView& packet,
   // These requests are acknowledged by their responses.
   if (outcome == Outcome::kExecuted) expected_ += psns;
   return outcome;
+}
+
+std::optional<uint8_t> Responder::RefusalOnCommand() const {
+  return core_.config.events->Refuse(
+      {.psn = expected_psn(),
+       .requester = attributes().av.destination,
+       .requester_qpn = attributes().dest_qpn,
+       .min_rnr_timer = attributes().min_rnr_timer});
 }
 
 void Responder::OnAwaited(const wire::PacketView& packet, Time now) {

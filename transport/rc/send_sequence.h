@@ -38,6 +38,7 @@ struct SendSequence {
   // Work requests [head, begun) have sequence numbers; `begun` may be next.
   uint64_t begun = 0;
   uint64_t next_cost = 0;  // of everything that has been begun
+  uint64_t una_cost = 0;   // of everything before `una`
 
   // Something is sent and not acknowledged. False after a rewind, until the
   // first packet is retransmitted.
