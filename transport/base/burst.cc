@@ -61,7 +61,7 @@ uint32_t Burst::BeginIcrc(size_t header_bytes) {
   const uint8_t* const last = bth - segment_size_;
   if (segments_ > 0 && reserved_ == segment_size_ &&
       std::memcmp(bth, last, wire::kBthPsnOffset) == 0) {
-    // The byte before the PSN is equal, too.
+    // The PSN has three bytes, a load four. The byte before it is equal.
     const size_t psn = wire::kBthPsnOffset - 1;
     begun_icrc_ =
         last_icrc_ ^ flow_->icrc.Change(

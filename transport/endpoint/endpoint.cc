@@ -376,7 +376,7 @@ bool MayShareBurst(EndpointQp& a, EndpointQp& b) {
 
 }  // namespace
 
-// Always inline: it is most of PollTransmit.
+// Always inline: it is most of TransmitNext.
 [[gnu::always_inline]] inline void Endpoint::Impl::TakeTurn(
     const TransmitScheduler::Next& next, Time now, Burst* burst) {
   EndpointLink* const link = next.link;

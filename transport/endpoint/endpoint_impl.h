@@ -41,7 +41,8 @@ struct Endpoint::Impl {
   // While observed: the queue pair at which a flow was last found.
   uint32_t FindByFlow(const Flow* flow);
   std::unordered_map<const Flow*, uint32_t> numbers_by_flow;
-  // Cached lookup, since packets come in batches. Search is for others.
+  // Cached lookup, since packets come in batches. Search looks up any other
+  // number, and caches what it finds.
   EndpointQp* found_last = nullptr;
   [[gnu::noinline]] EndpointQp* Search(uint32_t qpn);
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,

@@ -78,7 +78,7 @@ class Packetizer {
   bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
                uint32_t psn);
   void EmitHeaders();
-  // Those with an extended header other than RETH.
+  // For packets that have an extended header other than RETH.
   [[gnu::noinline]] void EmitOtherHeaders();
   wire::Reth MakeReth() const;
   // The headers behind the BTH, which are those of the packet before.
@@ -95,7 +95,9 @@ class Packetizer {
   const SendWqe* wqe_ = nullptr;
   uint64_t index_ = 0;   // of `wqe_`
   uint64_t offset_ = 0;  // of its payload in the message
-  wire::Bth bth_;        // Reserve sets what differs between packets
+  // Reserve and SetDestination set what differs between packets. The other
+  // fields keep their defaults.
+  wire::Bth bth_;
   uint32_t reth_length_ = 0;
   bool middle_ = false;
   size_t header_ = 0;  // bytes

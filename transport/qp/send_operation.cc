@@ -111,9 +111,8 @@ constexpr std::array<SendOperation, 2 * kOpcodes> MakeTable() {
   return table;
 }
 
-constexpr auto kTable = MakeTable();
 constexpr auto kCanceled = [] {
-  auto table = kTable;
+  auto table = MakeTable();
   for (SendOperation& row : table) {
     row = {.kind = SendKind::kLocal,
            .wc_opcode = row.wc_opcode,
@@ -125,7 +124,7 @@ constexpr auto kCanceled = [] {
 }  // namespace
 
 constexpr std::array<SendOperation, 2 * kOpcodes> internal::kSendOperations =
-    kTable;
+    MakeTable();
 constexpr SendOperation internal::kUnknownOperation;
 
 const SendOperation& CanceledOperation(const SendOperation& operation) {

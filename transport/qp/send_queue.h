@@ -86,11 +86,11 @@ class SendQueue {
   Outstanding& outstanding() { return outstanding_; }
 
  private:
-  // The properties of a valid request.
+  // What Examine finds.
   struct Shape {
-    int error = 0;  // as Check; then the rest means nothing
+    int error = 0;  // Check's; if it is not 0, the rest is not set
     const SendOperation* operation = nullptr;
-    std::span<const Sge> sges = {};  // empty for a local operation
+    std::span<const Sge> sges = {};  // empty without a local buffer
     uint64_t length = 0;             // of all SGEs
     bool is_inline = false;
   };

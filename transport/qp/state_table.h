@@ -58,7 +58,7 @@ enum class Posting : uint8_t {
   kFlushed,   // queued and completed at once with kFlushed
 };
 
-// Of a type that has a requester, or a receive queue of its own.
+// Of a type that has a requester.
 constexpr Posting PostingSend(QpState state) {
   switch (state) {
     case QpState::kReset:
@@ -75,6 +75,7 @@ constexpr Posting PostingSend(QpState state) {
   }
   return Posting::kRefused;
 }
+// Of a queue pair that has a receive queue of its own.
 constexpr Posting PostingReceive(QpState state) {
   switch (state) {
     case QpState::kReset:
@@ -90,7 +91,7 @@ constexpr Posting PostingReceive(QpState state) {
   }
   return Posting::kRefused;
 }
-// The same of any type.
+// The same for any type.
 Posting PostingSend(QpType type, QpState state);
 Posting PostingReceive(QpType type, QpState state);
 

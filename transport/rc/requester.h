@@ -201,7 +201,8 @@ class Requester {
   bool NewIsDue() const;                       // if it is queued
   // Whether the next request, which has a fence, waits.
   bool FenceHolds() const;
-  // Whether the fence that it has, or the queue pair's share, holds it back.
+  // Whether the next request waits for its fence, if it has one (`fence`), or
+  // for the queue pair's share.
   [[gnu::noinline]] bool NewIsHeld(bool fence) const;  // rare
   // Costs of the next packet never sent, and of the next item retransmitted.
   uint64_t NewCost() const;

@@ -147,7 +147,7 @@ class Responder {
   // The expected PSN has arrived after a NAK of it.
   void OnAwaited(const wire::PacketView& packet, Time now);
   // A fault on command: the AETH syndrome with which to refuse the expected
-  // PSN. Not inline: rare.
+  // PSN; none: it is executed. Not inline: rare.
   [[gnu::noinline]] std::optional<uint8_t> RefusalOnCommand() const;
   // Answers the expected PSN with a NAK, and does not execute it.
   Outcome Refuse(uint8_t syndrome, Time now);
