@@ -98,9 +98,9 @@ class ProcessFaults {
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
   // Removes the rules with these numbers, or none if a number is wrong. Without
-  // numbers, removes all rules. A stall or an outage lasts no longer than the
-  // other rules that fired want it. `*removed` gets the rules. Returns what is
-  // wrong.
+  // numbers, removes all rules. A stall or an outage ends unless the hit of
+  // another rule makes it last longer. `*removed` gets the rules. Returns what
+  // is wrong.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
 
