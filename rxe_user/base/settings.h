@@ -26,7 +26,7 @@ bool IsOn(const char* variable);
 bool SameHostMemory();
 // RXE_USER_IO: whether lanes use their UDP sockets by io_uring ("uring"), also
 // with a kernel thread ("uring-sqpoll"), by plain system calls ("sockets"), or
-// by what the library prefers ("auto", the default).
+// by io_uring for bulk and otherwise plain calls ("auto", the default).
 enum class Io { kAuto, kSockets, kUring, kUringSqpoll };
 Io IoSetting();
 

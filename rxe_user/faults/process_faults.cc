@@ -192,6 +192,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
       effect.down_until = std::min(effect.down_until, at);
     }
     ChooseOutage();
+    Survey();
     return;
   }
   const Time until = rule.is_timed           ? injector_.EndOf(rule)
@@ -217,12 +218,11 @@ void ProcessFaults::ChooseOutage() {
   link_ = {};
   if (longest == nullptr) return;
   link_ = {.rule = &injector_.rules()[longest - effects_.data()],
-           .since = longest->down_since,
            .until = longest->down_until};
 }
 
 void ProcessFaults::ChooseStall() {
-  // Lanes may still hold packets because of the rule of the last stall.
+  // The rule stays: lanes may still hold packets because of it.
   stall_.until = 0;
   for (const Rule& rule : injector_.rules()) {
     Stall(rule, effects_[rule.number - 1].stall_until);

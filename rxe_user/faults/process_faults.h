@@ -48,7 +48,6 @@ struct FaultLink {
   }
 
   const transport::faults::Rule* rule = nullptr;  // null: the port is up
-  transport::Time since = 0;
   transport::Time until = transport::kNever;
 };
 
@@ -98,9 +97,9 @@ class ProcessFaults {
   std::optional<std::string> Add(std::string_view text, transport::Time now,
                                  std::vector<FaultRuleStatus>* added);
   // Removes the rules with these numbers, or none if a number is wrong. Without
-  // numbers, removes all rules. A stall or an outage ends unless the hit of
-  // another rule makes it last longer. `*removed` gets the rules. Returns what
-  // is wrong.
+  // numbers, removes all rules. A stall or an outage ends unless another rule
+  // that fired makes it last longer. `*removed` gets the rules. Returns what is
+  // wrong.
   std::optional<std::string> Remove(const std::vector<uint32_t>& numbers,
                                     std::vector<FaultRuleStatus>* removed);
 
@@ -207,15 +206,15 @@ class ProcessFaults {
   std::vector<FaultRuleStatus> StatusLocked(size_t first = 0) const;
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
+  std::mutex tick_mutex_;               // taken before all others
+  bool told_down_ = false;              // to contexts; guarded by tick_mutex_
+  FaultTargets targets_;                // its lock is taken before mutex_
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows
   transport::faults::Injector injector_;
   FaultStall stall_;
   FaultLink link_;
   bool went_down_ = false;       // since the last Tick
   std::vector<Effect> effects_;  // by rule
-  std::mutex tick_mutex_;        // taken before all others
-  bool told_down_ = false;       // to contexts; guarded by tick_mutex_
-  FaultTargets targets_;         // its lock is taken before mutex_
 };
 
 }  // namespace rxe_user

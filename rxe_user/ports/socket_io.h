@@ -11,8 +11,8 @@
 namespace rxe_user {
 
 // UringPort where the system allows it, unless RXE_USER_IO is "sockets"; else
-// UdpPort. With "auto", the ring is used for bulk only (RingUse), which is
-// faster (docs/performance.md). Errors: UdpPort's. Thread: any.
+// UdpPort. With "auto", the ring is used for bulk only (RingUse): it is slower
+// for small datagrams (docs/performance.md). Errors: UdpPort's. Thread: any.
 absl::StatusOr<std::unique_ptr<Port>> CreateSocketPort();
 
 // What CreateSocketPort chooses, for reports.

@@ -1,4 +1,5 @@
-// The receiving half of the UDP port, by recvmsg(2) and recvmmsg(2).
+// The receiving half of the UDP port, by recvmsg(2) and recvmmsg(2). The
+// io_uring port uses it for small datagrams.
 #ifndef RXE_USER_PORTS_UDP_RECEIVER_H_
 #define RXE_USER_PORTS_UDP_RECEIVER_H_
 

@@ -66,8 +66,8 @@ class UdpTransmitter {
   void Queue();
   void Flush();
   bool blocked() const { return blocked_; }
-  // From now on, bursts are sent by `sender` when it wants to, but for those in
-  // parts. It outlives the transmitter.
+  // From now on, `sender` sends bursts while its sends() is true, except bursts
+  // in parts. It outlives the transmitter.
   void SendThrough(MessageSender* sender) { sender_ = sender; }
   // From now on, bursts in succession have different hop marks (Burst).
   void MarkBursts() { marks_bursts_ = true; }
@@ -156,7 +156,7 @@ class UdpTransmitter {
   std::vector<uint8_t> queued_;  // indices, in order
   size_t queued_bytes_ = 0;
   bool blocked_ = false;
-  MessageSender* sender_ = nullptr;  // null: sendmmsg(2)
+  MessageSender* sender_ = nullptr;  // null: always sendmmsg(2)
   bool by_sender_ = false;           // the present Flush
   bool marks_bursts_ = false;
   uint8_t last_mark_ = 0;

@@ -1,8 +1,8 @@
 // The port of UDP sockets and io_uring(7): one call of io_uring_enter(2)
 // executes all sends of a round and receives the datagrams that have arrived. A
 // lane has one ring, driven by the thread that holds the lane's lock (uring.h).
-// With RingUse::kForBulk, plain calls send and receive small datagrams
-// (docs/design/progress.md, "io_uring").
+// With RingUse::kForBulk, a call sends or receives, and plain calls send and
+// receive small datagrams (docs/design/progress.md, "io_uring").
 #ifndef RXE_USER_PORTS_URING_PORT_H_
 #define RXE_USER_PORTS_URING_PORT_H_
 

@@ -5,17 +5,16 @@
 // A request has one buffer more than datagrams are expected. So it mostly ends
 // because the socket is empty, and no further call is needed to find that out.
 //
-// While the application polls, a Submit of sends also receives
-// (PrepareReceive). The results wait in the ring, in memory, until the next
-// Receive. So a lane gets all datagrams by its ring, in order. The ring is
+// With RingUse::kAlways, while the application polls, a Submit of sends also
+// receives (PrepareReceive). The results wait in the ring, in memory, until the
+// next Receive. So a lane gets all datagrams by its ring, in order. The ring is
 // among the descriptors, since it is readable while such results wait. While
 // threads wait on the descriptors, sends do not receive: each result wakes the
 // threads that wait on the ring, even one that says that nothing has arrived.
 //
-// A lane that uses the ring only for bulk has neither: its sends do not
-// receive, and no result waits between two calls. So plain calls and the ring
-// can take turns, and the ring is not among the descriptors, which would cost
-// programs that sleep a system call each time.
+// With RingUse::kForBulk, sends do not receive, so no result waits between two
+// calls, and plain calls and the ring can take turns. The ring is not among the
+// descriptors: programs that sleep would make one more system call each time.
 #ifndef RXE_USER_PORTS_URING_RECEIVER_H_
 #define RXE_USER_PORTS_URING_RECEIVER_H_
 

@@ -62,7 +62,24 @@ class IoUringTest : public PairTest {
   }
 };
 
-TEST_F(IoUringTest, ALaneHasARingAmongTheHighDescriptors) {
+class AutoTest : public IoUringTest {
+ protected:
+  const char* io() const override { return "auto"; }
+};
+
+class SocketsTest : public IoUringTest {
+ protected:
+  const char* io() const override { return "sockets"; }
+};
+
+// The first test, since rings stay open after their lanes.
+TEST_F(SocketsTest, HasNoRing) {
+  ExpectTraffic();
+  EXPECT_EQ(Rings(), std::vector<int>());
+}
+
+// The second one.
+TEST_F(AutoTest, ALaneHasARingAmongTheHighDescriptors) {
   if (syscall(SYS_io_uring_setup, 0, nullptr) != -1 ||
       (errno != EINVAL && errno != EFAULT)) {
     GTEST_SKIP() << "no io_uring here";
@@ -73,11 +90,7 @@ TEST_F(IoUringTest, ALaneHasARingAmongTheHighDescriptors) {
   for (const int ring : rings) EXPECT_GE(ring, 512);
 }
 
-// The default.
-class AutoTest : public IoUringTest {
- protected:
-  const char* io() const override { return "auto"; }
-};
+TEST_F(IoUringTest, CarriesTraffic) { ExpectTraffic(); }
 
 TEST_F(AutoTest, BulkAndSmallMessagesTakeTurns) {
   for (uint64_t turn = 1; turn < 4; ++turn) {

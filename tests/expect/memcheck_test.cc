@@ -95,16 +95,16 @@ TEST_F(MemcheckTest, SilentWithoutThem) {
 // What the device has stored, from whatever medium, has a value.
 TEST_F(MemcheckTest, ReceivedDataHaveValues) {
   const Settings kMedia[] = {
-      {{"RXE_USER_SAME_HOST", "udp"}},
+      {{"RXE_USER_SAME_HOST", "udp"}, {"RXE_USER_IO", "sockets"}},
       {{"RXE_USER_SAME_HOST", "udp"}, {"RXE_USER_IO", "uring"}},
       {{"RXE_USER_SAME_HOST", "memory"},
        {"RXE_USER_TEST_RINGS", "1"},  // also within a process
        {"RXE_USER_LANES", "2"}}};
   for (const Settings& medium : kMedia) {
     const Result r = Run("contents", {"--check"}, medium);
-    EXPECT_EQ(r.status, 0) << medium.back().first;
-    EXPECT_EQ(r.err, "") << medium.back().first;
-    EXPECT_EQ(r.out, "ones 75000\n") << medium.back().first;
+    EXPECT_EQ(r.status, 0) << medium.back().second;
+    EXPECT_EQ(r.err, "") << medium.back().second;
+    EXPECT_EQ(r.out, "ones 75000\n") << medium.back().second;
   }
 }
 

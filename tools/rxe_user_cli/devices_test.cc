@@ -164,11 +164,11 @@ TEST(DevicesTest, RunDevicesTriesTheSteering) {
 
 // In the same way as a lane.
 TEST(DevicesTest, RunDevicesTriesIoUring) {
-  const auto run = [](bool refuse) {
+  const auto run = [](bool refuse, const char* io = "uring") {
     std::FILE* const out = std::tmpfile();
     const pid_t child = fork();
     if (child == 0) {
-      setenv("RXE_USER_IO", "uring", 1);
+      setenv("RXE_USER_IO", io, 1);
       _exit((refuse && !rxe_user::RefuseCall(__NR_io_uring_setup, EPERM)) ||
             RunDevices(true, out, stderr) != 0);
     }
@@ -187,6 +187,8 @@ TEST(DevicesTest, RunDevicesTriesIoUring) {
   if (allowed["uses"] == "sockets") GTEST_SKIP() << allowed["why"];
   EXPECT_EQ(allowed["uses"], "io_uring");
   EXPECT_EQ(allowed["why"], "RXE_USER_IO=uring");
+  EXPECT_EQ(run(false, "auto")["uses"],
+            "io_uring for bulk, sockets for the rest");
 }
 
 }  // namespace

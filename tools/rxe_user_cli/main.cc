@@ -333,7 +333,7 @@ constexpr char kShrinkHelp[] =
     "took that long; otherwise COMMAND has not failed in this run.\n"
     "Exit status 0: rules are printed; 1: COMMAND does not fail, or ends in\n"
     "the same way without rules, or stderr says what else; 2: wrong use;\n"
-    "128 and the number of the signal that ended the search.\n";
+    "128 plus the number of the signal that ended the search.\n";
 
 // Parsed by hand: the options of the command are not ours.
 int ShrinkCommand(char** argv) {

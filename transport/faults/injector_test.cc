@@ -1,3 +1,4 @@
+// Rules that match packets. injector_*_test.cc have the others.
 #include "transport/faults/injector.h"
 
 #include <gtest/gtest.h>

@@ -54,8 +54,8 @@ class Messages {
     }
   }
   // `count` requests were posted that there was no memory to store. Their
-  // messages have no wr_id, and neither have those of later posts until they
-  // have begun.
+  // messages have no wr_id, nor have requests posted before all of these have
+  // begun. A long READ among them counts once for each request packet.
   void OnPostedUnknown(size_t count) { unknown_ += count; }
   // The last `count` posted requests were refused.
   void OnRefused(size_t count) {
