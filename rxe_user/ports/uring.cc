@@ -23,7 +23,10 @@ namespace {
 // requests are complete (SubmitToKernelThread).
 constexpr unsigned kRequests = 32;
 static_assert(kRequests >= 2 * (Uring::kMostSends + Uring::kMostReceives));
-constexpr int kGroup = 0;  // of provided buffers
+// Of provided buffers. Linux 6.1 keeps the lists of groups below 64 when they
+// are unregistered, with the position that the kernel has reached. The next
+// Uring that uses the ring begins at the first position.
+constexpr int kGroup = 64;
 
 bool HasKernelThread(const io_uring& ring) {
   return (ring.flags & IORING_SETUP_SQPOLL) != 0;

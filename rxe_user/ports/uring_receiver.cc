@@ -115,7 +115,7 @@ bool UringReceiver::ReceiveFromNoted() {
   // Most errors are reported once, and datagrams may be queued behind them.
   bool again = !noted_.empty();
   for (int i = 0; i < 2 && again; ++i) {
-    for (const size_t index : noted_) Prepare(index);
+    for (const size_t index : noted_) Prepare(index, noted_.size() - 1);
     ++counters_.rx_calls;
     if (ring_.Submit() == 0) {
       ++counters_.rx_errors;
@@ -129,9 +129,9 @@ bool UringReceiver::ReceiveFromNoted() {
   return !arrivals_.empty();
 }
 
-void UringReceiver::Prepare(size_t index) {
+void UringReceiver::Prepare(size_t index, size_t others) {
   const ReceiveSockets::Socket& socket = sockets_[index];
-  ring_.Provide(socket.ask + 1);
+  ring_.Provide(socket.ask + 1 + others);
   ring_.PrepareReceive(socket.fd.load(std::memory_order_acquire),
                        TagOf(index, socket));
 }
@@ -189,7 +189,7 @@ void UringReceiver::PrepareReceive() {
   if (waited_on_ || sockets_.others_are_next() || NothingHasRung()) return;
   const size_t index = sockets_.hot();
   const int fd = sockets_[index].fd.load(std::memory_order_acquire);
-  if (fd >= 0 && ring_.results() == 0) Prepare(index);
+  if (fd >= 0 && ring_.results() == 0) Prepare(index, 0);
 }
 
 void UringReceiver::DropEmptyResults() {

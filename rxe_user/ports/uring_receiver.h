@@ -130,7 +130,9 @@ class UringReceiver {
   // Receives from the noted sockets by one call. Returns whether there are
   // datagrams.
   bool ReceiveFromNoted();
-  void Prepare(size_t index);
+  // `others`: sockets that the same call asks. On Linux 6.1, a request to an
+  // empty socket takes a buffer, too.
+  void Prepare(size_t index, size_t others);
   // Takes all results, and adds their datagrams to arrivals_. Returns whether
   // one of the sockets may have more.
   bool TakeResults();
