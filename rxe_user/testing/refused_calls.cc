@@ -76,6 +76,13 @@ bool RefuseCloneWithoutSignal(int error) {
   return Refuse(SYS_clone, {{0, CSIGNAL | CLONE_THREAD, 0}}, error);
 }
 
+bool RefuseDatagramCalls(int error) {
+  const Condition descriptor = {0, 1u << 31, 0};
+  return Refuse(SYS_sendmmsg, {descriptor}, error) &&
+         Refuse(SYS_recvmmsg, {descriptor}, error) &&
+         Refuse(SYS_recvmsg, {descriptor, {2, ~0u, MSG_DONTWAIT}}, error);
+}
+
 bool RefuseSteering(int error) {
   return RefuseSocketOption(SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, error) &&
          RefuseSocketOption(SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, error);

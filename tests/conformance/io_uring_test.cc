@@ -131,6 +131,44 @@ class RefusedProgram : public IoUringTest {
               "RefusedProgram", "Runs", nullptr, nullptr, __FILE__, __LINE__,
               []() -> RefusedProgram* { return new RefusedProgram; });
 
+// Datagrams of any size go by the ring alone. Without the ring this program
+// would have no traffic at all.
+class OnlyRingProgram : public IoUringTest {
+  void TestBody() override {
+    ExpectTraffic();
+    for (uint64_t i = 1; i <= 100; ++i) {
+      ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, i, 0, 8, IBV_SEND_SIGNALED,
+                     b_.address(), b_.mr->rkey),
+                0);
+      ExpectSuccess(a_.cq, i);
+    }
+  }
+};
+
+constexpr char kOnlyRing[] = "RXE_USER_TEST_ONLY_RING";
+
+[[maybe_unused]] const testing::TestInfo* const kOnlyRingProgram =
+    std::getenv(kOnlyRing) == nullptr
+        ? nullptr
+        : testing::RegisterTest(
+              "OnlyRingProgram", "Runs", nullptr, nullptr, __FILE__, __LINE__,
+              []() -> OnlyRingProgram* { return new OnlyRingProgram; });
+
+TEST_F(IoUringTest, NoDatagramGoesByAPlainCall) {
+  if (Rings().empty()) GTEST_SKIP() << "no io_uring here";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!rxe_user::RefuseDatagramCalls(EPERM)) _exit(1);
+    ::setenv(kOnlyRing, "1", 1);
+    execl("/proc/self/exe", "io_uring_test", "--gtest_filter=OnlyRingProgram.*",
+          nullptr);
+    _exit(1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 class RefusedIoUringTest : public testing::TestWithParam<Refusal> {};
 
 TEST_P(RefusedIoUringTest, SocketsServeWithoutAWord) {

@@ -32,6 +32,7 @@ using nlohmann::json;
 
 constexpr int kRocePort = 4791;
 constexpr int kFirstSourcePort = 0xc000;
+constexpr int kFirstOfDevice = 512;  // of the device's descriptors
 constexpr int64_t kStatisticsMs = 200;
 constexpr int kIdleMs = 5;  // links have deadlines this short
 constexpr int kBatch = 32;
@@ -76,6 +77,17 @@ size_t DescriptorsOfRing(int fd) {
   }
   if (is_ring(getpeername)) return 2;  // this process is the sender
   return is_ring(getsockname) ? 1 : 0;
+}
+
+// Whether it is an io_uring of the device, or the pipe that shows when the
+// kernel has ended one (arrival_bell.h).
+bool IsOfIoUring(int fd) {
+  std::error_code gone;
+  const std::string file =
+      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), gone)
+          .string();
+  return file == "anon_inode:[io_uring]" ||
+         (fd >= kFirstOfDevice && file.starts_with("pipe:"));
 }
 
 std::vector<int> OpenDescriptors() {
@@ -323,14 +335,17 @@ class Peer {
   }
 
   void SayStatistics() {
-    // Sending sockets are opened when flows need them, up to a limit for each
-    // address, so they are counted separately. So are the descriptors of rings,
-    // which are made when flows have sent for some time.
+    // Counted separately, since their number changes: sending sockets, opened
+    // when flows need them; descriptors of rings of shared memory, made when
+    // flows have sent for some time; io_urings, of which a lane gets a second
+    // one when it is polled for long.
     size_t senders = 0;
     size_t rings = 0;
+    size_t io_urings = 0;
     size_t others = 0;
     for (const int fd : OpenDescriptors()) {
-      ++(PortOf(fd) >= kFirstSourcePort ? senders : others);
+      ++(IsOfIoUring(fd) ? io_urings
+                         : (PortOf(fd) >= kFirstSourcePort ? senders : others));
       rings += DescriptorsOfRing(fd);
     }
     json links = json::array();
@@ -340,6 +355,7 @@ class Peer {
          {"resident_kib", ResidentKiB()},
          {"descriptors", others - rings},
          {"rings", rings},
+         {"io_urings", io_urings},
          {"senders", senders},
          {"links", links}});
   }
