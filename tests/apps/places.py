@@ -54,8 +54,12 @@ class Place:
     client: Side
     mtu: int
     namespaces: list = field(default_factory=list)
+    wire: subprocess.Popen = None  # between taps
 
     def close(self):
+        if self.wire:
+            self.wire.stdin.close()
+            self.wire.wait()
         for name in self.namespaces:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
@@ -148,13 +152,32 @@ def veth_place(mtu):
     a, b = _namespace(f"a{mtu}"), _namespace(f"b{mtu}")
     sh("ip", "-n", a, "link", "add", "veth0", "type", "veth", "peer", "name",
        "veth0", "netns", b)
+    return _two_sides(f"veth {mtu}", "veth0", mtu, a, b)
+
+
+def tap_place(mtu, wire):
+    """Two tap interfaces. `wire`: the program that joins them
+    (tests/bench/tap_wire)."""
+    a, b = _namespace(f"ta{mtu}"), _namespace(f"tb{mtu}")
+    process = subprocess.Popen([wire, a, b], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+    if not process.stdout.readline():
+        raise Failure(f"{wire} has not started")
+    place = _two_sides(f"tap {mtu}", "tap0", mtu, a, b)
+    place.wire = process  # ends with its stdin
+    return place
+
+
+def _two_sides(name, interface, mtu, a, b):
+    """Its namespaces are joined by interfaces of the same name."""
     for ns, last in ((a, "1"), (b, "2")):
-        sh("ip", "-n", ns, "link", "set", "veth0", "mtu", str(mtu), "up")
-        sh("ip", "-n", ns, "addr", "add", f"10.78.2.{last}/24", "dev", "veth0")
+        sh("ip", "-n", ns, "link", "set", interface, "mtu", str(mtu), "up")
+        sh("ip", "-n", ns, "addr", "add", f"10.78.2.{last}/24", "dev",
+           interface)
         sh("ip", "-n", ns, "addr", "add", f"fd78:2::{last}/64", "nodad", "dev",
-           "veth0")
-    return Place(f"veth {mtu}", Side(a, "veth0", "10.78.2.1", "fd78:2::1"),
-                 Side(b, "veth0", "10.78.2.2", "fd78:2::2"), mtu, [a, b])
+           interface)
+    return Place(name, Side(a, interface, "10.78.2.1", "fd78:2::1"),
+                 Side(b, interface, "10.78.2.2", "fd78:2::2"), mtu, [a, b])
 
 
 def sink_place():

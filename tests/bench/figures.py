@@ -157,7 +157,7 @@ class Bench(Turns):
                           same_host="memory" if memory else "udp")
 
     def place(self, name):
-        """loopback (the current namespace), veth 1500, veth 9000, or a
+        """loopback (the current namespace), veth 1500, tap 9000, or a
         separate loopback for measurements that must not share a port broker:
         idle, user."""
         if name == "loopback":
@@ -166,10 +166,15 @@ class Bench(Turns):
         if not self.root:
             raise Skip("network namespaces need root and iproute2")
         if name not in self._places:
-            kind = name.split()
-            self._places[name] = (places.veth_place(int(kind[1]))
-                                  if kind[0] == "veth" else
-                                  places.loopback_place(name))
+            kind, *mtu = name.split()
+            if kind == "veth":
+                place = places.veth_place(int(mtu[0]))
+            elif kind == "tap":
+                place = places.tap_place(int(mtu[0]),
+                                         os.path.join(PROGRAMS, "tap_wire"))
+            else:
+                place = places.loopback_place(name)
+            self._places[name] = place
         return self._places[name]
 
     def sampled(self, measure):
