@@ -19,10 +19,10 @@ class CommandedStateTest : public PairTest {
     setenv("RXE_USER_FAULTS",
            "event SM_CHANGE\n"
            "event PATH_MIG rx qp=@2 op=data nth=1\n"
-           "event CQ_ERR rx qp=@2 op=data nth=2\n"
-           "event DEVICE_FATAL tx qp=@1 op=data nth=3\n"
+           "event CQ_ERR rx qp=@2 msg=2 nth=1\n"
+           "event DEVICE_FATAL tx qp=@1 wr_id=3 nth=1\n"
            "event SRQ_LIMIT_REACHED rx qp=@2 maybe\n"
-           "link down tx qp=@3 op=data nth=2\n"
+           "link down tx qp=@3 wr_id=6 nth=1\n"
            "unmap rx qp=@6 nth=2\n"
            "unmap tx qp=@7 nth=1\n"
            "unmap tx qp=@10 nth=1\n"
