@@ -631,6 +631,39 @@ TEST_P(PortTest, ASocketOfAFormerOwnerHasNoKernelTimes) {
   EXPECT_FALSE(HasKernelTimes(*port_));
 }
 
+int BusyPollOf(int fd) {
+  int us = -1;
+  socklen_t length = sizeof(us);
+  EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &us, &length), 0);
+  return us;
+}
+
+// Receives look into the interface's queue while RXE_USER_SPIN_US asks for busy
+// polling. The next owner of the socket decides for itself.
+TEST_P(PortTest, SpinningAlsoPollsTheInterface) {
+  port_->RemoveReceiver(local_.address);
+  int fd = Bind();
+  ASSERT_GE(fd, 0);
+  const int one = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &one, sizeof(one)) != 0) {
+    close(fd);
+    GTEST_SKIP() << "SO_BUSY_POLL takes CAP_NET_ADMIN";
+  }
+  ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
+  EXPECT_EQ(BusyPollOf(fd), 0);
+  port_->RemoveReceiver(local_.address);
+
+  setenv("RXE_USER_SPIN_US", "100", 1);
+  fd = Bind();
+  const absl::Status added = port_->AddReceiver(local_, fd);
+  unsetenv("RXE_USER_SPIN_US");
+  ASSERT_TRUE(added.ok());
+  EXPECT_EQ(BusyPollOf(fd), 1);
+  Queue(transport::Flow(av_), {64});
+  port_->Flush();
+  EXPECT_EQ(Receive(1).size(), 1u);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Addresses, PortTest,
     ::testing::Values(

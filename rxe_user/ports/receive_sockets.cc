@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rxe_user/base/public_addresses.h"
+#include "rxe_user/base/settings.h"
 
 namespace rxe_user {
 namespace {
@@ -34,8 +35,9 @@ void ReceiveSockets::AbandonInChild() {
 absl::Status ReceiveSockets::Add(const LocalAddress& local, int fd) {
   const std::lock_guard<std::mutex> lock(adding_);
   absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
-  // Also off: a former owner may have had it on.
+  // Also off: a former owner may have had them on.
   SetKernelTimes(fd, notes_kernel_times_);
+  SetBusyPoll(fd, HelperSpin() != 0);
   const size_t count = socket_count_.load(std::memory_order_relaxed);
   size_t index = 0;
   while (index < count && sockets_[index].fd >= 0) ++index;

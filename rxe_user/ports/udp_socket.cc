@@ -184,6 +184,11 @@ absl::Status PrepareReceiver(int fd, bool v6) {
   return absl::OkStatus();
 }
 
+// The value is a time limit of calls that wait. None does.
+void SetBusyPoll(int fd, bool on) {
+  SetOption(fd, SOL_SOCKET, SO_BUSY_POLL, on ? 1 : 0);
+}
+
 void SetKernelTimes(int fd, bool on) {
   SetOption(fd, SOL_SOCKET, SO_TIMESTAMPNS, on);
 }

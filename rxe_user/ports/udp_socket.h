@@ -36,6 +36,11 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // checksums over IPv6, a receive buffer as large as allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
+// Sets whether a receive that finds the socket empty looks into the queue of
+// the interface (SO_BUSY_POLL), if that has a queue of its own (NAPI). Turning
+// it on takes CAP_NET_ADMIN, and has no effect without it.
+void SetBusyPoll(int fd, bool on);
+
 // Sets whether the kernel notes when it receives each datagram
 // (SO_TIMESTAMPNS).
 void SetKernelTimes(int fd, bool on);
