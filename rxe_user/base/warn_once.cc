@@ -53,7 +53,7 @@ struct Said {
 
 // A limit, since peers may choose the topics: they must not be able to fill
 // memory or a disk.
-constexpr size_t kMostTopics = 256;
+constexpr size_t kMaxTopics = 256;
 
 }  // namespace
 
@@ -69,7 +69,7 @@ void WarnOnceAbout(const std::string& topic, const std::string& line) {
     {
       Said& said = OnlyOne<Said>();
       const std::lock_guard lock(said.mutex);
-      if (said.topics.size() >= kMostTopics ||
+      if (said.topics.size() >= kMaxTopics ||
           !said.topics.insert(topic).second) {
         return;
       }

@@ -216,8 +216,8 @@ void CmServiceImpl::Send(const transport::cm::OutgoingMad& mad) {
 }
 
 bool CmServiceImpl::HasRoomToHold() {
-  if (held_.size() < kMostHeld) return true;
-  WarnOnce("fault rules hold " + std::to_string(kMostHeld) +
+  if (held_.size() < kMaxHeld) return true;
+  WarnOnce("fault rules hold " + std::to_string(kMaxHeld) +
            " messages of the connection manager: others that they would delay "
            "are lost");
   return false;

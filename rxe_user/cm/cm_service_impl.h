@@ -100,7 +100,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
     Handler handler;
   };
 
-  static constexpr size_t kMostHeld = 4096;
+  static constexpr size_t kMaxHeld = 4096;
   // A MAD that a fault holds: `in` or `out`.
   struct HeldMad {
     std::optional<transport::cm::OutgoingMad> out;

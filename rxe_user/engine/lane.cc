@@ -226,7 +226,7 @@ void LaneImpl::NoteWake(Time now) {
 // If the system refuses to arm a socket (no memory, or the user's limit of
 // watches is reached), the helper retries at intervals.
 void LaneImpl::NoteArming(bool armed) {
-  rearm_at_ = armed ? kNever : Now() + SendRetry::kMost;
+  rearm_at_ = armed ? kNever : Now() + SendRetry::kMax;
 }
 
 // --- Other callers.

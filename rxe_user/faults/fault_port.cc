@@ -548,8 +548,8 @@ void FaultPort::ShowSent(std::span<const uint8_t> bytes, uint16_t index,
 // --- Held packets.
 
 bool FaultPort::HasRoom(size_t bytes, const transport::faults::Rule& rule) {
-  if (delayed_.size() + behind_.size() + stalled_.size() < kMostHeld &&
-      bytes <= kMostHeldBytes - held_bytes_) {
+  if (delayed_.size() + behind_.size() + stalled_.size() < kMaxHeld &&
+      bytes <= kMaxHeldBytes - held_bytes_) {
     return true;
   }
   faults_.CountNoRoom(rule);

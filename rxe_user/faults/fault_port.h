@@ -39,8 +39,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   // The limits of the packets that delay, reorder and stall hold, in both
   // directions together. Further packets are dropped.
-  static constexpr size_t kMostHeld = 16384;  // packets
-  static constexpr size_t kMostHeldBytes = size_t{64} << 20;
+  static constexpr size_t kMaxHeld = 16384;  // packets
+  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
   // How long reorder waits for the packets that will overtake.
   static constexpr transport::Time kReorderWait = 10 * transport::kMillisecond;
 

@@ -272,14 +272,14 @@ TEST_F(FaultPortTest, NothingIsSentInAChildOfFork) {
 
 TEST_F(FaultPortTest, DropsWhatItHasNoRoomFor) {
   Open("delay 1s rx");
-  for (size_t sent = 0; sent < FaultPort::kMostHeld; sent += 64) {
+  for (size_t sent = 0; sent < FaultPort::kMaxHeld; sent += 64) {
     Arrive(static_cast<uint32_t>(sent), 64);
     EXPECT_EQ(PsnsOf(Receive()), Psns{});
   }
   Arrive(1 << 20, 1);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += transport::kSecond;
-  EXPECT_EQ(Receive().size(), FaultPort::kMostHeld);
+  EXPECT_EQ(Receive().size(), FaultPort::kMaxHeld);
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ std::optional<std::string> ProcessFaults::Add(
     effects_.reserve(before + rules.size());
     if (!injector_.Add(std::move(rules), now)) {
       return "the process would have had more than " +
-             std::to_string(transport::faults::Injector::kMostRules) +
+             std::to_string(transport::faults::Injector::kMaxRulesEver) +
              " rules since it began";
     }
     effects_.resize(injector_.rules().size());

@@ -75,7 +75,7 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
           return;
         }
       }
-      if (kept.refusals.size() == kMostRefusals) kept.refusals.pop_front();
+      if (kept.refusals.size() == kMaxRefusals) kept.refusals.pop_front();
       kept.refusals.push_back({call, error, check, Now(), 1});
     }
     // Programs ask for features that a device may not offer.

@@ -104,7 +104,7 @@ int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
 }
 
 // The most bytes of a rule's text in a comment.
-constexpr size_t kMostComment = 60;
+constexpr size_t kMaxComment = 60;
 
 // Why the device dropped a packet; empty: it did not.
 std::string_view WhyDropped(Disposition disposition) {
@@ -274,7 +274,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   std::string_view why = WhyDropped(packet.disposition);
   if (packet.fault != nullptr) {
     fault_comment = "fault rule " + std::to_string(packet.fault->rule) + ": ";
-    fault_comment += packet.fault->text.substr(0, kMostComment);
+    fault_comment += packet.fault->text.substr(0, kMaxComment);
   }
   const bool is_dropped =
       !why.empty() || (packet.fault != nullptr && packet.fault->dropped);

@@ -36,7 +36,7 @@ namespace {
 constexpr uint32_t kMagic = 0x72786d32;  // "rxm2": changes with the layout
 constexpr int kBacklog = 64;
 // The most connections. Not all of them have a ring.
-constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
+constexpr size_t kMaxLinks = 3 * MemoryLinks::kMax;
 constexpr int kEvents = 16;
 // The most connections that are accepted from a listener, or begun, before the
 // lane is told of them.
@@ -211,7 +211,7 @@ MemoryLinks::Link::~Link() { --process_links; }
 
 bool MemoryLinks::IsFull() const {
   rlimit limit{};
-  return links_.size() >= kMostLinks ||
+  return links_.size() >= kMaxLinks ||
          ::getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
          process_links >= limit.rlim_cur / kPartOfLimit;
 }

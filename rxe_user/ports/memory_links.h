@@ -84,7 +84,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
  public:
   // Rings to other lanes, and rings from other lanes, one for each bit of the
   // doorbell.
-  static constexpr size_t kMost = Doorbell::kRings;
+  static constexpr size_t kMax = Doorbell::kRings;
 
   // Flows to other lanes of this process. kByUdp, the default: by UDP, a
   // program's packets to itself have arrived before it deregisters the memory;

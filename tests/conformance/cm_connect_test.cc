@@ -11,9 +11,9 @@ namespace conformance {
 namespace {
 
 // Bytes of private data (rdma_connect(3), rdma_accept(3)).
-constexpr size_t kMostOfConnect = 56;
-constexpr size_t kMostOfAccept = 196;
-constexpr size_t kMostOfReject = 148;
+constexpr size_t kMaxConnectData = 56;
+constexpr size_t kMaxAcceptData = 196;
+constexpr size_t kMaxRejectData = 148;
 // A REJ reason (IBA 12.6.7.2).
 constexpr int kConsumerReject = 28;
 
@@ -101,14 +101,14 @@ TEST_P(ConnectTest, ReadLimitsAreTheOtherWayRoundAtThePeer) {
 }
 
 TEST_P(ConnectTest, CarriesPrivateDataOfEveryLength) {
-  const std::string said = Text(kMostOfConnect, 'a');
-  const std::string answered = Text(kMostOfAccept, 'A');
+  const std::string said = Text(kMaxConnectData, 'a');
+  const std::string answered = Text(kMaxAcceptData, 'A');
   {
     CmEvent request = Request(Saying(said));
     EXPECT_EQ(PrivateData(request.get()), said);
   }
   MakeQp(server_);
-  const std::string one_more = Text(kMostOfAccept + 1, 'A');
+  const std::string one_more = Text(kMaxAcceptData + 1, 'A');
   rdma_conn_param too_long = Saying(one_more);
   EXPECT_EQ(rdma_accept(server_, &too_long), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -182,7 +182,7 @@ TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
   MakeQp(client_);
-  const std::string text = Text(kMostOfConnect + 1, 'a');
+  const std::string text = Text(kMaxConnectData + 1, 'a');
   rdma_conn_param param = Saying(text);
   EXPECT_EQ(rdma_connect(client_, &param), -1);
   EXPECT_EQ(errno, EINVAL);
@@ -192,11 +192,11 @@ TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
   server_ = request->id;
   // Padded with zeros.
   EXPECT_EQ(PrivateData(request.get()),
-            "abc" + std::string(kMostOfConnect - 3, '\0'));
+            "abc" + std::string(kMaxConnectData - 3, '\0'));
 }
 
 TEST_P(ConnectTest, ARejectionHasAReason) {
-  const std::string why = Text(kMostOfReject, 'r');
+  const std::string why = Text(kMaxRejectData, 'r');
   const std::string nothing;
   Request(Saying(nothing)).Acknowledge();
   ASSERT_EQ(rdma_reject(server_, why.data(), static_cast<uint8_t>(why.size())),

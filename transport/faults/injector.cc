@@ -87,7 +87,7 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
 }
 
 bool Injector::Add(std::vector<Rule> rules, Time now) {
-  if (rules.size() > kMostRules - std::min(kMostRules, rules_.size())) {
+  if (rules.size() > kMaxRulesEver - std::min(kMaxRulesEver, rules_.size())) {
     return false;
   }
   // Allocate first, so that all of them are added, or none.
@@ -312,7 +312,7 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
   auto found = all.find(initiator);
   if (found == all.end()) {
     // Any host may claim to be an initiator, so their number is limited.
-    if (all.size() == kMostInitiators) {
+    if (all.size() == kMaxInitiators) {
       all.erase(std::ranges::min_element(
           all, {}, [](const auto& each) { return each.second.used; }));
     }
@@ -527,7 +527,7 @@ void Injector::Connection::Remember(const Rule& rule, uint32_t psn) {
     unacknowledged_by = &rule;
     unacknowledged_psn = psn;
   } else if (Refuses(rule.action)) {
-    if (refusals.size() == kMostRefusals) refusals.clear();
+    if (refusals.size() == kMaxRefusals) refusals.clear();
     refusals.push_back({.psn = psn, .rule = &rule});
   }
 }

@@ -109,7 +109,7 @@ enum Concern : uint32_t {
 class Injector {
  public:
   // The most rules that Add permits, including removed ones.
-  static constexpr size_t kMostRules = 4096;
+  static constexpr size_t kMaxRulesEver = 4096;
 
   // `start`: the time from which `after=` counts.
   Injector(std::vector<Rule> rules, uint64_t seed, Time start);
@@ -119,7 +119,7 @@ class Injector {
   // return live as long as this object.
 
   // Numbers the rules, which come after all others; `after=` counts from `now`.
-  // False, without a change, if there would be more than kMostRules.
+  // False, without a change, if there would be more than kMaxRulesEver.
   bool Add(std::vector<Rule> rules, Time now);
   // False if there is no such rule. A hit of the rule has no more effect on
   // later packets (kNoAck, kRnr, kNak).
@@ -208,10 +208,10 @@ class Injector {
  private:
   // More requests than a window can have. Those beyond a gap wait to be
   // executed.
-  static constexpr size_t kMostRefusals = 4096;
+  static constexpr size_t kMaxRefusals = 4096;
   // The most initiators of a DC target that are known. A target has at most
-  // this many connections (DcConnections::kMost).
-  static constexpr size_t kMostInitiators = 2048;
+  // this many connections (DcConnections::kMax).
+  static constexpr size_t kMaxInitiators = 2048;
 
   // How often each packet of one direction has been seen. Remembers the last
   // kRemembered PSNs.

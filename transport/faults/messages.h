@@ -47,7 +47,7 @@ class Messages {
  public:
   // A work request was posted. The n-th message belongs to the n-th post.
   void OnPosted(const PostedRequest& request) {
-    if (unknown_ > 0 || posted_.size() >= kMostPosted) {
+    if (unknown_ > 0 || posted_.size() >= kMaxPosted) {
       ++unknown_;
     } else {
       posted_.push_back(request);
@@ -142,7 +142,7 @@ class Messages {
  private:
   static constexpr size_t kRemembered = 4096;
   // More requests than a send queue can hold.
-  static constexpr size_t kMostPosted = size_t{1} << 17;
+  static constexpr size_t kMaxPosted = size_t{1} << 17;
 
   // Returns by how many PSNs `last` is ahead of the highest PSN that was seen,
   // and raises that to `last`.

@@ -17,12 +17,12 @@ namespace sim {
 namespace {
 
 // A timer that fires this often at one instant is an endless loop.
-constexpr uint64_t kMostTimersAtOnce = 10'000;
+constexpr uint64_t kMaxTimersAtOnce = 10'000;
 // This number of bursts at one instant is an endless loop, too.
-constexpr uint64_t kMostBurstsAtOnce = 1'000'000;
+constexpr uint64_t kMaxBurstsAtOnce = 1'000'000;
 // GRO merges packets that arrive within this time.
 constexpr Time kMergeTime = 10 * transport::kMicrosecond;
-constexpr int kMostMerged = 64;
+constexpr int kMaxMerged = 64;
 // Limits a run of losses to a burst, so that it does not take every retry.
 constexpr Time kLossRunTime = 100 * transport::kMicrosecond;
 // Difference between the forger's port and the peer's.
@@ -196,7 +196,7 @@ void Network::RunTimer(Node& node) {
     node.last_time_ = now_;
     node.timers_at_once_ = 0;
   }
-  if (++node.timers_at_once_ == kMostTimersAtOnce) {
+  if (++node.timers_at_once_ == kMaxTimersAtOnce) {
     checker_->Fail(absl::StrCat("node ", node.index(), ": its timer spins"));
     return;
   }
@@ -230,7 +230,7 @@ void Network::Pump(Node& node) {
         node.burst_buffer_, node.profile_.max_segments);
   }
   for (uint64_t bursts = 0; now_ >= node.busy_until_; ++bursts) {
-    if (bursts == kMostBurstsAtOnce) {
+    if (bursts == kMaxBurstsAtOnce) {
       checker_->Fail(absl::StrCat("node ", node.index(), ": sends for ever"));
       return;
     }
@@ -642,11 +642,11 @@ void Network::DeliverOne(Node& node, const Packet& packet,
         (!node.profile_.batches ||
          (merge.traffic_class == traffic_class && !batch.segments.empty())) &&
         merge.last >= 0 && now_ - merge.last <= kMergeTime &&
-        bytes.size() <= merge.size && merge.count < kMostMerged;
+        bytes.size() <= merge.size && merge.count < kMaxMerged;
     if (joins) {
       index = merge.count++;
       // A shorter packet ends the batch.
-      if (bytes.size() < merge.size) merge.count = kMostMerged;
+      if (bytes.size() < merge.size) merge.count = kMaxMerged;
     } else {
       if (node.profile_.batches) DeliverBatch(node);
       merge = {packet.source, packet.source_port, traffic_class,
@@ -665,7 +665,7 @@ void Network::DeliverOne(Node& node, const Packet& packet,
                               .corrupted = packet.corrupted,
                               .forged = packet.forged});
     batch.bytes.insert(batch.bytes.end(), bytes.begin(), bytes.end());
-    if (merge.count == kMostMerged) DeliverBatch(node);
+    if (merge.count == kMaxMerged) DeliverBatch(node);
     return;
   }
   if (node.overflow_) {
