@@ -601,7 +601,7 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
 }
 
 void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-                     const Hit& hit) {
+                     const FaultHit& hit) {
   CountFault(rule.number);
   FaultEvent event;
   event.header = Header(queues_.NextId(), 0, qpn, Now());

@@ -52,12 +52,13 @@ Time MonotonicNow() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner, MemoryLinks::OwnProcess own) {
+    std::unique_ptr<Port> inner, MemoryLinks::SelfTraffic self_traffic) {
   return Create(std::move(inner), &MonotonicNow, own);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own) {
+    std::unique_ptr<Port> inner, Clock clock,
+    MemoryLinks::SelfTraffic self_traffic) {
   auto port =
       std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock, own));
   if (absl::Status status = port->Open(); !status.ok()) return status;
@@ -65,8 +66,8 @@ absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
 }
 
 MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock,
-                       MemoryLinks::OwnProcess own)
-    : inner_(std::move(inner)), clock_(clock), own_process_(own) {}
+                       MemoryLinks::SelfTraffic self_traffic)
+    : inner_(std::move(inner)), clock_(clock), self_traffic_(self_traffic) {}
 
 MemoryPort::~MemoryPort() = default;
 
@@ -85,7 +86,7 @@ absl::Status MemoryPort::Open() {
   batches_.reserve(kMaxBatches);
   waiting_.reserve(MemoryLinks::kMax);
   auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get(),
-                                   own_process_);
+                                   self_traffic_);
   if (!links.ok()) return links.status();
   links_ = *std::move(links);
   return absl::OkStatus();

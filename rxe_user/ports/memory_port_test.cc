@@ -380,7 +380,7 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =
-      *MemoryPort::Create(*CreateSocketPort(), MemoryLinks::OwnProcess::kByUdp);
+      *MemoryPort::Create(*CreateSocketPort(), MemoryLinks::SelfTraffic::kUdp);
   Open(&b_, "127.0.0.2", 6);
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -394,7 +394,7 @@ TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
 
 TEST_F(MemoryPortTest, AFlowWithinALaneMayUseARingForTests) {
   a_.port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
-                                MemoryLinks::OwnProcess::kAtOnce);
+                                MemoryLinks::SelfTraffic::kRingsAtOnce);
   a_.port->AddSlot(a_.slot);
   const int fd = Bind(a_.local);
   ASSERT_GE(fd, 0);
