@@ -89,10 +89,7 @@ TEST_P(DatagramTest, NobodyListens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
-                         testing::Values(AF_INET, AF_INET6),
-                         [](const auto& info) {
-                           return info.param == AF_INET ? "IPv4" : "IPv6";
-                         });
+                         testing::Values(AF_INET, AF_INET6), FamilyName);
 
 }  // namespace
 }  // namespace conformance
