@@ -139,8 +139,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // Processes a datagram that the broker forwarded. Lane not locked.
   void DeliverStray(const Stray& stray);
-  // The program ends by exit(), and the helper with it: transmits what was left
-  // for the application's next call or for the helper. Waits a few ms at most.
+  // Call when the program ends by exit(), which also ends the helper. Transmits
+  // what was left for the helper or for the application's next call. Waits a
+  // few ms at most.
   void TransmitAtExit();
   // Runs `read` with the lane locked. False if that takes more than a few ms:
   // exit() may have interrupted a thread that holds the lock.
@@ -193,8 +194,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   // Returns the bytes sent.
   size_t TransmitSome(transport::Time now);
-  // Whether timers were due. Receives first: what a timer waits for may lie
-  // unread in a socket. Adds the bytes to `received`.
+  // If timers are due, receives and then runs them: what a timer waits for may
+  // lie unread in a socket. Adds the bytes to `received`. Returns whether
+  // timers were due.
   bool RunTimers(transport::Time now, size_t* received);
   // Whether there are packets that could be sent now.
   bool HasLeftovers() const;

@@ -460,8 +460,8 @@ void MemoryLinks::EndLinks() {
     broken_outgoing = std::exchange(broken_outgoing_, 0);
     check_addresses = std::exchange(check_addresses_, false);
   }
-  // The result for each address, so that the kernel is asked once for each;
-  // without memory, more often. The lane may no longer have the address.
+  // Remembers the results, so that the kernel is asked once for each address
+  // (more often if there is no memory).
   std::vector<std::pair<wire::IpAddress, bool>> asked;
   const auto is_gone = [&](const wire::IpAddress& own) {
     const auto before =

@@ -375,8 +375,8 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
 }
 
 // Packets of a program to itself must have arrived when it deregisters the
-// memory, on all its lanes. The lanes of the other tests are of one process
-// too, but they are made so that they may have rings.
+// memory, on all its lanes. Only the lanes of these tests have rings within a
+// process.
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =

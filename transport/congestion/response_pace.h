@@ -1,6 +1,6 @@
 // The rate of READ responses to one destination that sends CNPs: DCQCN
-// (dcqcn.h) lowers and raises it. The window of the path cannot do that: the
-// peer requested the responses, and does not acknowledge them.
+// (dcqcn.h) lowers and raises it. The window of the path cannot limit
+// responses, since the peer does not acknowledge them.
 //
 // Until the first CNP the pace is off, and responses are sent as fast as they
 // are requested.

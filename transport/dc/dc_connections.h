@@ -67,8 +67,9 @@ class DcConnections {
   // dropped if there is none.
   void CloseAll(const DctQueuePair& target, std::optional<Time> now);
 
-  // --- Calls by a connection: data have arrived on it from a sender that has
-  // got the answer, or it sends responses to these.
+  // --- Calls by a connection.
+  // Data have arrived on it, which prove that their sender has got the answer;
+  // or it sends responses to such data.
   void OnUsed(DcConnection* connection, Time now);
 
  private:

@@ -168,7 +168,8 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
   // EINTR).
   const int error = Await(lock, nonblocking(0), After(options_.send_timeout),
                           [&] { return !opening(); });
-  // Even if the peer answers at once: TCP reports the result later, too.
+  // Like a TCP socket, a non-blocking one returns EINPROGRESS and reports the
+  // result later, even if the peer answers at once.
   connect_result_pending_ =
       opening() || (!again && nonblocking(0) && request_sent_);
   if (opening() && !again) {
