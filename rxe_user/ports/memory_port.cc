@@ -53,14 +53,14 @@ Time MonotonicNow() {
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
     std::unique_ptr<Port> inner, MemoryLinks::SelfTraffic self_traffic) {
-  return Create(std::move(inner), &MonotonicNow, own);
+  return Create(std::move(inner), &MonotonicNow, self_traffic);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
     std::unique_ptr<Port> inner, Clock clock,
     MemoryLinks::SelfTraffic self_traffic) {
-  auto port =
-      std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock, own));
+  auto port = std::unique_ptr<MemoryPort>(
+      new MemoryPort(std::move(inner), clock, self_traffic));
   if (absl::Status status = port->Open(); !status.ok()) return status;
   return port;
 }
