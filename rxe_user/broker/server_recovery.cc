@@ -266,7 +266,7 @@ void Server::SettleGroups() {
     if (!group.adopted()) continue;
     if (!group.locating()) {
       located &= group.located();
-      (void)group.Settle();
+      (void)group.StartLocating();
     }
     WatchManagement(group);
     Record(group);
