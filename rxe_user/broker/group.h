@@ -37,8 +37,8 @@ class Group {
   static absl::StatusOr<Group> Create(const LocalAddress& address,
                                       const MainSlots& main);
 
-  // A group of handed-back sockets; call Adopt and Settle. `former`: their last
-  // positions, or null if unknown.
+  // A group of handed-back sockets; call Adopt and StartLocating. `former`:
+  // their last positions, or null if unknown.
   static Group ForAdoption(const LocalAddress& address, const MainSlots& main,
                            const LedgerGroup* former);
 
