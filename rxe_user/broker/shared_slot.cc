@@ -160,7 +160,7 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     message.slot = further_[i];
     if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
   }
-  for (const Held& h : held_) {
+  for (const HeldSocket& h : held_) {
     Restore message;
     message.index = h.index;
     message.address = h.local;
@@ -382,9 +382,11 @@ absl::StatusOr<uint16_t> SharedSlot::Extend() {
   return static_cast<uint16_t>(reply->slot);
 }
 
-const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
-  const auto it = std::find_if(held_.begin(), held_.end(),
-                               [&](const Held& h) { return h.local == local; });
+const SharedSlot::HeldSocket* SharedSlot::Find(
+    const LocalAddress& local) const {
+  const auto it =
+      std::find_if(held_.begin(), held_.end(),
+                   [&](const HeldSocket& h) { return h.local == local; });
   return it == held_.end() ? nullptr : &*it;
 }
 
@@ -406,8 +408,9 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
   const std::lock_guard lock(requests_);
   {
     const std::lock_guard guard(descriptors_);
-    if (std::erase_if(held_, [&](const Held& h) { return h.local == local; }) ==
-        0) {
+    if (std::erase_if(held_, [&](const HeldSocket& h) {
+          return h.local == local;
+        }) == 0) {
       return;
     }
   }
@@ -431,8 +434,8 @@ absl::Status SharedSlot::Request(const LocalAddress& local) {
   if (!answered.ok()) return answered;
   const absl::Status status = StatusOf(reply->refusal, reply->text);
   if (!status.ok()) return status;
-  Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
-            message.TakeFd(1)};
+  HeldSocket held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
+                  message.TakeFd(1)};
   if (message.lost_fds() || !held.socket.valid()) {
     return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
   }

@@ -181,7 +181,7 @@ TEST_F(EngineLanesTest, YieldsOnlyIfAllLanesAreIdle) {
   Node quiet(engine_, address_), busy(engine_, address_);
   ASSERT_NE(quiet.lanes(), busy.lanes());
   const auto is_long = [](LaneImpl& lane) {
-    return lane.Progress() == LaneImpl::Found::kNothingForLong;
+    return lane.Progress() == LaneImpl::PollResult::kNothingForLong;
   };
   const LaneSet both = quiet.lanes() | busy.lanes();
   while (!is_long(quiet.lane()) || !is_long(busy.lane())) {

@@ -67,7 +67,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
  public:
   // Whether a poll found something to receive, to send or timed out. Ordered:
   // the most first.
-  enum class Found {
+  enum class PollResult {
     kSomething,
     kNothing,
     kNothingForLong,  // the thread should yield its core
@@ -105,7 +105,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // If the lane is free: one non-blocking round of receive, timers and
   // transmit. Renews the lease that keeps the helper thread asleep.
-  Found Progress();
+  PollResult Progress();
   // Renews the lease without a round: the application is still consuming
   // completions of an earlier poll.
   void RenewLease();
@@ -166,7 +166,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
  private:
   // The result of a poll that found nothing.
-  Found EmptyPollResult(transport::Time now) const;
+  PollResult EmptyPollResult(transport::Time now) const;
   // Who makes a round. A poller may leave small packets for its next call; a
   // finisher sends them.
   enum class Caller { kPoller, kFinisher };

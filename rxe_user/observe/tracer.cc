@@ -27,7 +27,7 @@ using trace::FaultRuleEvent;
 using trace::IncidentEvent;
 using trace::MissedEvent;
 using trace::PacketEvent;
-using trace::PacketWhat;
+using trace::PacketOutcome;
 using trace::PostedEvent;
 using trace::QpStateEvent;
 using trace::RecordingEvent;
@@ -279,9 +279,9 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   const bool is_dropped =
       !why.empty() || (packet.fault != nullptr && packet.fault->dropped);
   if (why.empty()) why = fault_comment;
-  event.what = static_cast<uint8_t>(is_sent      ? PacketWhat::kSent
-                                    : is_dropped ? PacketWhat::kDropped
-                                                 : PacketWhat::kReceived);
+  event.what = static_cast<uint8_t>(is_sent      ? PacketOutcome::kSent
+                                    : is_dropped ? PacketOutcome::kDropped
+                                                 : PacketOutcome::kReceived);
   if (packet.bytes.size() >= sizeof(event.icrc)) {
     std::memcpy(&event.icrc,
                 packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),

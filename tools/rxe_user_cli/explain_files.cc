@@ -486,7 +486,7 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
       if (!qp.needs_explaining()) continue;
       text +=
           rxe_user::ExplainQueuePair(own.ReportOwn(qpn), qpn, Others(files, qp),
-                                     rxe_user::Asked::kRecordings) +
+                                     rxe_user::WitnessOrigin::kRecordings) +
           connections.MessagesOf(qpn, own.now());
       text += own.Outcome(qpn, qp);
     }
