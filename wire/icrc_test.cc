@@ -202,8 +202,8 @@ TEST(IcrcTest, TooShortIsBad) {
   }
 }
 
-// Flips every bit of every representative frame, from the IP header to the
-// ICRC. It is detected unless the ICRC masks the bit.
+// Flips each bit of each representative frame, from the IP header to the ICRC.
+// Verify detects it, except in fields that the ICRC leaves out.
 TEST(IcrcTest, EverySingleBitErrorIsFoundAndMaskedBitsDoNotMatter) {
   constexpr size_t kIpAt = 14;
   for (const bool v4 : {true, false}) {

@@ -31,9 +31,9 @@ using Word = uint64_t;
 constexpr size_t kWord = sizeof(Word);
 
 // Below this size the division saves too little.
-constexpr size_t kLeast = 3 * kSpan;
+constexpr size_t kMin = 3 * kSpan;
 // Maximum size of one piece, whose quotient is on the stack: one packet.
-constexpr size_t kMost = 4096 + kSpan;
+constexpr size_t kMax = 4096 + kSpan;
 
 Word Load(const uint8_t* p) {
   Word word;
@@ -48,12 +48,12 @@ Word Reduced(const uint8_t* data, const uint8_t* quotient) {
          Load(quotient + kFourth) ^ Load(quotient);
 }
 
-// kLeast <= size <= kMost.
+// kMin <= size <= kMax.
 uint32_t Piece(uint32_t crc, const uint8_t* data, size_t size) {
   const size_t divided = (size - kSpan) / kWord * kWord;
   const size_t rest = size - divided;
   // Zeros before the first quotient word and after the last one.
-  uint8_t quotient[kSpan + kMost + kWord];
+  uint8_t quotient[kSpan + kMax + kWord];
   std::memset(quotient, 0, kSpan);
   std::memset(quotient + kSpan + divided, 0, rest + kWord);
   // The CRC so far is xored into the first four bytes. Only the first word
@@ -78,8 +78,8 @@ uint32_t Piece(uint32_t crc, const uint8_t* data, size_t size) {
 }  // namespace
 
 uint32_t SparseCrc(uint32_t crc, const uint8_t* data, size_t size) {
-  while (size >= kLeast) {
-    const size_t piece = std::min(size, kMost);
+  while (size >= kMin) {
+    const size_t piece = std::min(size, kMax);
     crc = Piece(crc, data, piece);
     data += piece;
     size -= piece;

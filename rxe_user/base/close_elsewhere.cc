@@ -24,7 +24,7 @@ void* Close(void* fd) {
 bool CloseElsewhere(UniqueFd& fd) {
   if (!fd.valid()) return true;
   pthread_t thread;
-  if (closing++ >= kMostClosing ||
+  if (closing++ >= kMaxClosing ||
       StartServiceThread(&thread, Close,
                          reinterpret_cast<void*>(intptr_t{fd.get()})) != 0) {
     --closing;

@@ -11,10 +11,10 @@ namespace rxe_user {
 // file system, which may be a process (FUSE). The same holds for a Unix socket
 // with unread messages that contain such descriptors.
 //
-// At most kMostClosing closes are in progress in a process. False: there are
+// At most kMaxClosing closes are in progress in a process. False: there are
 // too many, or no thread can be started; `fd` is unchanged. Thread: any. Never
 // blocks.
-inline constexpr int kMostClosing = 16;
+inline constexpr int kMaxClosing = 16;
 [[nodiscard]] bool CloseElsewhere(UniqueFd& fd);
 
 }  // namespace rxe_user

@@ -12,13 +12,13 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMostDescriptors);
+constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxDescriptors);
 
 }  // namespace
 
 bool SendMessage(int socket, std::span<const iovec> parts,
                  std::span<const int> fds) {
-  assert(fds.size() <= kMostDescriptors);
+  assert(fds.size() <= kMaxDescriptors);
   alignas(cmsghdr) char control[kControlBytes] = {};
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(parts.data());
@@ -41,7 +41,7 @@ bool SendMessage(int socket, std::span<const iovec> parts,
 
 Arrival ReceiveMessage(int socket, std::span<uint8_t> bytes,
                        std::span<UniqueFd> fds, ReceivedMessage* message) {
-  assert(fds.size() <= kMostDescriptors);
+  assert(fds.size() <= kMaxDescriptors);
   *message = {};
   iovec part = {bytes.data(), bytes.size()};
   alignas(cmsghdr) char control[kControlBytes];

@@ -13,9 +13,9 @@
 namespace rxe_user {
 
 // The most descriptors in one message.
-inline constexpr size_t kMostDescriptors = 2;
+inline constexpr size_t kMaxDescriptors = 2;
 
-// Sends one message without blocking. `fds`: at most kMostDescriptors; the
+// Sends one message without blocking. `fds`: at most kMaxDescriptors; the
 // caller keeps them. False if the message was not sent. Thread: any.
 bool SendMessage(int socket, std::span<const iovec> parts,
                  std::span<const int> fds);
@@ -37,7 +37,7 @@ struct ReceivedMessage {
 
 // Receives one message without blocking: its first bytes and its first
 // descriptors, which get high numbers (high_fd.h). `fds`: at most
-// kMostDescriptors; if it is empty, descriptors are never opened in this
+// kMaxDescriptors; if it is empty, descriptors are never opened in this
 // process. Descriptors are stored for kClosed, too, since an empty message is
 // reported so. Thread: any.
 Arrival ReceiveMessage(int socket, std::span<uint8_t> bytes,

@@ -34,7 +34,7 @@ class DescriptorMessageTest : public ::testing::Test {
 
   UniqueFd here_, there_, pipe_, pipe_end_;
   std::array<uint8_t, 8> bytes_{};
-  std::array<UniqueFd, kMostDescriptors> fds_;
+  std::array<UniqueFd, kMaxDescriptors> fds_;
   ReceivedMessage message_;
 };
 

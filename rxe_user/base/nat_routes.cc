@@ -14,16 +14,16 @@
 namespace rxe_user {
 namespace {
 
-constexpr size_t kMostOfEach = 4096;
+constexpr size_t kRecentEntries = 4096;
 // A limit, since all of them are tried for each datagram.
-constexpr size_t kMostPeers = 64;
+constexpr size_t kMaxPeers = 64;
 
-// Keeps the newest entries: at least kMostOfEach, at most twice as many.
+// Keeps the newest entries: at least kRecentEntries, at most twice as many.
 template <typename Key, typename Value>
 class Recent {
  public:
   void Set(const Key& key, const Value& value) {
-    if (recent_.size() >= kMostOfEach) {
+    if (recent_.size() >= kRecentEntries) {
       older_ = std::move(recent_);
       recent_.clear();
     }
@@ -67,7 +67,7 @@ class Routes {
     const std::lock_guard lock(mutex_);
     const auto found = std::find(peers_.begin(), peers_.end(), peer);
     if (found == peers_.end()) {
-      if (peers_.size() == kMostPeers) peers_.pop_back();
+      if (peers_.size() == kMaxPeers) peers_.pop_back();
       peers_.insert(peers_.begin(), peer);
     }
   }

@@ -12,7 +12,7 @@
 namespace rxe_user {
 namespace {
 
-constexpr int kMostSpinUs = 1'000'000;
+constexpr int kMaxSpinUs = 1'000'000;
 
 // The value of `variable`, a number of `what` from `least` to `most`. `unset`
 // if it is absent or wrong.
@@ -56,7 +56,7 @@ bool IsOn(const char* variable) {
 }
 
 transport::Time HelperSpin() {
-  return Number("RXE_USER_SPIN_US", "microseconds", 0, kMostSpinUs, 0) *
+  return Number("RXE_USER_SPIN_US", "microseconds", 0, kMaxSpinUs, 0) *
          transport::kMicrosecond;
 }
 

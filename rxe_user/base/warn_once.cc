@@ -46,14 +46,14 @@ void WriteWithoutWaiting(const char* text, size_t size) {
   if (fd >= 0) ::syscall(SYS_close, fd);
 }
 
-struct Said {
+struct PrintedTopics {
   ForkSafeMutex mutex;
   std::set<std::string> topics;
 };
 
 // A limit, since peers may choose the topics: they must not be able to fill
 // memory or a disk.
-constexpr size_t kMostTopics = 256;
+constexpr size_t kMaxTopics = 256;
 
 }  // namespace
 
@@ -67,10 +67,10 @@ void WarnOnce(const std::string& line) { WarnOnceAbout(line, line); }
 void WarnOnceAbout(const std::string& topic, const std::string& line) {
   try {
     {
-      Said& said = OnlyOne<Said>();
-      const std::lock_guard lock(said.mutex);
-      if (said.topics.size() >= kMostTopics ||
-          !said.topics.insert(topic).second) {
+      PrintedTopics& printed = OnlyOne<PrintedTopics>();
+      const std::lock_guard lock(printed.mutex);
+      if (printed.topics.size() >= kMaxTopics ||
+          !printed.topics.insert(topic).second) {
         return;
       }
     }

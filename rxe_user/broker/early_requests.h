@@ -25,7 +25,7 @@ class EarlyRequests {
  public:
   static constexpr transport::Time kHoldFor = 100 * transport::kMillisecond;
   // Further requests are refused at once.
-  static constexpr size_t kMost = 256;
+  static constexpr size_t kMax = 256;
 
   struct Entry {
     LocalAddress local;
@@ -39,7 +39,7 @@ class EarlyRequests {
 
   // False if the queue is full.
   bool Push(const Entry& entry, transport::Time now) {
-    if (entries_.size() >= kMost) return false;
+    if (entries_.size() >= kMax) return false;
     entries_.push_back(entry);
     entries_.back().deadline = now + kHoldFor;
     return true;

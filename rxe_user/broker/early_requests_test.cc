@@ -41,7 +41,7 @@ TEST(EarlyRequests, GoToANewListener) {
 
 TEST(EarlyRequests, AreBounded) {
   EarlyRequests early;
-  for (size_t i = 0; i < EarlyRequests::kMost; ++i) {
+  for (size_t i = 0; i < EarlyRequests::kMax; ++i) {
     ASSERT_TRUE(early.Push(From(1), 0));
   }
   EXPECT_FALSE(early.Push(From(1), 0));

@@ -141,7 +141,7 @@ class Port final : private ForkGuard {
   }
   void Keep(const Stray& stray) {
     const std::lock_guard lock(mutex_);
-    if (!bell_.valid() || kept_.size() >= kMostKept) return;
+    if (!bell_.valid() || kept_.size() >= kMaxKept) return;
     kept_.push_back({stray, {stray.bytes.begin(), stray.bytes.end()}});
     Ring();
   }
@@ -153,7 +153,7 @@ class Port final : private ForkGuard {
   }
 
  private:
-  static constexpr size_t kMostKept = 1024;
+  static constexpr size_t kMaxKept = 1024;
 
   void Ring() {
     const uint64_t one = 1;

@@ -33,7 +33,7 @@ class FurtherSlots {
   }
 
  private:
-  std::array<std::atomic<uint16_t>, Extend::kMost> numbers_{};
+  std::array<std::atomic<uint16_t>, Extend::kMax> numbers_{};
   std::atomic<size_t> size_ = 0;
 };
 

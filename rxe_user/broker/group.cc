@@ -98,7 +98,7 @@ absl::StatusOr<Group> Group::Join(const LocalAddress& address,
                                   const MainSlots& main) {
   Group group(address, main);
   group.adopted_ = true;
-  const absl::Status status = group.Settle();
+  const absl::Status status = group.StartLocating();
   if (!status.ok()) return status;
   return group;
 }
@@ -144,7 +144,7 @@ void Group::MergeLedger(const LedgerGroup& former) {
   probe_word_ = former.probe_word;
 }
 
-absl::Status Group::Settle() {
+absl::Status Group::StartLocating() {
   if (Find(0) == nullptr) {
     const absl::StatusOr<Member*> added = Add(0, geteuid(), true);
     if (!added.ok()) return added.status();

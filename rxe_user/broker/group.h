@@ -37,8 +37,8 @@ class Group {
   static absl::StatusOr<Group> Create(const LocalAddress& address,
                                       const MainSlots& main);
 
-  // A group of handed-back sockets; call Adopt and Settle. `former`: their last
-  // positions, or null if unknown.
+  // A group of handed-back sockets; call Adopt and StartLocating. `former`:
+  // their last positions, or null if unknown.
   static Group ForAdoption(const LocalAddress& address, const MainSlots& main,
                            const LedgerGroup* former);
 
@@ -57,7 +57,7 @@ class Group {
   // Begins to find the positions, after which the program is installed. Adds
   // slot 0's socket if it was not handed back. Call it again later, since other
   // sockets of the group may close and move ours.
-  absl::Status Settle();
+  absl::Status StartLocating();
   // Whether the search for positions is in progress. Until it has ended nothing
   // is assigned.
   bool locating() const { return locating_.has_value(); }

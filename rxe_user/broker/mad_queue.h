@@ -18,8 +18,8 @@ namespace rxe_user::broker {
 
 class MadQueue {
  public:
-  static constexpr size_t kMost = 2048;
-  explicit MadQueue(size_t most = kMost) : most_(most) {}
+  static constexpr size_t kMax = 2048;
+  explicit MadQueue(size_t most = kMax) : most_(most) {}
 
   struct Entry {
     StrayHead head;

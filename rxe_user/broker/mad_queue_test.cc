@@ -30,12 +30,12 @@ TEST(MadQueue, RequestsLeaveSpaceForConnectionsAndOtherSources) {
   MadQueue queue;
   size_t taken = 0;
   while (queue.Push(From(1, true))) ++taken;
-  EXPECT_EQ(taken, MadQueue::kMost / 2);
+  EXPECT_EQ(taken, MadQueue::kMax / 2);
   while (queue.Push(From(2, true))) ++taken;
-  EXPECT_EQ(taken, MadQueue::kMost * 3 / 4);
+  EXPECT_EQ(taken, MadQueue::kMax * 3 / 4);
   EXPECT_FALSE(queue.Push(From(3, true)));
   while (queue.Push(From(1, false))) ++taken;
-  EXPECT_EQ(taken, MadQueue::kMost);
+  EXPECT_EQ(taken, MadQueue::kMax);
   EXPECT_EQ(queue.size(), taken);
   // A MAD that was read frees its space, for the same source.
   queue.Pop();

@@ -12,7 +12,7 @@ using What = Management::Verdict::What;
 // How long requests are remembered, and how many in each half: longer than
 // peers retransmit with the kernel's timeouts.
 constexpr Time kRememberFor = 60 * transport::kSecond;
-constexpr size_t kMostRemembered = 8192;
+constexpr size_t kMaxRemembered = 8192;
 // Datagrams with a wrong ICRC that are forwarded only so that they can be
 // reported.
 constexpr int64_t kUnverifiedPerSecond = 10;
@@ -71,8 +71,7 @@ const Management::Request* Management::Recent(const RequestKey& key) const {
 
 void Management::Remember(const RequestKey& key, const Request& request,
                           Time now) {
-  if (recent_.size() >= kMostRemembered ||
-      now - recent_since_ >= kRememberFor) {
+  if (recent_.size() >= kMaxRemembered || now - recent_since_ >= kRememberFor) {
     older_ = std::move(recent_);
     recent_.clear();
     recent_since_ = now;

@@ -6,7 +6,7 @@
 
 namespace rxe_user::broker {
 
-static_assert(kMaxMessageFds <= kMostDescriptors);
+static_assert(kMaxMessageFds <= kMaxDescriptors);
 
 std::optional<Header> Message::header() const {
   Header h;

@@ -15,7 +15,7 @@ void OpenConnections::Note(uint16_t slot, const LocalAddress& local,
   const PeersId peers_id = {peer, mad.local_comm_id()};
   switch (mad.attribute()) {
     case wire::CmAttribute::kReq:
-      if (known.requested.size() < kMostRequested ||
+      if (known.requested.size() < kMaxRequested ||
           known.requested.contains(peers_id)) {
         known.requested[peers_id] = mad.req().local_qpn;
       }
@@ -72,7 +72,7 @@ void OpenConnections::Confirm(uint16_t slot, const Connection& connection) {
 
 void OpenConnections::Add(uint16_t slot, const Connection& connection) {
   Slot& known = slots_[slot];
-  if (known.open.size() == kMostOpen &&
+  if (known.open.size() == kMaxOpen &&
       !known.open.contains(connection.local_id)) {
     return;
   }
@@ -85,7 +85,7 @@ void OpenConnections::Claim(Slot& slot, const Connection& connection) {
     const Connection& before = known->second.connection;
     slot.must_ask |= before.peer != connection.peer ||
                      before.remote_id != connection.remote_id;
-  } else if (slot.open.size() == kMostOpen) {
+  } else if (slot.open.size() == kMaxOpen) {
     slot.must_ask = true;
   } else {
     slot.open[connection.local_id] = {connection, slot.asked};

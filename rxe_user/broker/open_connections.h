@@ -27,8 +27,8 @@ namespace rxe_user::broker {
 class OpenConnections {
  public:
   // Limits for each slot.
-  static constexpr size_t kMostOpen = 4096;
-  static constexpr size_t kMostRequested = 1024;
+  static constexpr size_t kMaxOpen = 4096;
+  static constexpr size_t kMaxRequested = 1024;
 
   using Connection = OpenConnection;
 
@@ -43,7 +43,7 @@ class OpenConnections {
   // past the broker. Has the same effect as Note.
   void Confirm(uint16_t slot, const Connection& connection);
 
-  // The process of `slot` reports this connection. Ignored beyond kMostOpen.
+  // The process of `slot` reports this connection. Ignored beyond kMaxOpen.
   void Add(uint16_t slot, const Connection& connection);
 
   // Whether a record for `slot` was dropped for lack of space, or contradicts

@@ -92,11 +92,11 @@ TEST_F(OpenConnectionsTest, OthersCannotEndIt) {
 }
 
 TEST_F(OpenConnectionsTest, IsLimited) {
-  for (uint32_t id = 1; id <= 2 * OpenConnections::kMostOpen; ++id) {
+  for (uint32_t id = 1; id <= 2 * OpenConnections::kMaxOpen; ++id) {
     Note(wire::CmRep{
         .local_comm_id = id, .remote_comm_id = id, .local_qpn = 0x22});
   }
-  EXPECT_EQ(connections_.Take(kSlot).size(), OpenConnections::kMostOpen);
+  EXPECT_EQ(connections_.Take(kSlot).size(), OpenConnections::kMaxOpen);
 }
 
 // The forgeries vary IDs and addresses.
@@ -107,7 +107,7 @@ TEST_F(OpenConnectionsTest, OpenConnectionsSurviveAFloodOfForgeries) {
   req.local_comm_id = 9;
   req.local_qpn = 0x33;
   Note(req);
-  for (uint32_t i = 1; i <= 2 * OpenConnections::kMostOpen; ++i) {
+  for (uint32_t i = 1; i <= 2 * OpenConnections::kMaxOpen; ++i) {
     req.local_comm_id = 0x1000 + i;
     Note(req, kOther);
     Note(wire::CmRep{.local_comm_id = 0x1000 + i,
@@ -121,7 +121,7 @@ TEST_F(OpenConnectionsTest, OpenConnectionsSurviveAFloodOfForgeries) {
       kOther);
   Note(wire::CmRtu{.local_comm_id = 9, .remote_comm_id = 0x03000006});
   const auto left = connections_.Take(kSlot);
-  EXPECT_EQ(left.size(), OpenConnections::kMostOpen);
+  EXPECT_EQ(left.size(), OpenConnections::kMaxOpen);
   for (const auto& [id, peer] :
        {std::pair(0x03000007u, kPeer), std::pair(0x03000008u, kOther)}) {
     const auto found =
@@ -133,7 +133,7 @@ TEST_F(OpenConnectionsTest, OpenConnectionsSurviveAFloodOfForgeries) {
 }
 
 TEST_F(OpenConnectionsTest, TheProcesssAnswerReplacesClaims) {
-  for (uint32_t i = 1; i <= OpenConnections::kMostOpen; ++i) {
+  for (uint32_t i = 1; i <= OpenConnections::kMaxOpen; ++i) {
     EXPECT_FALSE(connections_.MustAsk(kSlot));
     Note(wire::CmRep{.local_comm_id = i, .remote_comm_id = 0x03000000 + i},
          kOther);

@@ -23,7 +23,7 @@ constexpr int64_t kPairBudgetNs = 2000;
 constexpr size_t kProbesAtOnce = 128;
 // The range of indexes that a socket may have: others in the group may be
 // foreign.
-constexpr uint16_t kMostIndexes = 2 * kSlots;
+constexpr uint16_t kMaxIndexes = 2 * kSlots;
 constexpr int kMeminfoWords = 9;
 constexpr int kMeminfoDrops = 8;
 
@@ -117,11 +117,11 @@ Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
     uint32_t drops;
   };
   std::vector<Open> open;  // not found yet
-  std::vector<bool> taken(kMostIndexes);
+  std::vector<bool> taken(kMaxIndexes);
   for (size_t i = 0; i < sockets_.size(); ++i) {
     const uint16_t index = search.indexes[i];
     if (index != kNoIndex) {
-      if (index < kMostIndexes) taken[index] = true;
+      if (index < kMaxIndexes) taken[index] = true;
       continue;
     }
     const std::optional<uint32_t> drops = DropsOf(sockets_[i]);
@@ -149,7 +149,7 @@ Prober::Outcome Prober::Continue(Search& search, int64_t wait_ns,
   const auto pairs = static_cast<int64_t>(open.size() * open.size());
   const int64_t budget_ns =
       std::max(kSearchBudgetNs, 8 * wait_ns) + pairs * kPairBudgetNs;
-  for (; search.next < kMostIndexes && !open.empty(); ++search.next) {
+  for (; search.next < kMaxIndexes && !open.empty(); ++search.next) {
     if (taken[search.next]) continue;
     auto hit = open.end();
     for (int attempt = 0; attempt < 2 && hit == open.end(); ++attempt) {

@@ -118,7 +118,7 @@ struct HelloReply {
 // A further slot for the client's sockets, when the queue pair numbers of its
 // slots are in use.
 struct Extend {
-  static constexpr uint32_t kMost = 15;  // of a client
+  static constexpr uint32_t kMax = 15;  // of a client
   Header header{.type = Type::kExtend};
   // 0: a new slot. Else, while the client restores, the one that it held under
   // the last broker; there is a reply only to refuse it.
@@ -198,11 +198,11 @@ struct ListConnected {
 // Connections of the client. If the client is killed, the broker disconnects
 // them.
 struct Connected {
-  static constexpr uint32_t kMost = 64;
+  static constexpr uint32_t kMax = 64;
   Header header{.type = Type::kConnected};
   uint32_t count = 0;
   uint32_t last = 0;  // 1: the last message of an answer to ListConnected
-  OpenConnection connections[kMost];
+  OpenConnection connections[kMax];
 };
 
 // Followed by `length` bytes of UDP payload. Its destination queue pair names

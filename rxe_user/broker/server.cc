@@ -41,7 +41,7 @@ constexpr milliseconds kHelloTime{5000};
 constexpr milliseconds kFirstClientTime{1000};
 // Connections of a user who is not trusted.
 constexpr ptrdiff_t kMaxClientsOfUser = kMaxClients / 4;
-// The first of them have kClientSendBuffer bytes and MadQueue::kMost MADs of
+// The first of them have kClientSendBuffer bytes and MadQueue::kMax MADs of
 // space for unread data. Further ones get less, as follows.
 constexpr ptrdiff_t kLargeClientsOfUser = 256;
 constexpr int kSmallSendBuffer = 32'768;
@@ -456,7 +456,7 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
   const std::optional<Extend> extend = message.As<Extend>();
   const auto held = std::count(holders_.begin(), holders_.end(), &client);
   if (!extend.has_value() || extend->slot >= kSlots ||
-      (extend->slot != 0 && !client.restoring) || held > Extend::kMost) {
+      (extend->slot != 0 && !client.restoring) || held > Extend::kMax) {
     return Next::kClose;
   }
   ExtendReply reply;

@@ -32,10 +32,10 @@ constexpr int kManagementBatch = 64;
 // A datagram of this size or more is not a MAD.
 constexpr size_t kReadBytes = 2 * transport::cm::kMadPacketSize;
 // Datagrams read from the socket of a process that has ended.
-constexpr size_t kMostUnread = 8192;
-constexpr size_t kMostServicesOfProcess = 1024;
+constexpr size_t kMaxUnread = 8192;
+constexpr size_t kMaxServicesOfProcess = 1024;
 // Each request is looked up once per mask.
-constexpr size_t kMostMasksOfProcess = 16;
+constexpr size_t kMaxMasksOfProcess = 16;
 // The limit for bytes queued in a client's connection, out of
 // kClientSendBuffer. The connection becomes writable again when only a quarter
 // is in use.
@@ -86,11 +86,11 @@ Server::Next Server::OnReserve(Client& client, Message& message) {
   Service service = reserve->service;
   service.local = Normalized(service.local);
   if (!qp1_.services().Has(*client.slot, reserve->token) &&
-      qp1_.services().CountOf(*client.slot) >= kMostServicesOfProcess) {
+      qp1_.services().CountOf(*client.slot) >= kMaxServicesOfProcess) {
     reply.refusal = Refusal::kFull;
     reply.text = MakeText("a process may reserve at most 1024 service IDs");
   } else if (qp1_.services().MasksWith(*client.slot, reserve->token,
-                                       service.mask) > kMostMasksOfProcess) {
+                                       service.mask) > kMaxMasksOfProcess) {
     reply.refusal = Refusal::kFull;
     reply.text =
         MakeText("a process may reserve service IDs with at most 16 masks");
@@ -323,7 +323,7 @@ void Server::NoteUnread(uint16_t slot, const Group& group) {
   std::array<uint8_t, kReadBytes> bytes;
   SocketAddress from;
   // The number is limited, since packets may still arrive.
-  for (size_t i = 0; i < kMostUnread; ++i) {
+  for (size_t i = 0; i < kMaxUnread; ++i) {
     from.size = sizeof(from.storage);
     const ssize_t n =
         recvfrom(fd, bytes.data(), bytes.size(), MSG_DONTWAIT,

@@ -165,7 +165,7 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
 // slot, at an address of ours.
 Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
   const std::optional<Connected> connected = message.As<Connected>();
-  if (!connected.has_value() || connected->count > Connected::kMost) {
+  if (!connected.has_value() || connected->count > Connected::kMax) {
     return Next::kClose;
   }
   for (uint32_t i = 0; i < connected->count; ++i) {
@@ -175,7 +175,7 @@ Server::Next Server::OnConnected(const ClientPtr& client, Message& message) {
       connections_.Add(*client->slot, *connection);
     } else if (!client->listed.has_value()) {
       connections_.Confirm(*client->slot, *connection);
-    } else if (client->listed->size() < OpenConnections::kMostOpen) {
+    } else if (client->listed->size() < OpenConnections::kMaxOpen) {
       client->listed->push_back(*connection);
     }
   }
@@ -266,7 +266,7 @@ void Server::SettleGroups() {
     if (!group.adopted()) continue;
     if (!group.locating()) {
       located &= group.located();
-      (void)group.Settle();
+      (void)group.StartLocating();
     }
     WatchManagement(group);
     Record(group);

@@ -118,7 +118,7 @@ bool Server::TryOpen(Client& client) {
   if (group != nullptr && !group->settled()) {
     if (waited < kOwnPortWait) return false;
     // A client that keeps handing back sockets must not delay others.
-    if (const absl::Status status = group->Settle(); !status.ok()) {
+    if (const absl::Status status = group->StartLocating(); !status.ok()) {
       return refuse(status);
     }
     if (is_locating()) return false;

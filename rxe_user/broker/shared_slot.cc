@@ -32,14 +32,14 @@ constexpr int64_t kUnreserveMs = 5000;
 // also makes progress for others. It doubles after each timeout, since a broker
 // with many clients may take longer.
 constexpr int64_t kRecoverMs = 200;
-constexpr int64_t kMostRecoverMs = 1600;
+constexpr int64_t kMaxRecoverMs = 1600;
 constexpr std::chrono::milliseconds kRetry{50};
 constexpr std::chrono::milliseconds kRetryRefused{1000};
 // How long clients of root's broker wait for root to start the next one.
 constexpr int64_t kLetRootMs = 1500;
 constexpr int kMessagesPerCall = 64;
 // Messages kept while a reply is awaited.
-constexpr size_t kMostEarly = 256;
+constexpr size_t kMaxEarly = 256;
 
 // 1 if the ICRC of arriving datagrams may have been computed for other
 // addresses (Open).
@@ -160,7 +160,7 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     message.slot = further_[i];
     if (!SendSoon(session.socket.get(), message, deadline_ms)) return false;
   }
-  for (const Held& h : held_) {
+  for (const HeldSocket& h : held_) {
     Restore message;
     message.index = h.index;
     message.address = h.local;
@@ -185,10 +185,10 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
   std::vector<OpenConnection> all;
   if (connections_) all = connections_();
   for (size_t done = 0; done < all.size() || is_answer;
-       done += Connected::kMost) {
+       done += Connected::kMax) {
     Connected message;
     message.count = static_cast<uint32_t>(
-        std::min<size_t>(all.size() - done, Connected::kMost));
+        std::min<size_t>(all.size() - done, Connected::kMax));
     std::copy_n(all.begin() + static_cast<ptrdiff_t>(done), message.count,
                 message.connections);
     const bool last = done + message.count == all.size();
@@ -255,7 +255,7 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
           if (!connection_.valid() && Clock::now() < retry_at()) return;
           const absl::Status recovered = Recover(recover_ms_);
           if (absl::IsDeadlineExceeded(recovered)) {
-            recover_ms_ = std::min(2 * recover_ms_, kMostRecoverMs);
+            recover_ms_ = std::min(2 * recover_ms_, kMaxRecoverMs);
           }
           if (!recovered.ok()) return;
           continue;
@@ -294,7 +294,7 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
 
 void SharedSlot::KeepEarly(Message& message) {
   const std::optional<Message::StrayView> stray = message.AsStray();
-  if (early_.size() == kMostEarly ||
+  if (early_.size() == kMaxEarly ||
       (!stray.has_value() && !message.As<ListConnected>().has_value())) {
     return;
   }
@@ -382,9 +382,11 @@ absl::StatusOr<uint16_t> SharedSlot::Extend() {
   return static_cast<uint16_t>(reply->slot);
 }
 
-const SharedSlot::Held* SharedSlot::Find(const LocalAddress& local) const {
-  const auto it = std::find_if(held_.begin(), held_.end(),
-                               [&](const Held& h) { return h.local == local; });
+const SharedSlot::HeldSocket* SharedSlot::Find(
+    const LocalAddress& local) const {
+  const auto it =
+      std::find_if(held_.begin(), held_.end(),
+                   [&](const HeldSocket& h) { return h.local == local; });
   return it == held_.end() ? nullptr : &*it;
 }
 
@@ -406,8 +408,9 @@ void SharedSlot::CloseAddress(const LocalAddress& local) {
   const std::lock_guard lock(requests_);
   {
     const std::lock_guard guard(descriptors_);
-    if (std::erase_if(held_, [&](const Held& h) { return h.local == local; }) ==
-        0) {
+    if (std::erase_if(held_, [&](const HeldSocket& h) {
+          return h.local == local;
+        }) == 0) {
       return;
     }
   }
@@ -431,8 +434,8 @@ absl::Status SharedSlot::Request(const LocalAddress& local) {
   if (!answered.ok()) return answered;
   const absl::Status status = StatusOf(reply->refusal, reply->text);
   if (!status.ok()) return status;
-  Held held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
-            message.TakeFd(1)};
+  HeldSocket held{local, static_cast<uint16_t>(reply->index), message.TakeFd(0),
+                  message.TakeFd(1)};
   if (message.lost_fds() || !held.socket.valid()) {
     return ErrnoStatus(EMFILE, "cannot take a socket from the port broker");
   }

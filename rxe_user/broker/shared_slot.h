@@ -47,7 +47,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   void Forward(const Stray& stray) override;
 
  private:
-  struct Held {
+  struct HeldSocket {
     LocalAddress local;
     uint16_t index;
     UniqueFd socket;
@@ -82,7 +82,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   bool TakeEarly(Message& message);
   // Makes the serving thread call OnReadable for the kept messages.
   void AnnounceEarly();
-  const Held* Find(const LocalAddress& local) const;
+  const HeldSocket* Find(const LocalAddress& local) const;
 
   // A forked child closes its copies: the end of the connection tells the
   // broker that its client is gone, and the kernel frees a port with its last
@@ -123,7 +123,7 @@ class SharedSlot final : public Slot, private ForkGuard {
   UniqueFd connection_;
   UniqueFd ledger_;
   UniqueFd starting_;  // a broker that is coming up (Connect)
-  std::vector<Held> held_;
+  std::vector<HeldSocket> held_;
   std::map<uint32_t, Service> services_;  // under requests_, by token
 };
 

@@ -120,7 +120,7 @@ TEST_F(SlotTest, FurtherSlotsUseTheSameSockets) {
   const auto before = (*slot)->OpenAddress({Ip("127.0.0.1")});
   ASSERT_TRUE(before.ok());
   std::set<uint16_t> numbers = {(*slot)->number()};
-  for (uint32_t i = 0; i < Extend::kMost; ++i) {
+  for (uint32_t i = 0; i < Extend::kMax; ++i) {
     const auto further = (*slot)->Extend();
     ASSERT_TRUE(further.ok()) << further.status();
     EXPECT_TRUE(numbers.insert(*further).second);

@@ -15,8 +15,8 @@
 namespace rxe_user::broker {
 namespace {
 
-constexpr uint32_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
-static_assert(sizeof(Probe) < kLeastPacket);
+constexpr uint32_t kMinPacket = wire::kBthSize + wire::kIcrcSize;
+static_assert(sizeof(Probe) < kMinPacket);
 // A MAD follows these headers.
 constexpr uint32_t kMad = wire::kBthSize + wire::kDethSize;
 constexpr auto kRtu = static_cast<uint32_t>(wire::CmAttribute::kRtu);
@@ -106,11 +106,11 @@ std::vector<Range> BucketRangesOf(const IndexMap& map) {
 
 // A system may limit a program to some 2,400 instructions
 // (net.core.optmem_max). The kernel turns a range into up to four.
-constexpr size_t kMostPlainRanges = 512;
+constexpr size_t kMaxPlainRanges = 512;
 
 std::vector<Range> RangesOf(const IndexMap& map) {
   std::vector<Range> plain = PlainRangesOf(map);
-  return plain.size() <= kMostPlainRanges ? plain : BucketRangesOf(map);
+  return plain.size() <= kMaxPlainRanges ? plain : BucketRangesOf(map);
 }
 
 // The program's scratch memory.
@@ -211,7 +211,7 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
   // kernel's buffer.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kLeastPacket, 6, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kMinPacket, 6, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(Probe), 0, 4),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, probe_word, 0, 2),

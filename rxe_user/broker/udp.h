@@ -65,11 +65,10 @@ struct PortSocket {
 // All sockets on the RoCE port. nullopt where /proc does not show them.
 std::optional<std::vector<PortSocket>> ListPortSockets();
 
-// Describes, as PortHolder does, the one of `sockets` that keeps the port of
-// `ip` from the running broker (null: none runs) and from the next one. Empty
-// if there is none. Sockets of a broker, or of a process with one of our
-// engines, are not foreign, nor are sockets that a broker has lent and of which
-// other users keep copies.
+// Describes, as PortHolder does, the socket among `sockets` that keeps the
+// running broker (null: none runs) and the next one from the port of `ip`.
+// Empty if there is none. Not foreign are sockets of a broker, of a process
+// with one of our engines, and copies of lent sockets that other users keep.
 std::string ForeignHolder(const std::vector<PortSocket>& sockets,
                           const wire::IpAddress& ip, const ucred* broker);
 

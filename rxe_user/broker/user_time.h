@@ -27,7 +27,7 @@ class UserTime {
   }
   // Charges a turn of the user from `begin` to `end`.
   void Charge(uid_t uid, Clock::time_point begin, Clock::time_point end) {
-    if (paid_.size() >= kMostKept) {
+    if (paid_.size() >= kMaxKept) {
       std::erase_if(paid_, [&](const auto& p) { return p.second <= begin; });
     }
     Clock::time_point& paid = paid_.try_emplace(uid, begin).first->second;
@@ -36,7 +36,7 @@ class UserTime {
 
  private:
   // With this many entries, expired ones are removed.
-  static constexpr size_t kMostKept = 64;
+  static constexpr size_t kMaxKept = 64;
 
   // When each user's debt ends: a turn adds twice its duration.
   std::map<uid_t, Clock::time_point> paid_;

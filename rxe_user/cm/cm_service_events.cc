@@ -178,7 +178,7 @@ std::optional<transport::cm::ConnectedPeer> CmServiceImpl::Take(
     std::optional<transport::cm::CmId> steered_to) {
   const CmFaults::Fate fate = FateOf(false, in.bytes, in.remote);
   if (fate.delay == 0) {
-    return Give(in, steered_to, fate.copies);
+    return PassToManager(in, steered_to, fate.copies);
   }
   if (!HasRoomToHold()) return std::nullopt;
   HeldMad held;
@@ -189,7 +189,7 @@ std::optional<transport::cm::ConnectedPeer> CmServiceImpl::Take(
   return std::nullopt;
 }
 
-std::optional<transport::cm::ConnectedPeer> CmServiceImpl::Give(
+std::optional<transport::cm::ConnectedPeer> CmServiceImpl::PassToManager(
     const transport::cm::IncomingMad& in,
     std::optional<transport::cm::CmId> steered_to, int copies) {
   using State = transport::cm::State;
@@ -216,8 +216,8 @@ void CmServiceImpl::Send(const transport::cm::OutgoingMad& mad) {
 }
 
 bool CmServiceImpl::HasRoomToHold() {
-  if (held_.size() < kMostHeld) return true;
-  WarnOnce("fault rules hold " + std::to_string(kMostHeld) +
+  if (held_.size() < kMaxHeld) return true;
+  WarnOnce("fault rules hold " + std::to_string(kMaxHeld) +
            " messages of the connection manager: others that they would delay "
            "are lost");
   return false;
@@ -234,7 +234,7 @@ std::vector<transport::cm::ConnectedPeer> CmServiceImpl::ReleaseHeld() {
       (void)sockets_.Send(*held.out);
     } else {
       held.in.bytes = held.bytes;
-      if (auto peer = Give(held.in, held.steered_to)) {
+      if (auto peer = PassToManager(held.in, held.steered_to)) {
         connected.push_back(std::move(*peer));
       }
     }

@@ -100,7 +100,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
     Handler handler;
   };
 
-  static constexpr size_t kMostHeld = 4096;
+  static constexpr size_t kMaxHeld = 4096;
   // A MAD that a fault holds: `in` or `out`.
   struct HeldMad {
     std::optional<transport::cm::OutgoingMad> out;
@@ -173,7 +173,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   std::optional<transport::cm::ConnectedPeer> Take(
       const transport::cm::IncomingMad& in,
       std::optional<transport::cm::CmId> steered_to = std::nullopt);
-  std::optional<transport::cm::ConnectedPeer> Give(
+  std::optional<transport::cm::ConnectedPeer> PassToManager(
       const transport::cm::IncomingMad& in,
       std::optional<transport::cm::CmId> steered_to, int copies = 1);
   void Send(const transport::cm::OutgoingMad& mad);

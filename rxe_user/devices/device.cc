@@ -36,7 +36,7 @@ namespace {
 // IPv6, UDP, BTH, XRCETH, RETH, immediate, ICRC: the largest headers of a
 // packet with payload.
 constexpr uint32_t kMaxHeaders = 40 + 8 + 12 + 4 + 16 + 4 + 4;
-constexpr size_t kMostConfig = 1 << 20;
+constexpr size_t kMaxConfig = 1 << 20;
 constexpr size_t kMaxNameLength = 63;  // IBV_SYSFS_NAME_MAX without its zero
 
 uint64_t Mix(uint64_t h) {  // splitmix64's finalizer
@@ -231,7 +231,7 @@ std::string HostIdentity() {
                       ReadFile("/proc/sys/kernel/random/boot_id"), ns.st_ino);
 }
 
-// Reads a regular file of at most kMostConfig bytes. False for any other file:
+// Reads a regular file of at most kMaxConfig bytes. False for any other file:
 // it does not open one that blocks (a FIFO) or has side effects (a device).
 bool ReadRegularFile(const char* path, std::string* text) {
   const UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -239,9 +239,9 @@ bool ReadRegularFile(const char* path, std::string* text) {
   if (!fd.valid() || ::fstat(fd.get(), &file) != 0 || !S_ISREG(file.st_mode)) {
     return false;
   }
-  text->resize(kMostConfig + 1);
+  text->resize(kMaxConfig + 1);
   const ssize_t got = ::pread(fd.get(), text->data(), text->size(), 0);
-  if (got < 0 || static_cast<size_t>(got) > kMostConfig) return false;
+  if (got < 0 || static_cast<size_t>(got) > kMaxConfig) return false;
   text->resize(static_cast<size_t>(got));
   return true;
 }

@@ -39,13 +39,13 @@ struct DeviceConfig {
 DeviceConfig ReadDeviceConfig(const char* value,
                               std::vector<std::string>* problems);
 
-// The names rxeuN in one process. An interface keeps its name, as a kernel
-// device does, whatever other interfaces appear and disappear, and no other
-// interface gets that name.
+// Gives the interfaces of one process their names rxeu0, rxeu1, ... As with a
+// kernel device, an interface keeps its name when others appear and disappear,
+// and no other interface gets that name.
 class DeviceNames {
  public:
-  // The name of `interface`. If it has none, or `taken` contains it, a new one
-  // with the next number.
+  // Returns the name of `interface`. If it has none, or `taken` contains it,
+  // gives it a new one, with the next number.
   const std::string& Of(const Interface& interface,
                         const std::set<std::string>& taken);
 

@@ -1,4 +1,5 @@
-// Changes of a network interface.
+// Reports when a network interface goes up or down, disappears, or gets another
+// MTU or other addresses.
 #ifndef RXE_USER_DEVICES_LINK_MONITOR_H_
 #define RXE_USER_DEVICES_LINK_MONITOR_H_
 

@@ -44,10 +44,10 @@ class Alarms {
   // Returns an alarm that is due, and unsets it. Null if there is none.
   Alarm* TakeDue(Clock::time_point now);
 
-  // Held shared while the thread is notified, which may wait for the source
-  // that it is running.
+  // Guards thread_. Held shared during ControlThread::Refresh, which may wait
+  // for the source that the thread is running.
   std::shared_mutex thread_mutex_;
-  ControlThread* thread_ = nullptr;  // guarded by thread_mutex_
+  ControlThread* thread_ = nullptr;
 
   std::mutex ringing_;  // held while an alarm rings; taken before mutex_
   std::mutex mutex_;

@@ -185,12 +185,12 @@ class ControlThread::Impl final : private ForkGuard {
   };
 
   // While this lives, the thread is outside of the loop.
-  class Outside {
+  class OutsideLoop {
    public:
-    explicit Outside(LoopGate& gate) : gate_(gate) { gate_.LeaveLoop(); }
-    ~Outside() { gate_.EnterLoop(); }
-    Outside(const Outside&) = delete;
-    Outside& operator=(const Outside&) = delete;
+    explicit OutsideLoop(LoopGate& gate) : gate_(gate) { gate_.LeaveLoop(); }
+    ~OutsideLoop() { gate_.EnterLoop(); }
+    OutsideLoop(const OutsideLoop&) = delete;
+    OutsideLoop& operator=(const OutsideLoop&) = delete;
 
    private:
     LoopGate& gate_;
@@ -198,7 +198,7 @@ class ControlThread::Impl final : private ForkGuard {
 
   void Run(const std::shared_ptr<Wait>& wait) {
     {
-      const Outside outside(gate_);
+      const OutsideLoop outside(gate_);
       wait->source.run();
     }
     Arm(wait);
@@ -259,7 +259,7 @@ class ControlThread::Impl final : private ForkGuard {
     gate_.EnterLoop();
     while (!Loop()) {
       // Nothing signals that memory is available again.
-      const Outside outside(gate_);
+      const OutsideLoop outside(gate_);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     gate_.LeaveLoop();

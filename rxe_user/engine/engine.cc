@@ -363,13 +363,13 @@ uint64_t EngineImpl::SourcePortEpoch(uint32_t local_qpn) {
 // --- Progress.
 
 bool EngineImpl::Progress(LaneSet lanes) {
-  using Found = LaneImpl::Found;
-  Found found = Found::kNothingForLong;
+  using PollResult = LaneImpl::PollResult;
+  PollResult found = PollResult::kNothingForLong;
   ForEach(lanes,
           [&](LaneImpl& lane) { found = std::min(found, lane.Progress()); });
   // Returns at once if no other thread wants this core.
-  if (found == Found::kNothingForLong) ::sched_yield();
-  return found == Found::kSomething;
+  if (found == PollResult::kNothingForLong) ::sched_yield();
+  return found == PollResult::kSomething;
 }
 
 void EngineImpl::RenewLease(LaneSet lanes) {

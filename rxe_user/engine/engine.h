@@ -61,9 +61,10 @@ class Engine {
   // system refused (errno_status.h). The message names cause and remedy.
   virtual absl::StatusOr<uint32_t> AllocateQpn() = 0;
   // The same for types whose queue pairs are all in one lane (one_lane in
-  // transport/qp/qp_type.h). An XRC connection has two at each end, and only
-  // within a lane is the ACK of a message sent, and processed, no later than
-  // the answer to it. DC targets share the connections of a lane.
+  // transport/qp/qp_type.h). XRC: each end has two queue pairs, and the ACK of
+  // a message must not be later than the program's answer by the other one,
+  // which only a common lane ensures. DC: targets share the connections of a
+  // lane.
   virtual absl::StatusOr<uint32_t> AllocateOneLaneQpn() = 0;
   virtual void ReleaseQpn(uint32_t qpn) = 0;
 

@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
   // Where memory files or eventfds are refused, all goes by UDP.
   absl::StatusOr<std::unique_ptr<Port>> memory = MemoryPort::Create(
       *std::move(port), IsOn("RXE_USER_TEST_RINGS")
-                            ? MemoryLinks::OwnProcess::kAtOnce
-                            : MemoryLinks::OwnProcess::kByUdp);
+                            ? MemoryLinks::SelfTraffic::kRingsAtOnce
+                            : MemoryLinks::SelfTraffic::kUdp);
   return memory.ok() ? std::move(memory) : CreateSocketPort();
 }
 

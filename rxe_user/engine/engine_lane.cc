@@ -160,7 +160,7 @@ void EngineLane::Close() {
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
   // In a fuller slot, numbers would be reused too soon.
-  if (const auto qpn = AllocateBelow(QpnAllocator::kMostWithRest)) return qpn;
+  if (const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest)) return qpn;
   {
     // Nothing may throw once there is a further slot.
     const std::lock_guard<std::mutex> lock(numbers_mutex_);
@@ -202,7 +202,7 @@ size_t EngineLane::queue_pairs() const {
 
 // The broker is not asked for a further slot while the lane is locked.
 std::optional<uint32_t> EngineLane::AllocateNumber() {
-  const auto qpn = AllocateBelow(QpnAllocator::kMostWithRest);
+  const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest);
   return qpn.has_value() ? qpn : AllocateBelow(SIZE_MAX);
 }
 

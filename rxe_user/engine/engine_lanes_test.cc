@@ -181,7 +181,7 @@ TEST_F(EngineLanesTest, YieldsOnlyIfAllLanesAreIdle) {
   Node quiet(engine_, address_), busy(engine_, address_);
   ASSERT_NE(quiet.lanes(), busy.lanes());
   const auto is_long = [](LaneImpl& lane) {
-    return lane.Progress() == LaneImpl::Found::kNothingForLong;
+    return lane.Progress() == LaneImpl::PollResult::kNothingForLong;
   };
   const LaneSet both = quiet.lanes() | busy.lanes();
   while (!is_long(quiet.lane()) || !is_long(busy.lane())) {
@@ -326,11 +326,11 @@ TEST(EngineLanes, OneSlotGivesOneLane) {
 // quarantine.
 class ExtendedSlot final : public Slot {
  public:
-  static constexpr uint16_t kMost = 3;
+  static constexpr uint16_t kMax = 3;
   explicit ExtendedSlot(std::unique_ptr<Slot> slot) : slot_(std::move(slot)) {}
   uint16_t number() const override { return slot_->number(); }
   absl::StatusOr<uint16_t> Extend() override {
-    if (further_ == kMost) return absl::ResourceExhaustedError("no more");
+    if (further_ == kMax) return absl::ResourceExhaustedError("no more");
     return static_cast<uint16_t>(1000 + ++further_);
   }
   bool Owns(uint16_t number) const override {
@@ -364,8 +364,8 @@ TEST(EngineLanes, ALaneWhoseNumbersAreInUseGetsAFurtherSlot) {
   std::set<uint32_t> qpns;
   std::set<uint16_t> numbers;
   // Released numbers stay in quarantine as long as there are further slots.
-  constexpr size_t kComfortable = (ExtendedSlot::kMost + 1) * 3000;
-  constexpr size_t kAll = (ExtendedSlot::kMost + 1) * 4094;
+  constexpr size_t kComfortable = (ExtendedSlot::kMax + 1) * 3000;
+  constexpr size_t kAll = (ExtendedSlot::kMax + 1) * 4094;
   const auto fill = [&](size_t count) {
     while (qpns.size() < count) {
       const auto qpn = engine->AllocateQpn();
@@ -376,7 +376,7 @@ TEST(EngineLanes, ALaneWhoseNumbersAreInUseGetsAFurtherSlot) {
     }
   };
   fill(kComfortable);
-  EXPECT_EQ(numbers.size(), size_t{ExtendedSlot::kMost + 1});
+  EXPECT_EQ(numbers.size(), size_t{ExtendedSlot::kMax + 1});
   const auto first = engine->AllocateQpn();
   ASSERT_TRUE(first.ok());
   engine->ReleaseQpn(*first);

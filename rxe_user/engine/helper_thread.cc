@@ -34,7 +34,7 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
 // The sockets that a port receives from, at most, plus one descriptor each of a
 // raw port, a ring and a wrapping port. Reserved in advance, because AddSocket
 // must not fail once the port has the socket.
-constexpr size_t kMostSockets = 256 + 3;
+constexpr size_t kMaxSockets = 256 + 3;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ HelperThread::HelperThread(const char* name, Work work)
       wake_fd_(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
       timer_fd_(MoveHigh(
           ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK))) {
-  sockets_.reserve(kMostSockets);
+  sockets_.reserve(kMaxSockets);
 }
 
 absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(

@@ -67,8 +67,8 @@ void LaneImpl::Receive(Time now) {
   }
 }
 
-LaneImpl::Found LaneImpl::Progress() {
-  if (port() == nullptr) return Found::kNothing;
+LaneImpl::PollResult LaneImpl::Progress() {
+  if (port() == nullptr) return PollResult::kNothing;
   const Time now = Now();
   app_.OnPoll(now);
   if (lock_.contended() &&
@@ -78,26 +78,26 @@ LaneImpl::Found LaneImpl::Progress() {
   }
   if (!lock_.TryLock()) return EmptyPollResult(now);
   polls_without_lock_.store(0, std::memory_order_relaxed);
-  Found found;
+  PollResult found;
   if (port() != nullptr && Round(now, Caller::kPoller)) {
-    found = Found::kSomething;
+    found = PollResult::kSomething;
     app_.OnUsefulPoll(Now());
     ThreadActivity::OnUseful();
   } else {
     found = EmptyPollResult(now);
-    if (found == Found::kNothing && app_.ShouldYield(now)) {
-      found = Found::kNothingForLong;
+    if (found == PollResult::kNothing && app_.ShouldYield(now)) {
+      found = PollResult::kNothingForLong;
     }
-    if (found == Found::kNothingForLong) ++counters_.yields;
+    if (found == PollResult::kNothingForLong) ++counters_.yields;
   }
   Unlock();
   return found;
 }
 
-LaneImpl::Found LaneImpl::EmptyPollResult(Time now) const {
+LaneImpl::PollResult LaneImpl::EmptyPollResult(Time now) const {
   return ThreadActivity::IdleFor(app_.yield_after(), now)
-             ? Found::kNothingForLong
-             : Found::kNothing;
+             ? PollResult::kNothingForLong
+             : PollResult::kNothing;
 }
 
 void LaneImpl::RenewLease() {
@@ -226,7 +226,7 @@ void LaneImpl::NoteWake(Time now) {
 // If the system refuses to arm a socket (no memory, or the user's limit of
 // watches is reached), the helper retries at intervals.
 void LaneImpl::NoteArming(bool armed) {
-  rearm_at_ = armed ? kNever : Now() + SendRetry::kMost;
+  rearm_at_ = armed ? kNever : Now() + SendRetry::kMax;
 }
 
 // --- Other callers.

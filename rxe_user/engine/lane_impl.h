@@ -67,7 +67,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
  public:
   // Whether a poll found something to receive, to send or timed out. Ordered:
   // the most first.
-  enum class Found {
+  enum class PollResult {
     kSomething,
     kNothing,
     kNothingForLong,  // the thread should yield its core
@@ -105,7 +105,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // If the lane is free: one non-blocking round of receive, timers and
   // transmit. Renews the lease that keeps the helper thread asleep.
-  Found Progress();
+  PollResult Progress();
   // Renews the lease without a round: the application is still consuming
   // completions of an earlier poll.
   void RenewLease();
@@ -139,8 +139,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
   // Processes a datagram that the broker forwarded. Lane not locked.
   void DeliverStray(const Stray& stray);
-  // The program ends by exit(), and the helper with it: transmits what was left
-  // for the application's next call or for the helper. Waits a few ms at most.
+  // Call when the program ends by exit(), which also ends the helper. Transmits
+  // what was left for the helper or for the application's next call. Waits a
+  // few ms at most.
   void TransmitAtExit();
   // Runs `read` with the lane locked. False if that takes more than a few ms:
   // exit() may have interrupted a thread that holds the lock.
@@ -165,7 +166,7 @@ class LaneImpl final : public Lane, private transport::StraySink {
 
  private:
   // The result of a poll that found nothing.
-  Found EmptyPollResult(transport::Time now) const;
+  PollResult EmptyPollResult(transport::Time now) const;
   // Who makes a round. A poller may leave small packets for its next call; a
   // finisher sends them.
   enum class Caller { kPoller, kFinisher };
@@ -193,8 +194,9 @@ class LaneImpl final : public Lane, private transport::StraySink {
   void OnStray(const transport::Datagram& datagram, uint32_t qpn) override;
   // Returns the bytes sent.
   size_t TransmitSome(transport::Time now);
-  // Whether timers were due. Receives first: what a timer waits for may lie
-  // unread in a socket. Adds the bytes to `received`.
+  // If timers are due, receives and then runs them: what a timer waits for may
+  // lie unread in a socket. Adds the bytes to `received`. Returns whether
+  // timers were due.
   bool RunTimers(transport::Time now, size_t* received);
   // Whether there are packets that could be sent now.
   bool HasLeftovers() const;

@@ -159,7 +159,7 @@ TEST_F(LaneTest, ACheckLeavesTheAckOfAPoll) {
   EnterPollingMode();
   for (int i = 0; i < 5; ++i) lane_.Progress();
   peer.Post();
-  EXPECT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
+  EXPECT_EQ(lane_.Progress(), LaneImpl::PollResult::kSomething);
   EXPECT_EQ(PacketsSent(), 0);
   now += 5 * kMicrosecond;
   EXPECT_LT(lane_.RunHelper(), now + kMillisecond);
@@ -250,12 +250,12 @@ TEST_F(LaneTest, TakingCompletionsEndsAdaptiveArming) {
 // Two threads poll, and one of them finds something every microsecond. The
 // other one still yields once it has found nothing for long.
 TEST_F(LaneTest, AnIdleThreadYieldsToABusyOne) {
-  using Found = LaneImpl::Found;
+  using PollResult = LaneImpl::PollResult;
   LaneEnd peer;
   Join(&peer);
   EnterPollingMode();
   constexpr int kTurns = 40;
-  std::vector<Found> found;
+  std::vector<PollResult> found;
   std::atomic<int> turn = 0;  // even: this thread's turn
   std::thread other([&] {
     for (int i = 0; i < kTurns; ++i) {
@@ -266,17 +266,17 @@ TEST_F(LaneTest, AnIdleThreadYieldsToABusyOne) {
   });
   for (int i = 0; i < kTurns; ++i) {
     peer.Post();
-    EXPECT_EQ(lane_.Progress(), Found::kSomething);
-    while (lane_.Progress() == Found::kSomething) {  // the ACK
+    EXPECT_EQ(lane_.Progress(), PollResult::kSomething);
+    while (lane_.Progress() == PollResult::kSomething) {  // the ACK
     }
-    EXPECT_EQ(lane_.Progress(), Found::kNothing);
+    EXPECT_EQ(lane_.Progress(), PollResult::kNothing);
     now += kMicrosecond;
     turn = 2 * i + 1;
     while (turn != 2 * i + 2) std::this_thread::yield();
   }
   other.join();
   for (int i = 0; i < kTurns; ++i) {
-    EXPECT_EQ(found[i] == Found::kNothingForLong, i > 30) << i;
+    EXPECT_EQ(found[i] == PollResult::kNothingForLong, i > 30) << i;
   }
 }
 

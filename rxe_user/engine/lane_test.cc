@@ -190,7 +190,7 @@ TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   peer.Post();
   ASSERT_FALSE(port_->on_the_wire.empty());
   port_->send_cost = 40 * kMicrosecond;
-  ASSERT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
+  ASSERT_EQ(lane_.Progress(), LaneImpl::PollResult::kSomething);
   lane_.Progress();
   EXPECT_EQ(lane_.counters().yields, 0u);
   now += 40 * kMicrosecond;
@@ -393,7 +393,7 @@ TEST_F(LaneTest, ForwardsStraysOfOtherSlots) {
   bytes[3 * 20 + 12] ^= 1;
   batch.bytes = bytes;
   port_->arrivals = {&batch, 1};
-  EXPECT_EQ(lane_.Progress(), LaneImpl::Found::kSomething);
+  EXPECT_EQ(lane_.Progress(), LaneImpl::PollResult::kSomething);
   ASSERT_EQ(slot_.forwarded.size(), 2u);
   EXPECT_EQ(slot_.forwarded[0],
             std::vector<uint8_t>(bytes.begin(), bytes.begin() + 20));
@@ -411,7 +411,7 @@ TEST_F(LaneTest, ForwardsStraysOfOtherSlots) {
 
 TEST_F(LaneTest, DoesNothingWhenClosed) {
   LaneImpl closed{VirtualClock};
-  EXPECT_EQ(closed.Progress(), LaneImpl::Found::kNothing);
+  EXPECT_EQ(closed.Progress(), LaneImpl::PollResult::kNothing);
   closed.DropLease();
   closed.EnterWait();
   EXPECT_FALSE(closed.PollOnce(0));

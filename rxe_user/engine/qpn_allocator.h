@@ -26,7 +26,7 @@ class QpnAllocator {
   // Released numbers that are not reused yet. The oldest becomes free first.
   static constexpr size_t kQuarantine = 1024;
   // With more in use, fewer than kQuarantine numbers can stay unused.
-  static constexpr size_t kMostWithRest = kNumbersOfSlot - kQuarantine - 2;
+  static constexpr size_t kMaxWithRest = kNumbersOfSlot - kQuarantine - 2;
 
  private:
   static constexpr size_t kSpecial = 2;  // 0 and 1

@@ -392,8 +392,8 @@ Outcome Play(const Service& service, int ruled, const std::string& rules) {
   }
   // A datagram may arrive twice.
   b.srq.queue.push_back({0, kPd, {{b.region->va, kSlot, b.region->lkey}}});
-  // Long enough until nothing more happens: timers are 67 ms apart, and held
-  // packets leave within a few ms.
+  // Long enough for everything to end: timers are 67 ms apart, and held packets
+  // leave within a few ms.
   const Time end = now + 3 * kSecond;
   for (int idle = 0; now < end && idle < 100;) {
     const bool some = a.Send() | b.Send();

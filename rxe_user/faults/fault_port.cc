@@ -64,8 +64,8 @@ std::span<uint8_t> Bytes(std::vector<uint8_t>& bytes) { return bytes; }
 // before.
 void Corrupt(const Fate& fate, const wire::IcrcFlow& flow,
              std::vector<uint8_t>* bytes) {
-  assert(fate.place.offset < bytes->size());
-  (*bytes)[fate.place.offset] ^= fate.place.mask;
+  assert(fate.flipped.offset < bytes->size());
+  (*bytes)[fate.flipped.offset] ^= fate.flipped.mask;
   if (fate.rule->corruption.resealed) flow.Store(*bytes, 0);
 }
 
@@ -106,26 +106,26 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, ProcessFaults* faults,
       buffer_(kBurstBytes) {}
 
 FaultPort::~FaultPort() {
-  const auto send = [this](const Alone& packet) {
+  const auto send = [this](const LonePacket& packet) {
     if (packet.is_transmitted()) (void)TrySendAlone(packet);
   };
-  for (const Alone& packet : pending_) send(packet);
-  for (const Alone& packet : stalled_) send(packet);
+  for (const LonePacket& packet : pending_) send(packet);
+  for (const LonePacket& packet : stalled_) send(packet);
   for (const auto& [due, packet] : delayed_) send(packet);
-  for (const Alone& packet : behind_) send(packet);
+  for (const LonePacket& packet : behind_) send(packet);
   inner_->Flush();
 }
 
 size_t FaultPort::CloseUnusedSenders(const ForEachUsed& for_each_used) {
   return inner_->CloseUnusedSenders([&](const auto& visit) {
     for_each_used(visit);
-    const auto use = [&](const Alone& packet) {
+    const auto use = [&](const LonePacket& packet) {
       if (packet.flow) visit(packet.flow->av);
     };
     for (const auto& [due, packet] : delayed_) use(packet);
-    for (const Alone& packet : behind_) use(packet);
-    for (const Alone& packet : stalled_) use(packet);
-    for (const Alone& packet : pending_) use(packet);
+    for (const LonePacket& packet : behind_) use(packet);
+    for (const LonePacket& packet : stalled_) use(packet);
+    for (const LonePacket& packet : pending_) use(packet);
   });
 }
 
@@ -256,7 +256,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     return;
   }
   const wire::IcrcFlow icrc = IcrcOf(batch);
-  Run run;
+  PlainPackets plain;
   for (size_t i = 0; i < count; ++i) {
     const std::span<const uint8_t> bytes = segment(i);
     const Fate& fate = fates_[i];
@@ -271,7 +271,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     };
     const wire::PacketView& packet = packets_[i];
     const auto alone_with = [&](std::optional<ObservedFault> fault) {
-      Alone alone;
+      LonePacket alone;
       alone.bytes.assign(bytes.begin(), bytes.end());
       seal(alone.bytes, 0);
       alone.qpn = packet.bth().dest_qpn;
@@ -283,19 +283,19 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     const bool arrives_plain =
         fate.rule == nullptr || fate.rule->action == Action::kDuplicate;
     if (arrives_plain && is_stalled_) {
-      EndRun(batch, &run);
+      DeliverPlain(batch, &plain);
       HoldForStall(alone_with(std::nullopt));
     } else if (arrives_plain) {
-      const size_t at = run.bytes.size();
-      run.bytes.insert(run.bytes.end(), bytes.begin(), bytes.end());
-      seal(Bytes(run.bytes).subspan(at),
-           static_cast<uint16_t>(run.icrcs.size()));
-      run.icrcs.push_back(StoredIcrc(bytes));
+      const size_t at = plain.bytes.size();
+      plain.bytes.insert(plain.bytes.end(), bytes.begin(), bytes.end());
+      seal(Bytes(plain.bytes).subspan(at),
+           static_cast<uint16_t>(plain.icrcs.size()));
+      plain.icrcs.push_back(StoredIcrc(bytes));
     }
     if (fate.rule != nullptr) {
-      EndRun(batch, &run);
+      DeliverPlain(batch, &plain);
       const ObservedFault fault = FaultOf(fate);
-      Alone alone = alone_with(fault);
+      LonePacket alone = alone_with(fault);
       switch (fate.rule->action) {
         case Action::kDrop:
         case Action::kLink:
@@ -313,7 +313,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
           continue;
         case Action::kCorrupt:
           Corrupt(fate, icrc, &alone.bytes);
-          alone.shown.flipped = fate.place;
+          alone.shown.flipped = fate.flipped;
           break;
         case Action::kMark:
           alone.arrival.traffic_class |= kCongestionExperienced;
@@ -338,21 +338,21 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
       Deliver(std::move(alone));
     }
     if (!behind_.empty()) {
-      EndRun(batch, &run);
+      DeliverPlain(batch, &plain);
       Overtake(false, packet.bth().dest_qpn);
     }
   }
-  EndRun(batch, &run);
+  DeliverPlain(batch, &plain);
 }
 
-void FaultPort::EndRun(const GroBatch& batch, Run* run) {
-  if (run->icrcs.empty()) return;
-  copies_.push_back(std::move(run->bytes));
+void FaultPort::DeliverPlain(const GroBatch& batch, PlainPackets* plain) {
+  if (plain->icrcs.empty()) return;
+  copies_.push_back(std::move(plain->bytes));
   GroBatch part = batch;
   part.bytes = copies_.back();
   out_.push_back(part);
   std::span<uint8_t> rest = copies_.back();
-  for (const uint32_t icrc : run->icrcs) {
+  for (const uint32_t icrc : plain->icrcs) {
     const std::span<uint8_t> packet =
         rest.first(std::min(rest.size(), batch.segment_size));
     rest = rest.subspan(packet.size());
@@ -360,10 +360,10 @@ void FaultPort::EndRun(const GroBatch& batch, Run* run) {
     whole.bytes = packet;
     whole.icrc = icrc;
   }
-  *run = Run();
+  *plain = PlainPackets();
 }
 
-void FaultPort::Deliver(Alone packet) {
+void FaultPort::Deliver(LonePacket packet) {
   if (is_stalled_) return HoldForStall(std::move(packet));
   copies_.push_back(std::move(packet.bytes));
   packet.shown.bytes = copies_.back();
@@ -440,7 +440,7 @@ void FaultPort::Queue() {
     } else {
       EndInnerBurst();
       const ObservedFault fault = FaultOf(fate);
-      Alone alone;
+      LonePacket alone;
       alone.bytes.assign(bytes.begin(), bytes.end());
       flow.icrc.Store(alone.bytes, 0);
       alone.qpn = sent_.qpn;
@@ -485,7 +485,7 @@ void FaultPort::SendPlain(std::span<const uint8_t> bytes) {
     }
     EndInnerBurst();
   }
-  Alone alone;
+  LonePacket alone;
   alone.bytes.assign(bytes.begin(), bytes.end());
   alone.flow = *burst_->flow();
   alone.hop_mark = burst_->hop_mark();
@@ -499,14 +499,14 @@ void FaultPort::EndInnerBurst() {
   inner_burst_ = nullptr;
 }
 
-void FaultPort::SendAlone(Alone packet) {
+void FaultPort::SendAlone(LonePacket packet) {
   if (is_stalled_) return HoldForStall(std::move(packet));
   if (pending_.empty() && TrySendAlone(packet)) return;
   pending_.push_back(std::move(packet));
 }
 
 // The packet's ICRC stays as it is, right or wrong.
-bool FaultPort::TrySendAlone(const Alone& packet) {
+bool FaultPort::TrySendAlone(const LonePacket& packet) {
   Burst* const burst = inner_->Begin(*packet.flow);
   if (burst == nullptr) return false;
   burst->set_hop_mark(packet.hop_mark);  // the packet was shown with this mark
@@ -548,15 +548,15 @@ void FaultPort::ShowSent(std::span<const uint8_t> bytes, uint16_t index,
 // --- Held packets.
 
 bool FaultPort::HasRoom(size_t bytes, const transport::faults::Rule& rule) {
-  if (delayed_.size() + behind_.size() + stalled_.size() < kMostHeld &&
-      bytes <= kMostHeldBytes - held_bytes_) {
+  if (delayed_.size() + behind_.size() + stalled_.size() < kMaxHeld &&
+      bytes <= kMaxHeldBytes - held_bytes_) {
     return true;
   }
   faults_.CountNoRoom(rule);
   return false;
 }
 
-void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
+void FaultPort::Hold(LonePacket packet, const Fate& fate, Time now) {
   const size_t bytes = packet.bytes.size();
   if (!HasRoom(bytes, *fate.rule)) return;
   if (fate.rule->action == Action::kReorder) {
@@ -569,7 +569,7 @@ void FaultPort::Hold(Alone packet, const Fate& fate, Time now) {
   held_bytes_ += bytes;
 }
 
-void FaultPort::Leave(Alone packet) {
+void FaultPort::Leave(LonePacket packet) {
   held_bytes_ -= packet.bytes.size();
   if (faults_.link_is_down(clock_())) return ShowLost(packet);
   if (packet.is_transmitted()) {
@@ -579,7 +579,7 @@ void FaultPort::Leave(Alone packet) {
   }
 }
 
-void FaultPort::ShowLost(const Alone& packet) {
+void FaultPort::ShowLost(const LonePacket& packet) {
   if (observer_ == nullptr || packet.is_transmitted()) return;
   std::optional<ObservedFault> fault = packet.shown.fault;
   if (!fault) {
@@ -596,7 +596,7 @@ void FaultPort::ShowLost(const Alone& packet) {
     wire::StoreIcrc(Bytes(bytes).last(wire::kIcrcSize).data(),
                     packet.shown.icrc);
   }
-  const transport::faults::Place& flipped = packet.shown.flipped;
+  const transport::faults::PacketBit& flipped = packet.shown.flipped;
   if (flipped.mask != 0 && flipped.offset + wire::kIcrcSize < bytes.size()) {
     bytes[flipped.offset] ^= flipped.mask;
   }
@@ -608,14 +608,14 @@ void FaultPort::CheckStall(Time now) {
   is_stalled_ = now < stall_.until || !stalled_.empty();
   if (!is_stalled_ || now >= stall_.until) return;
   for (; !pending_.empty(); pending_.pop_back()) {
-    Alone& packet = pending_.back();
+    LonePacket& packet = pending_.back();
     if (!HasRoom(packet.bytes.size(), *stall_.rule)) continue;
     held_bytes_ += packet.bytes.size();
     stalled_.push_front(std::move(packet));
   }
 }
 
-void FaultPort::HoldForStall(Alone packet) {
+void FaultPort::HoldForStall(LonePacket packet) {
   if (!HasRoom(packet.bytes.size(), *stall_.rule)) return;
   held_bytes_ += packet.bytes.size();
   stalled_.push_back(std::move(packet));
@@ -624,7 +624,8 @@ void FaultPort::HoldForStall(Alone packet) {
 void FaultPort::EndStall(Time now) {
   if (now < stall_.until) return;
   is_stalled_ = false;
-  for (Alone& packet : std::exchange(stalled_, {})) Leave(std::move(packet));
+  for (LonePacket& packet : std::exchange(stalled_, {}))
+    Leave(std::move(packet));
 }
 
 void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
@@ -634,7 +635,7 @@ void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
       ++at;
       continue;
     }
-    Alone packet = std::move(*at);
+    LonePacket packet = std::move(*at);
     at = behind_.erase(at);
     Leave(std::move(packet));
   }
@@ -642,7 +643,7 @@ void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
 
 void FaultPort::ReleaseDue(Time now) {
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
-    Alone packet = std::move(delayed_.begin()->second);
+    LonePacket packet = std::move(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
     Leave(std::move(packet));
   }
@@ -651,7 +652,7 @@ void FaultPort::ReleaseDue(Time now) {
       ++at;
       continue;
     }
-    Alone packet = std::move(*at);
+    LonePacket packet = std::move(*at);
     at = behind_.erase(at);
     Leave(std::move(packet));
   }
@@ -659,7 +660,7 @@ void FaultPort::ReleaseDue(Time now) {
 
 void FaultPort::SetTimer() {
   Time next = delayed_.empty() ? kNever : delayed_.begin()->first;
-  for (const Alone& packet : behind_) next = std::min(next, packet.latest);
+  for (const LonePacket& packet : behind_) next = std::min(next, packet.latest);
   if (!stalled_.empty()) next = std::min(next, stall_.until);
   if (next == timer_at_ || !timer_.valid()) return;
   timer_at_ = next;

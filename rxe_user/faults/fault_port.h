@@ -39,8 +39,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   // The limits of the packets that delay, reorder and stall hold, in both
   // directions together. Further packets are dropped.
-  static constexpr size_t kMostHeld = 16384;  // packets
-  static constexpr size_t kMostHeldBytes = size_t{64} << 20;
+  static constexpr size_t kMaxHeld = 16384;  // packets
+  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
   // How long reorder waits for the packets that will overtake.
   static constexpr transport::Time kReorderWait = 10 * transport::kMillisecond;
 
@@ -94,7 +94,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
  private:
   // Untouched packets of a GRO batch that stay together.
-  struct Run {
+  struct PlainPackets {
     std::vector<uint8_t> bytes;
     std::vector<uint32_t> icrcs;  // as they arrived
   };
@@ -102,14 +102,14 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // They see packets as they arrived, so that a recording matches the sender's.
   struct Delivered {
     std::span<uint8_t> bytes;
-    uint32_t icrc = 0;                               // as it arrived
-    transport::faults::Place flipped = {.mask = 0};  // by kCorrupt
+    uint32_t icrc = 0;                                   // as it arrived
+    transport::faults::PacketBit flipped = {.mask = 0};  // by kCorrupt
     std::optional<transport::ObservedFault> fault;
   };
 
   // A packet that is held, or that travels alone. Its ICRC is for IP
   // identification 0.
-  struct Alone {
+  struct LonePacket {
     std::vector<uint8_t> bytes;
     uint32_t qpn = 0;
     // Transmitted: its flow. Received: its addresses.
@@ -142,8 +142,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
 
   // --- Receive.
   void Filter(const transport::GroBatch& batch, transport::Time now);
-  void EndRun(const transport::GroBatch& batch, Run* run);
-  void Deliver(Alone packet);
+  void DeliverPlain(const transport::GroBatch& batch, PlainPackets* plain);
+  void Deliver(LonePacket packet);
   void ShowDelivered(const transport::ObservedPacket& packet,
                      const Delivered& delivered);
   // A packet of the batch that is delivered later or not at all.
@@ -154,8 +154,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // --- Transmit.
   void SendPlain(std::span<const uint8_t> bytes);
   void EndInnerBurst();
-  void SendAlone(Alone packet);
-  bool TrySendAlone(const Alone& packet);
+  void SendAlone(LonePacket packet);
+  bool TrySendAlone(const LonePacket& packet);
   void SendPending();
   void ShowSent(std::span<const uint8_t> bytes, uint16_t index,
                 uint8_t traffic_class, const transport::ObservedFault* fault);
@@ -169,16 +169,16 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // caller drops it.
   bool HasRoom(size_t bytes, const transport::faults::Rule& rule);
   // Holds the packet as `fate` says; drops it if there is no room.
-  void Hold(Alone packet, const transport::faults::Fate& fate,
+  void Hold(LonePacket packet, const transport::faults::Fate& fate,
             transport::Time now);
-  void Leave(Alone packet);
+  void Leave(LonePacket packet);
   // Shows a received packet that was held and is lost, since the link is down.
   // A packet to send was shown when it was held.
-  void ShowLost(const Alone& packet);
+  void ShowLost(const LonePacket& packet);
   // Notices a stall, also one that another lane's packet began. From then on,
   // packets that wait for the socket wait for the end of the stall.
   void CheckStall(transport::Time now);
-  void HoldForStall(Alone packet);
+  void HoldForStall(LonePacket packet);
   // Releases the packets that a stall held, if it is over.
   void EndStall(transport::Time now);
   // A packet of the queue pair has passed. Held packets that it was to overtake
@@ -209,13 +209,13 @@ class FaultPort final : public Port, private transport::PacketObserver {
   transport::ObservedPacket sent_;           // of the burst, without bytes
   std::vector<uint32_t> sent_qpns_;          // of its packets
   transport::Burst* inner_burst_ = nullptr;  // begun
-  std::deque<Alone> pending_;                // sends are blocked
+  std::deque<LonePacket> pending_;           // sends are blocked
 
-  std::multimap<transport::Time, Alone> delayed_;
-  std::list<Alone> behind_;
+  std::multimap<transport::Time, LonePacket> delayed_;
+  std::list<LonePacket> behind_;
   // All packets of both directions since the stall began. Packets are added
   // until Receive notices that it is over, so that none overtakes them.
-  std::deque<Alone> stalled_;
+  std::deque<LonePacket> stalled_;
   FaultStall stall_;
   bool is_stalled_ = false;
   size_t held_bytes_ = 0;

@@ -249,7 +249,7 @@ class FaultPortTest : public testing::Test {
     }
   }
   // The packets that observers saw with rule 1.
-  Psns Hit() const {
+  Psns PsnsHit() const {
     Psns psns;
     for (const Observer::Shown& shown : observer_.shown) {
       if (shown.rule != 0) psns.push_back(wire::LoadBe24(&shown.bytes[9]));

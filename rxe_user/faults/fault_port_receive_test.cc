@@ -40,7 +40,7 @@ TEST_F(FaultPortTest, DropsExactlyOneReceivedPacket) {
     expected.erase(expected.begin() + (n - 1));
     EXPECT_EQ(PsnsOf(got), expected);
     ExpectGood(got);
-    EXPECT_EQ(Hit(), Psns{9 + n});
+    EXPECT_EQ(PsnsHit(), Psns{9 + n});
     ExpectShownAsArrived();
   }
   const std::vector<RecordedEvent> events = recorder_.Events();
@@ -62,7 +62,7 @@ TEST_F(FaultPortTest, DuplicatesAndMarksAReceivedPacket) {
   EXPECT_EQ(got[0].traffic_class, 2);
   EXPECT_EQ(got[2].traffic_class, 2);
   EXPECT_EQ(got[3].traffic_class, 3);
-  EXPECT_EQ(Hit(), (Psns{11, 12}));
+  EXPECT_EQ(PsnsHit(), (Psns{11, 12}));
 }
 
 TEST_F(FaultPortTest, CorruptsOneBitOfAReceivedPacket) {
@@ -94,7 +94,7 @@ TEST_F(FaultPortTest, DelaysAReceivedPacket) {
   EXPECT_EQ(PsnsOf(late), Psns{11});
   ExpectGood(late);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
-  EXPECT_EQ(Hit(), Psns{11});
+  EXPECT_EQ(PsnsHit(), Psns{11});
 }
 
 // Observers are told of the fault at once, and see the packet later.
@@ -105,11 +105,11 @@ TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
     Arrive(10, 3);
     EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));
     EXPECT_EQ(observer_.held, Psns{11}) << rule;
-    EXPECT_EQ(Hit(), Psns{}) << rule;
+    EXPECT_EQ(PsnsHit(), Psns{}) << rule;
     now += 10 * kMillisecond;
     EXPECT_EQ(PsnsOf(Receive()), Psns{11});
     EXPECT_EQ(observer_.held, Psns{11}) << rule;
-    EXPECT_EQ(Hit(), Psns{11}) << rule;
+    EXPECT_EQ(PsnsHit(), Psns{11}) << rule;
     EXPECT_EQ(observer_.shown.back().held, 111u) << rule;
   }
   for (const char* const rule : {"drop rx nth=2", "ce rx", "delay 5ms tx"}) {

@@ -48,7 +48,7 @@ TEST_F(FaultPortTest, NothingPassesDuringAStall) {
                                            : (Psns{21, 22, 23, 24}));
     ExpectGood(got);
     ExpectGood(sent);
-    EXPECT_EQ(Hit(), Psns{receive_begins ? 11u : 21u});
+    EXPECT_EQ(PsnsHit(), Psns{receive_begins ? 11u : 21u});
     // The stall is over.
     Arrive(16, 2);
     EXPECT_EQ(PsnsOf(Receive()), (Psns{16, 17}));

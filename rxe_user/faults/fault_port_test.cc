@@ -40,7 +40,7 @@ TEST_F(FaultPortTest, DropsExactlyOneSentPacket) {
     const std::vector<Sent> sent = TakeSent();
     EXPECT_EQ(PsnsOf(sent), expected);
     ExpectGood(sent);
-    EXPECT_EQ(Hit(), Psns{9 + n});
+    EXPECT_EQ(PsnsHit(), Psns{9 + n});
     EXPECT_EQ(observer_.shown.size(), 4u);
   }
 }
@@ -179,13 +179,13 @@ TEST_F(FaultPortTest, NoAckDropsWhatAcknowledgesTheRequest) {
   Open("no-ack nth=2");
   Arrive(10, 3);
   EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 11, 12}));
-  EXPECT_EQ(Hit(), Psns{11});
+  EXPECT_EQ(PsnsHit(), Psns{11});
   acknowledge(10);
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{10});
   acknowledge(12);
   EXPECT_EQ(PsnsOf(TakeSent()), Psns{});
   // Observers see the ACK, with the rule, and know that it was not sent.
-  EXPECT_EQ(Hit(), (Psns{11, 12}));
+  EXPECT_EQ(PsnsHit(), (Psns{11, 12}));
   EXPECT_TRUE(observer_.shown.back().dropped);
   EXPECT_EQ(faults_->Status()[0].fired, 1u);
   Arrive(11, 1);
@@ -200,7 +200,7 @@ TEST_F(FaultPortTest, RefusedRequestsReachTheResponder) {
   const std::vector<Sent> received = Receive();
   EXPECT_EQ(PsnsOf(received), (Psns{10, 11, 12, 13, 14}));
   ExpectGood(received);
-  EXPECT_EQ(Hit(), (Psns{11, 12, 13}));
+  EXPECT_EQ(PsnsHit(), (Psns{11, 12, 13}));
   const auto refuse = [this](uint32_t psn) {
     return faults_->Refuse(kQpn,
                            {.psn = psn, .requester = {}, .min_rnr_timer = 12});
@@ -272,14 +272,14 @@ TEST_F(FaultPortTest, NothingIsSentInAChildOfFork) {
 
 TEST_F(FaultPortTest, DropsWhatItHasNoRoomFor) {
   Open("delay 1s rx");
-  for (size_t sent = 0; sent < FaultPort::kMostHeld; sent += 64) {
+  for (size_t sent = 0; sent < FaultPort::kMaxHeld; sent += 64) {
     Arrive(static_cast<uint32_t>(sent), 64);
     EXPECT_EQ(PsnsOf(Receive()), Psns{});
   }
   Arrive(1 << 20, 1);
   EXPECT_EQ(PsnsOf(Receive()), Psns{});
   now += transport::kSecond;
-  EXPECT_EQ(Receive().size(), FaultPort::kMostHeld);
+  EXPECT_EQ(Receive().size(), FaultPort::kMaxHeld);
 }
 
 }  // namespace

@@ -72,10 +72,10 @@ bool FaultedMemory::IsGone(const MemoryAccess& access) {
   if (!unmaps && !has_gone_.load(std::memory_order_relaxed)) return false;
   const Time now = ProcessFaults::Now();
   const std::lock_guard lock(mutex_);
-  std::erase_if(gone_, [&](const Gone& gone) {
+  std::erase_if(gone_, [&](const UnmappedRange& gone) {
     return !faults_.IsValid(*gone.rule, now);
   });
-  for (const Gone& gone : gone_) {
+  for (const UnmappedRange& gone : gone_) {
     if (gone.key == access.key && access.va < gone.va + gone.length &&
         gone.va < access.va + access.length) {
       return true;

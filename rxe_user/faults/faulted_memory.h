@@ -70,7 +70,7 @@ class FaultedMemory final : public transport::Memory {
 
  private:
   // Memory that a rule took away, for as long as the rule is valid.
-  struct Gone {
+  struct UnmappedRange {
     uint32_t key = 0;
     uint64_t va = 0;
     uint64_t length = 0;
@@ -89,7 +89,7 @@ class FaultedMemory final : public transport::Memory {
   std::atomic<bool> has_gone_ = false;
   std::mutex mutex_;  // guards what follows
   uint8_t* pages_ = nullptr;
-  std::vector<Gone> gone_;
+  std::vector<UnmappedRange> gone_;
 };
 
 }  // namespace rxe_user

@@ -94,10 +94,10 @@ Time ProcessFaults::Now() {
 ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
     : injector_(std::move(settings.rules), settings.seed, start),
       effects_(injector_.rules().size()) {
-  Survey();
+  UpdateConcerns();
 }
 
-void ProcessFaults::Survey() {
+void ProcessFaults::UpdateConcerns() {
   uint32_t concerns = injector_.concerns();
   if (link_.rule != nullptr) {
     concerns |= kLinkDown | transport::faults::kReceived |
@@ -118,11 +118,11 @@ std::optional<std::string> ProcessFaults::Add(
     effects_.reserve(before + rules.size());
     if (!injector_.Add(std::move(rules), now)) {
       return "the process would have had more than " +
-             std::to_string(transport::faults::Injector::kMostRules) +
+             std::to_string(transport::faults::Injector::kMaxRulesEver) +
              " rules since it began";
     }
     effects_.resize(injector_.rules().size());
-    Survey();
+    UpdateConcerns();
     *added = StatusLocked(before);
   }
   targets_.TickAfter(0);
@@ -152,7 +152,7 @@ std::optional<std::string> ProcessFaults::Remove(
   for (const uint32_t number : numbers) remove(number);
   ChooseStall();
   ChooseOutage();
-  Survey();
+  UpdateConcerns();
   lock.unlock();
   targets_.TickAfter(0);
   return std::nullopt;
@@ -192,7 +192,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
       effect.down_until = std::min(effect.down_until, at);
     }
     ChooseOutage();
-    Survey();
+    UpdateConcerns();
     return;
   }
   const Time until = rule.is_timed           ? injector_.EndOf(rule)
@@ -206,7 +206,7 @@ void ProcessFaults::SetLink(const Rule& rule, Time now) {
     went_down_ = true;
   }
   ChooseOutage();
-  Survey();
+  UpdateConcerns();
 }
 
 void ProcessFaults::ChooseOutage() {
@@ -245,7 +245,7 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
     if (link_.rule != nullptr && link_.until <= now) {
       for (Effect& effect : effects_) effect.down_until = 0;
       link_ = {};
-      Survey();
+      UpdateConcerns();
     }
     is_down = link_.rule != nullptr;
     went_down = std::exchange(went_down_, false);
@@ -255,22 +255,22 @@ std::vector<const Rule*> ProcessFaults::Tick(Time now, Time* next) {
     if (rule->action == Action::kEvent) targets_.Raise(*rule, 0, false);
   }
   // The port may have been down only between two calls.
-  if (went_down && !is_down && !told_down_) {
+  if (went_down && !is_down && !reported_down_) {
     targets_.SetLink(false);
-    told_down_ = true;
+    reported_down_ = true;
   }
-  if (is_down != told_down_) targets_.SetLink(!is_down);
-  told_down_ = is_down;
+  if (is_down != reported_down_) targets_.SetLink(!is_down);
+  reported_down_ = is_down;
   return fired;
 }
 
 void ProcessFaults::Add(FaultedContext* context, Time now) {
   // Other threads may call Tick as soon as targets_ has the context. They wait
-  // for LookFrom.
+  // for SkipTimedUntil.
   const std::lock_guard tick(tick_mutex_);
   if (!targets_.Add(context)) return;
   const std::lock_guard lock(mutex_);
-  injector_.LookFrom(now);
+  injector_.SkipTimedUntil(now);
 }
 
 const Rule* ProcessFaults::DecideTransfer(

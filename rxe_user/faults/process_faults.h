@@ -197,7 +197,7 @@ class ProcessFaults {
   };
 
   // --- With the lock.
-  void Survey();
+  void UpdateConcerns();
   void SetLink(const transport::faults::Rule& rule, transport::Time now);
   void Stall(const transport::faults::Rule& rule, transport::Time until);
   // Set link_ and stall_ to the longest ones of effects_.
@@ -207,7 +207,7 @@ class ProcessFaults {
 
   std::atomic<uint32_t> concerns_ = 0;  // changed under mutex_
   std::mutex tick_mutex_;               // taken before all others
-  bool told_down_ = false;              // to contexts; guarded by tick_mutex_
+  bool reported_down_ = false;          // to contexts; guarded by tick_mutex_
   FaultTargets targets_;                // its lock is taken before mutex_
   mutable std::mutex mutex_;  // no lock is taken under it; guards what follows
   transport::faults::Injector injector_;

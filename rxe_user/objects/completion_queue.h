@@ -13,7 +13,7 @@
 #include "rxe_user/engine/engine.h"
 #include "rxe_user/objects/event_queue.h"
 #include "rxe_user/objects/queue_memory.h"
-#include "rxe_user/progress/taken_completions.h"
+#include "rxe_user/progress/polled_completions.h"
 #include "rxe_user/progress/thread_activity.h"
 #include "transport/base/work.h"
 
@@ -135,7 +135,7 @@ class CompletionQueue final : public transport::CompletionSink {
   const Config config_;
   const uint64_t id_;  // in this process
 
-  std::mutex mutex_;  // guards the members up to taken_
+  std::mutex mutex_;  // guards the members up to polled_
   QueueMemory ring_memory_;
   transport::Completion* ring_;  // null: there was no memory
   uint32_t capacity_;
@@ -148,7 +148,7 @@ class CompletionQueue final : public transport::CompletionSink {
   uint32_t held_ = 0;
   transport::Time hold_until_ = 0;
   uint64_t alarm_ = 0;  // 0: none
-  TakenCompletions taken_;
+  PolledCompletions polled_;
   EventAccount completion_account_;  // guarded by the channel's lock
   EventAccount async_account_;       // guarded by the async queue's lock
   std::atomic<uint32_t> count_{0};   // changed under mutex_
@@ -185,15 +185,15 @@ int CompletionQueue::Poll(int count, Take&& take) {
     OnEventWanted(have - taken);
   }
   ThreadActivity::OnUseful();
-  const TakenCompletions::Next next = taken_.OnPoll(taken, found_none);
+  const PolledCompletions::Next next = polled_.OnPoll(taken, found_none);
   // The caller may be about to wait for its event, and has left progress to
   // others.
   const bool waits = armed_ != Armed::kNo;
   lock.unlock();
   if (waits) return static_cast<int>(taken);
-  if (next == TakenCompletions::Next::kProgress) {
+  if (next == PolledCompletions::Next::kProgress) {
     engine_.Progress(lanes_.lanes());
-  } else if (next == TakenCompletions::Next::kRenewLease) {
+  } else if (next == PolledCompletions::Next::kRenewLease) {
     engine_.RenewLease(lanes_.lanes());
   }
   return static_cast<int>(taken);

@@ -11,7 +11,7 @@
 namespace rxe_user {
 namespace {
 
-constexpr uint64_t kLeastAlign = 4096;
+constexpr uint64_t kMinAlign = 4096;
 constexpr uint64_t kWord = 4;
 
 }  // namespace
@@ -21,7 +21,7 @@ int DeviceMemory::Allocate(Context& context, uint64_t length,
                            std::shared_ptr<DeviceMemory>* out) {
   if (length == 0 || log_align > kMaxLogDeviceMemoryAlign) return EINVAL;
   if (!context.TakeDeviceMemory(length)) return ENOMEM;
-  const uint64_t align = std::max(kLeastAlign, uint64_t{1} << log_align);
+  const uint64_t align = std::max(kMinAlign, uint64_t{1} << log_align);
   const uint64_t size = (length + align - 1) & ~(align - 1);
   Bytes bytes(static_cast<uint8_t*>(std::aligned_alloc(align, size)));
   if (bytes == nullptr) {

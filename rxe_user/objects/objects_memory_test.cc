@@ -261,8 +261,8 @@ TEST_F(ObjectsMemoryTest, Groups) {
   const auto group = [](int i) {
     return *wire::IpAddress::Parse("239.7.7." + std::to_string(i));
   };
-  constexpr int kMost = 64;
-  for (int i = 0; i < kMost; ++i) {
+  constexpr int kMax = 64;
+  for (int i = 0; i < kMax; ++i) {
     const int refused = UntilThereIsMemory(
         [&] {
           const absl::Status joined = engine_->JoinGroup(*qpn, group(i));
@@ -272,14 +272,14 @@ TEST_F(ObjectsMemoryTest, Groups) {
         [] {});
     EXPECT_GT(refused, 0) << i;
   }
-  EXPECT_FALSE(engine_->JoinGroup(*qpn, group(kMost)).ok());
-  for (int i = 0; i < kMost; ++i) {
+  EXPECT_FALSE(engine_->JoinGroup(*qpn, group(kMax)).ok());
+  for (int i = 0; i < kMax; ++i) {
     left = 0;  // leaving needs no memory
     engine_->LeaveGroup(*qpn, group(i));
     left = transport::kUnlimited;
   }
-  EXPECT_TRUE(engine_->JoinGroup(*qpn, group(kMost)).ok());
-  engine_->LeaveGroup(*qpn, group(kMost));
+  EXPECT_TRUE(engine_->JoinGroup(*qpn, group(kMax)).ok());
+  engine_->LeaveGroup(*qpn, group(kMax));
   engine_->ReleaseQpn(*qpn);
 }
 

@@ -487,8 +487,8 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
     tracer->OnFault(rule, completion.qpn, {});
   }
   if (rule.action == transport::faults::Action::kComplete) {
-    // The transport is in the middle of it. If the program polls before the
-    // alarm, it is to find the queue pair failed.
+    // The transport is pushing a completion, so the alarm fails the queue pair.
+    // If the program polls first, that poll does.
     send_cq_->FailLater();
     recv_cq_->FailLater();
     if (faulted_->fail_alarm != 0) {

@@ -338,7 +338,8 @@ std::vector<uint32_t> QueuePairsOf(const Witness& process) {
 }
 
 std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
-                             const std::vector<Witness>& others, Asked asked) {
+                             const std::vector<Witness>& others,
+                             WitnessOrigin origin) {
   const ReportRecord* qp = nullptr;
   std::vector<const ReportRecord*> events;
   uint64_t now = 0;
@@ -380,7 +381,7 @@ std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
   if (qp != nullptr &&
       (long_silence || (failed && DependsOnPeer(reason->reason)))) {
     finding = FindPeer(*qp, UnackedPsn(*qp, events), others,
-                       failed ? reason->reason : Reason::kNone, asked);
+                       failed ? reason->reason : Reason::kNone, origin);
   }
   if (failed) {
     const StatusText& status = *FindStatus(StatusOf(reason->reason));

@@ -47,7 +47,7 @@ Witness WitnessOf(pid_t pid, std::string_view report);
 std::vector<uint32_t> QueuePairsOf(const Witness& process);
 
 // The origin of the witnesses.
-enum class Asked {
+enum class WitnessOrigin {
   kThisHost,
   kRecordings,  // those of the peer's address; the peer may be on another host
 };
@@ -57,7 +57,7 @@ enum class Asked {
 // Empty if `own` does not know the queue pair.
 std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
                              const std::vector<Witness>& others,
-                             Asked asked = Asked::kThisHost);
+                             WitnessOrigin origin = WitnessOrigin::kThisHost);
 
 // Lines about refused calls of the process, newest last; empty if there were
 // none.

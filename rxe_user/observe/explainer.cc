@@ -24,7 +24,7 @@ namespace {
 // How long the end of a program or device waits for its explanations.
 constexpr std::chrono::seconds kExitPatience{5};
 // Further failures are not explained: they mostly have the same cause.
-constexpr int kMostFailures = 16;
+constexpr int kMaxFailures = 16;
 
 std::string Explain(const Failure& failure) {
   LaneReport lane;
@@ -66,7 +66,7 @@ class Explainer {
 
   void Add(Failure failure) {
     const std::lock_guard lock(mutex_);
-    if (++failures_ > kMostFailures || !StartThread()) return;
+    if (++failures_ > kMaxFailures || !StartThread()) return;
     waiting_.push_back(std::move(failure));
     changed_.notify_all();
   }

@@ -16,7 +16,7 @@ namespace rxe_user {
 namespace {
 
 // The number of names that are tried.
-constexpr int kMostNames = 100;
+constexpr int kMaxNames = 100;
 std::string WithPid(std::string name, bool* had_pid) {
   const std::string pid = std::to_string(::getpid());
   *had_pid = false;
@@ -101,7 +101,7 @@ OutputFile OpenOutputFile(const std::string& wanted_name) {
   bool had_pid;
   file.wanted = WithPid(wanted_name, &had_pid);
   file.path = file.wanted;
-  for (int i = 1; i <= kMostNames; ++i) {
+  for (int i = 1; i <= kMaxNames; ++i) {
     file.fd.Reset(::open(file.path.c_str(),
                          O_WRONLY | O_CREAT | O_EXCL | O_NOCTTY | O_CLOEXEC,
                          0600));

@@ -234,7 +234,7 @@ bool DependsOnPeer(Reason reason) {
 
 PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
                      const std::vector<Witness>& others, Reason reason,
-                     Asked asked) {
+                     WitnessOrigin origin) {
   const auto qpn = static_cast<uint32_t>(qp.Number("peer_qpn"));
   const std::string address = qp.Word("peer_address");
   const transport::ReasonText& text = transport::TextOf(reason);
@@ -242,7 +242,8 @@ PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
   // Other hosts assign the same numbers. A queue pair that is connected to this
   // one is its peer, even behind an address that no interface has
   // (docs/nat.md).
-  const bool is_asked = asked == Asked::kRecordings || IsLocal(address);
+  const bool is_asked =
+      origin == WitnessOrigin::kRecordings || IsLocal(address);
   if (found.qp != nullptr &&
       (is_asked || found.qp->Number("peer_qpn") == qp.Number("qpn"))) {
     return OfExisting(qp, unacked, found);
@@ -299,7 +300,7 @@ PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
                          number),
             Side::kPeer, ""};
   }
-  if (asked == Asked::kRecordings) {
+  if (origin == WitnessOrigin::kRecordings) {
     return {absl::StrCat("no recording of its end (", address, ") is given"),
             text.side,
             absl::StrCat(View(text.advice),

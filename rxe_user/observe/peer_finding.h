@@ -27,7 +27,7 @@ bool DependsOnPeer(transport::Reason reason);
 // known.
 PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
                      const std::vector<Witness>& others,
-                     transport::Reason reason, Asked asked);
+                     transport::Reason reason, WitnessOrigin origin);
 
 }  // namespace rxe_user
 

@@ -23,9 +23,9 @@ constexpr std::chrono::seconds kExitPatience{5};
 std::atomic<Capture*> capture_at_exit = nullptr;
 std::atomic<Tracer*> current_tracer = nullptr;
 
-class Both final : public transport::PacketObserver {
+class TwoObservers final : public transport::PacketObserver {
  public:
-  Both(PacketObserver& first, PacketObserver& second)
+  TwoObservers(PacketObserver& first, PacketObserver& second)
       : first_(first), second_(second) {}
   void OnPacket(const transport::ObservedPacket& packet) override {
     first_.OnPacket(packet);
@@ -86,7 +86,7 @@ class Holder final : private ForkGuard {
     Start();
     if (capture_ == nullptr) return tracer_;
     if (tracer_ == nullptr) return capture_;
-    if (both_ == nullptr) both_ = new Both(*capture_, *tracer_);
+    if (both_ == nullptr) both_ = new TwoObservers(*capture_, *tracer_);
     return both_;
   }
 
@@ -153,7 +153,7 @@ class Holder final : private ForkGuard {
   Tracer* tracer_ = nullptr;
   Tally* tally_ = nullptr;
   int tally_error_ = 0;  // errno
-  Both* both_ = nullptr;
+  TwoObservers* both_ = nullptr;
 };
 
 // Runs after the handlers of atexit(), since those of the engines still

@@ -17,7 +17,7 @@
 namespace rxe_user {
 namespace {
 
-struct Kept {
+struct RefusalLog {
   ForkSafeMutex mutex;
   std::deque<Refusal> refusals;
 };
@@ -65,7 +65,7 @@ std::string ErrnoName(int error) {
 void NoteRefusal(const char* call, int error, const std::string& check) {
   try {
     {
-      Kept& kept = OnlyOne<Kept>();
+      RefusalLog& kept = OnlyOne<RefusalLog>();
       const std::lock_guard lock(kept.mutex);
       if (!kept.refusals.empty()) {
         Refusal& last = kept.refusals.back();
@@ -75,7 +75,7 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
           return;
         }
       }
-      if (kept.refusals.size() == kMostRefusals) kept.refusals.pop_front();
+      if (kept.refusals.size() == kMaxRefusals) kept.refusals.pop_front();
       kept.refusals.push_back({call, error, check, Now(), 1});
     }
     // Programs ask for features that a device may not offer.
@@ -88,7 +88,7 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
 }
 
 std::vector<Refusal> Refusals() {
-  Kept& kept = OnlyOne<Kept>();
+  RefusalLog& kept = OnlyOne<RefusalLog>();
   const std::lock_guard lock(kept.mutex);
   return {kept.refusals.begin(), kept.refusals.end()};
 }

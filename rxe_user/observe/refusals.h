@@ -23,8 +23,8 @@ struct Refusal {
 // Notes a refused call. Does nothing if there is no memory. Thread: any.
 void NoteRefusal(const char* call, int error, const std::string& check);
 
-// The last kMostRefusals, oldest first. Thread: any.
-inline constexpr size_t kMostRefusals = 32;
+// The last kMaxRefusals, oldest first. Thread: any.
+inline constexpr size_t kMaxRefusals = 32;
 std::vector<Refusal> Refusals();
 
 // "EINVAL", "errno 71".

@@ -31,13 +31,13 @@ namespace {
 
 constexpr size_t kAtOnce = 256;  // each takes a descriptor
 // Any user can create tens of thousands of names that do not answer. Waiting
-// for them takes at most this long in total, plus kLeastPatience for each
+// for them takes at most this long in total, plus kMinPatience for each
 // kAtOnce of them, within which a running process answers.
-constexpr int kMostPatiences = 4;
+constexpr int kMaxPatiences = 4;
 // How long one engine may take to answer a command, and how often it is sent.
 constexpr std::chrono::milliseconds kCommandPatience = std::chrono::seconds(5);
-constexpr int kMostSends = 100;
-constexpr std::chrono::milliseconds kLeastPatience(5);
+constexpr int kMaxSends = 100;
+constexpr std::chrono::milliseconds kMinPatience(5);
 // Nothing reports when connect(2) would succeed.
 constexpr std::chrono::milliseconds kUntilNextConnect(5);
 
@@ -348,15 +348,15 @@ std::vector<absl::StatusOr<StatReply>> AskForReports(
   std::vector<absl::StatusOr<StatReply>> replies;
   ForeignQuota quota;
   const auto end_of_all =
-      std::chrono::steady_clock::now() + kMostPatiences * patience;
+      std::chrono::steady_clock::now() + kMaxPatiences * patience;
   for (size_t i = 0; i < names.size(); i += kAtOnce) {
     const size_t end = std::min(names.size(), i + kAtOnce);
     // Waits for half of the remaining time, so that some is left for the next
-    // ones, but not less than kLeastPatience nor more than `patience`.
+    // ones, but not less than kMinPatience nor more than `patience`.
     const auto left = std::chrono::ceil<milliseconds>(
         end_of_all - std::chrono::steady_clock::now());
     const milliseconds now =
-        std::min(patience, std::max(left / 2, kLeastPatience));
+        std::min(patience, std::max(left / 2, kMinPatience));
     for (auto& reply : AskTogether({&names[i], end - i}, now, &quota)) {
       replies.push_back(std::move(reply));
     }
@@ -375,7 +375,7 @@ absl::StatusOr<StatReply> SendCommand(pid_t pid, const std::string& name,
         absl::StrCat("a command has 1 to ", kMaxCommand, " bytes"));
   }
   const Command sent = {.pid = pid, .text = command};
-  for (int i = 0; i < kMostSends; ++i) {
+  for (int i = 0; i < kMaxSends; ++i) {
     ForeignQuota quota;
     absl::StatusOr<StatReply> reply = std::move(
         AskTogether({&name, 1}, kCommandPatience, &quota, &sent).front());

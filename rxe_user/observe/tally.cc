@@ -154,7 +154,7 @@ void Tally::OnRepeated(const TallyItem& item) {
 }
 
 void Tally::OnFault(uint32_t rule) {
-  static_assert(kTallyRules >= transport::faults::Injector::kMostRules);
+  static_assert(kTallyRules >= transport::faults::Injector::kMaxRulesEver);
   Add(&page_->faults[rule - 1], 1);
 }
 

@@ -33,8 +33,8 @@ inline constexpr size_t kTallyQueues = 2;
 inline constexpr size_t kTallyStatuses = 32;
 inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
 inline constexpr size_t kTallyMostCounters = 256;
-// transport::faults::Injector::kMostRules, including rules added to a running
-// program.
+// transport::faults::Injector::kMaxRulesEver, including rules added to a
+// running program.
 inline constexpr size_t kTallyRules = 4096;
 
 // The contents of the file. Integers in this machine's byte order; all zero

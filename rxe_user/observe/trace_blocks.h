@@ -67,7 +67,7 @@ inline void AppendPacketEvent(PacketEvent event, wire::pcapng::Packet packet,
                               std::vector<uint8_t>* out) {
   Complete(&event);
   packet.time = event.header.time;
-  packet.direction = event.what == static_cast<uint8_t>(PacketWhat::kSent)
+  packet.direction = event.what == static_cast<uint8_t>(PacketOutcome::kSent)
                          ? wire::pcapng::Direction::kSent
                          : wire::pcapng::Direction::kReceived;
   packet.enterprise = kEnterprise;

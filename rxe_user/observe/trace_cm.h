@@ -37,7 +37,7 @@ class TraceCm {
       const auto [at, is_new] = values_.try_emplace(key);
       if (is_new) {
         order_.push_back(key);
-        if (order_.size() > kMost) {
+        if (order_.size() > kMax) {
           values_.erase(order_.front());
           order_.pop_front();
         }
@@ -50,7 +50,7 @@ class TraceCm {
     }
 
    private:
-    static constexpr size_t kMost = 1 << 14;
+    static constexpr size_t kMax = 1 << 14;
     std::map<Key, Value> values_;
     std::deque<Key> order_;
   };

@@ -140,7 +140,7 @@ struct PolledEvent {
   uint32_t reserved = 0;
 };
 
-enum class PacketWhat : uint8_t { kSent = 0, kReceived = 1, kDropped = 2 };
+enum class PacketOutcome : uint8_t { kSent = 0, kReceived = 1, kDropped = 2 };
 
 struct PacketEvent {
   static constexpr EventType kType = EventType::kPacket;
@@ -149,7 +149,7 @@ struct PacketEvent {
   uint32_t icrc = 0;
   uint32_t message = 0;
   uint16_t reason = 0;
-  uint8_t what = 0;         // PacketWhat
+  uint8_t what = 0;         // PacketOutcome
   uint8_t disposition = 0;  // transport::Disposition
   uint32_t reserved = 0;
 };

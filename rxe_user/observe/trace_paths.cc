@@ -44,7 +44,7 @@ TracePaths::Events TracePaths::OnPacket(const ObservedPacket& packet,
 }
 
 void TracePaths::OnMarked(const EventHeader& header) {
-  QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMost);
+  QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMax);
   if (qp.cause == 0 &&
       header.time - qp.cause_time >= transport::Path::kNotificationInterval) {
     qp.cause = header.id;
@@ -55,7 +55,7 @@ void TracePaths::OnMarked(const EventHeader& header) {
 
 std::optional<CnpEvent> TracePaths::OnCnp(const ObservedPacket& packet,
                                           const EventHeader& header) {
-  QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMost);
+  QueuePair& qp = Remember(&queue_pairs_, header.qpn, kMax);
   CnpEvent event;
   event.header.qpn = header.qpn;
   event.header.cause = header.id;
@@ -80,7 +80,7 @@ std::optional<PathEvent> TracePaths::OnPath(const ObservedPacket& packet,
   const transport::ObservedPath& now = *packet.path;
   const wire::IpAddress& peer =
       IsSent(packet) ? packet.destination : packet.source;
-  PathEvent& last = Remember(&paths_, peer, kMost);
+  PathEvent& last = Remember(&paths_, peer, kMax);
   if (!Differs(now.window, last.window, 8) &&
       !Differs(now.rate, last.rate, 8) &&
       !Differs(static_cast<uint64_t>(now.round_trip), last.round_trip, 2)) {

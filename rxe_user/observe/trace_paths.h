@@ -30,7 +30,7 @@ class TracePaths {
 
  private:
   // The limit of remembered peers and queue pairs; beyond it all are forgotten.
-  static constexpr size_t kMost = 1 << 14;
+  static constexpr size_t kMax = 1 << 14;
 
   void OnMarked(const EventHeader& header);
   std::optional<CnpEvent> OnCnp(const transport::ObservedPacket& packet,

@@ -54,7 +54,7 @@ void TraceQueues::Add(const QueueName& queue, std::span<Post> posts) {
     post.id = NextId();
     list.push_back(post);
   }
-  if (queue.kind != QueueKind::kSend) Bound(&list, kMost);
+  if (queue.kind != QueueKind::kSend) Bound(&list, kMax);
 }
 
 void TraceQueues::Remove(const QueueName& queue, std::span<const Post> posts) {
@@ -319,7 +319,7 @@ std::vector<CompletedEvent> TraceQueues::OnCompletion(
   events.push_back(event);
   std::deque<Unpolled>& unpolled = completions_[cq].unpolled;
   unpolled.push_back({event.header.id, completion.qpn, completion.wr_id});
-  Bound(&unpolled, kMost);
+  Bound(&unpolled, kMax);
   return events;
 }
 

@@ -99,7 +99,7 @@ class TraceQueues {
  private:
   // The limit of remembered requests and completions of a queue. Needed because
   // nothing removes the receives of an XRC SRQ.
-  static constexpr size_t kMost = 1 << 16;
+  static constexpr size_t kMax = 1 << 16;
 
   struct QueuePair {
     transport::QpType type = transport::QpType::kRc;

@@ -27,7 +27,7 @@ using trace::FaultRuleEvent;
 using trace::IncidentEvent;
 using trace::MissedEvent;
 using trace::PacketEvent;
-using trace::PacketWhat;
+using trace::PacketOutcome;
 using trace::PostedEvent;
 using trace::QpStateEvent;
 using trace::RecordingEvent;
@@ -104,7 +104,7 @@ int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
 }
 
 // The most bytes of a rule's text in a comment.
-constexpr size_t kMostComment = 60;
+constexpr size_t kMaxComment = 60;
 
 // Why the device dropped a packet; empty: it did not.
 std::string_view WhyDropped(Disposition disposition) {
@@ -274,14 +274,14 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   std::string_view why = WhyDropped(packet.disposition);
   if (packet.fault != nullptr) {
     fault_comment = "fault rule " + std::to_string(packet.fault->rule) + ": ";
-    fault_comment += packet.fault->text.substr(0, kMostComment);
+    fault_comment += packet.fault->text.substr(0, kMaxComment);
   }
   const bool is_dropped =
       !why.empty() || (packet.fault != nullptr && packet.fault->dropped);
   if (why.empty()) why = fault_comment;
-  event.what = static_cast<uint8_t>(is_sent      ? PacketWhat::kSent
-                                    : is_dropped ? PacketWhat::kDropped
-                                                 : PacketWhat::kReceived);
+  event.what = static_cast<uint8_t>(is_sent      ? PacketOutcome::kSent
+                                    : is_dropped ? PacketOutcome::kDropped
+                                                 : PacketOutcome::kReceived);
   if (packet.bytes.size() >= sizeof(event.icrc)) {
     std::memcpy(&event.icrc,
                 packet.bytes.data() + packet.bytes.size() - sizeof(event.icrc),
@@ -601,7 +601,7 @@ void Tracer::OnCall(std::string_view function, std::string_view arguments,
 }
 
 void Tracer::OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-                     const Hit& hit) {
+                     const FaultHit& hit) {
   CountFault(rule.number);
   FaultEvent event;
   event.header = Header(queues_.NextId(), 0, qpn, Now());

@@ -81,7 +81,7 @@ class Tracer final : public transport::PacketObserver {
   void OnEmptyPoll(uint64_t cq);
   void OnArmed(uint64_t cq, bool solicited_only, uint32_t unpolled);
   // Something other than a packet that a fault rule has hit.
-  struct Hit {
+  struct FaultHit {
     bool received = false;
     uint32_t number = 0;        // of the transfer, call or CM message
     uint8_t attribute = 0;      // of the CM message
@@ -91,7 +91,7 @@ class Tracer final : public transport::PacketObserver {
   // transfer of the queue pair. With queue pair 1: a CM message. With queue
   // pair 0: a call, or a time.
   void OnFault(const transport::faults::Rule& rule, uint32_t qpn,
-               const Hit& hit);
+               const FaultHit& hit);
   // Counts a hit of a fault rule. OnCall reports a call that failed.
   void CountFault(uint32_t rule);
   // Records a fault rule at the end of the program.

@@ -24,7 +24,7 @@ absl::Status ArrivalBell::Open() {
   params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                  IORING_SETUP_TASKRUN_FLAG;
   const int error =
-      -::io_uring_queue_init_params(2 * kMostSockets, &ring_, &params);
+      -::io_uring_queue_init_params(2 * kMaxSockets, &ring_, &params);
   if (error != 0) return ErrnoStatus(error, "io_uring_setup");
   ring_.ring_fd = ring_.enter_ring_fd = MoveHigh(ring_.ring_fd);
   // If this fails, a child has a mapping that it does not use.
@@ -53,7 +53,7 @@ void ArrivalBell::Close() {
   open_ = armed_ = false;
   ::io_uring_queue_exit(&ring_);
   pollfd end = {end_.get(), 0, 0};
-  if (!cancelled && end_.valid()) ::poll(&end, 1, kMostClosing);
+  if (!cancelled && end_.valid()) ::poll(&end, 1, kMaxClosing);
   end_ = UniqueFd();
 }
 
@@ -87,7 +87,7 @@ bool ArrivalBell::Arm(ReceiveSockets& sockets) {
   armed_ = false;
   version_ = sockets.version();
   const size_t count = sockets.count();
-  if (count > kMostSockets) return false;
+  if (count > kMaxSockets) return false;
   size_t again = HasRung() ? sockets.hot() : count;
   for (int i = 0; i < 2; ++i) {
     int prepared = 0;
@@ -125,7 +125,7 @@ void ArrivalBell::TakeResults() {
   unsigned count = 0;
   io_uring_cqe* result;
   io_uring_for_each_cqe(&ring_, head, result) {
-    if (result->user_data < kMostSockets) --requests_[result->user_data];
+    if (result->user_data < kMaxSockets) --requests_[result->user_data];
     ++count;
   }
   ::io_uring_cq_advance(&ring_, count);

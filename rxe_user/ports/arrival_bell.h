@@ -48,7 +48,7 @@ class ArrivalBell {
   // what the system refused.
   absl::Status Open();
   // Ends the requests, which keep the sockets open. If the caller is not the
-  // owner, this takes some 20 ms, at most kMostClosing, and the kernel
+  // owner, this takes some 20 ms, at most kMaxClosing, and the kernel
   // interrupts the owner once.
   void Close();
   void AbandonInChild();
@@ -74,8 +74,8 @@ class ArrivalBell {
   void Disarm() { armed_ = false; }
 
  private:
-  static constexpr size_t kMostSockets = 32;
-  static constexpr int kMostClosing = 100;  // ms
+  static constexpr size_t kMaxSockets = 32;
+  static constexpr int kMaxClosing = 100;  // ms
 
   // False: some requests are left.
   bool Cancel();
@@ -88,7 +88,7 @@ class ArrivalBell {
   pthread_t owner_{};
   uint32_t version_ = 0;  // of the sockets, when armed
   // By index of the socket: requests whose results have not been taken.
-  std::array<uint8_t, kMostSockets> requests_{};
+  std::array<uint8_t, kMaxSockets> requests_{};
 };
 
 }  // namespace rxe_user

@@ -36,7 +36,7 @@ namespace {
 constexpr uint32_t kMagic = 0x72786d32;  // "rxm2": changes with the layout
 constexpr int kBacklog = 64;
 // The most connections. Not all of them have a ring.
-constexpr size_t kMostLinks = 3 * MemoryLinks::kMost;
+constexpr size_t kMaxLinks = 3 * MemoryLinks::kMax;
 constexpr int kEvents = 16;
 // The most connections that are accepted from a listener, or begun, before the
 // lane is told of them.
@@ -153,9 +153,10 @@ UniqueFd UnixSocket() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MemoryLinks>> MemoryLinks::Create(
-    MemoryLinkUser* user, int doorbell_file, int wake, OwnProcess own) {
+    MemoryLinkUser* user, int doorbell_file, int wake,
+    SelfTraffic self_traffic) {
   auto links = std::unique_ptr<MemoryLinks>(
-      new MemoryLinks(user, doorbell_file, wake, own));
+      new MemoryLinks(user, doorbell_file, wake, self_traffic));
   if (!links->poll_.valid() || !links->event_.valid() ||
       !links->Watch(links->event_.get(), nullptr)) {
     return ErrnoStatus(errno, "same host");
@@ -164,12 +165,12 @@ absl::StatusOr<std::unique_ptr<MemoryLinks>> MemoryLinks::Create(
 }
 
 MemoryLinks::MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake,
-                         OwnProcess own)
+                         SelfTraffic self_traffic)
     : ForkGuard(ForkLevel::kDescriptors),
       user_(*user),
       doorbell_file_(doorbell_file),
       wake_(wake),
-      own_(own),
+      self_traffic_(self_traffic),
       poll_(MoveHigh(::epoll_create1(EPOLL_CLOEXEC))),
       event_(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))) {
   EnterForkGuard();
@@ -211,7 +212,7 @@ MemoryLinks::Link::~Link() { --process_links; }
 
 bool MemoryLinks::IsFull() const {
   rlimit limit{};
-  return links_.size() >= kMostLinks ||
+  return links_.size() >= kMaxLinks ||
          ::getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
          process_links >= limit.rlim_cur / kPartOfLimit;
 }
@@ -378,30 +379,30 @@ void MemoryLinks::OnAddressesChanged() {
 
 int MemoryLinks::fd() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return resting_ ? -1 : poll_.get();
+  return paused_ ? -1 : poll_.get();
 }
 
 MemoryLinks::Clock::time_point MemoryLinks::time() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   Clock::time_point time = Clock::time_point::max();
-  if (resting_) time = rest_until_;
+  if (paused_) time = paused_until_;
   if (outgoing_ != 0) time = std::min(time, asked_unused_at_ + kAskUnused);
   return time;
 }
 
 void MemoryLinks::Run(const Port::LockLane& with_lane) {
   const auto news = [](const Link& link) {
-    return link.state != link.told || link.state == State::kEnded;
+    return link.state != link.reported || link.state == State::kEnded;
   };
   try {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!poll_.valid()) return;  // in a child of fork
-      Work();
+      DoPending();
       if (outgoing_ == 0 && std::ranges::none_of(links_, news)) return;
     }
     with_lane([this] {
-      for (Link& link : links_) Tell(link);
+      for (Link& link : links_) NotifyUser(link);
     });
   } catch (const std::bad_alloc&) {
     // The user keeps its rings until it has been told.
@@ -419,15 +420,16 @@ void MemoryLinks::Run(const Port::LockLane& with_lane) {
   });
 }
 
-void MemoryLinks::Work() {
+void MemoryLinks::DoPending() {
   short_ = false;
-  rest_until_ = Clock::now() + kRetry;
+  paused_until_ = Clock::now() + kRetry;
   CloseEnded();
   (void)CloseElsewhere(foreign_);
   uint64_t ignored;
   (void)!::read(event_.get(), &ignored, sizeof(ignored));
   EndLinks();
-  for (int i = 0; i < kTurn && HasWanted() && !foreign_.valid(); ++i) Begin();
+  for (int i = 0; i < kTurn && HasWanted() && !foreign_.valid(); ++i)
+    BeginLink();
   if (HasWanted()) Wake();
   epoll_event events[kEvents];
   const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);
@@ -446,7 +448,7 @@ void MemoryLinks::Work() {
   }
   // There may be more events than one call returns.
   if (count == kEvents) Wake();
-  resting_ = must_rest();
+  paused_ = must_pause();
 }
 
 void MemoryLinks::EndLinks() {
@@ -458,8 +460,8 @@ void MemoryLinks::EndLinks() {
     broken_outgoing = std::exchange(broken_outgoing_, 0);
     check_addresses = std::exchange(check_addresses_, false);
   }
-  // The result for each address, so that the kernel is asked once for each;
-  // without memory, more often. The lane may no longer have the address.
+  // Remembers the results, so that the kernel is asked once for each address
+  // (more often if there is no memory).
   std::vector<std::pair<wire::IpAddress, bool>> asked;
   const auto is_gone = [&](const wire::IpAddress& own) {
     const auto before =
@@ -473,7 +475,7 @@ void MemoryLinks::EndLinks() {
     return gone;
   };
   for (Link& link : links_) {
-    if (link.told != State::kOpen) continue;
+    if (link.reported != State::kOpen) continue;
     const wire::IpAddress& own =
         link.outgoing ? link.route.source : link.route.destination;
     const uint64_t broken = link.outgoing ? broken_outgoing & Bit(link.number)
@@ -489,23 +491,23 @@ bool MemoryLinks::HasWanted() {
   return !wanted_.empty();
 }
 
-void MemoryLinks::Begin() {
+void MemoryLinks::BeginLink() {
   const bool full = IsFull();
   Link& link = links_.emplace_back();  // kEnded: the user will be told
   link.outgoing = true;
-  link.told = State::kAsked;
+  link.reported = State::kAsked;
   {
     const std::lock_guard<std::mutex> lock(wishes_mutex_);
     link.route = wanted_.back();
     wanted_.pop_back();
   }
-  if (!full && Ask(link)) link.state = State::kAsked;
+  if (!full && RequestRing(link)) link.state = State::kAsked;
 }
 
-// Refuses rings within the process (OwnProcess): by UDP, a program's packets to
-// itself have arrived, and are executed before it deregisters the memory.
-bool MemoryLinks::Ask(Link& link) {
-  if ((own_ != OwnProcess::kAtOnce &&
+// Refuses rings within the process (SelfTraffic): by UDP, a program's packets
+// to itself have arrived, and are executed before it deregisters the memory.
+bool MemoryLinks::RequestRing(Link& link) {
+  if ((self_traffic_ != SelfTraffic::kRingsAtOnce &&
        std::ranges::find(slots_, link.route.slot) != slots_.end()) ||
       outgoing_ == ~uint64_t{0}) {
     return false;
@@ -520,7 +522,8 @@ bool MemoryLinks::Ask(Link& link) {
   if (socket.get() < kFirstHighFd ||
       ::connect(socket.get(), name.get(), name.size) != 0 ||
       !KeepIfOwn(socket) ||
-      (own_ == OwnProcess::kByUdp && PeerOf(socket.get()).pid == ::getpid())) {
+      (self_traffic_ == SelfTraffic::kUdp &&
+       PeerOf(socket.get()).pid == ::getpid())) {
     return false;
   }
   UniqueFd file;
@@ -606,11 +609,11 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
   return State::kOpen;
 }
 
-void MemoryLinks::Tell(Link& link) {
-  if (link.told == link.state) {
+void MemoryLinks::NotifyUser(Link& link) {
+  if (link.reported == link.state) {
     if (link.outgoing && link.state == State::kOpen &&
         user_.GivesUp(link.route, link.number)) {
-      link.state = link.told = State::kEnded;
+      link.state = link.reported = State::kEnded;
     }
     return;
   }
@@ -631,13 +634,13 @@ void MemoryLinks::Tell(Link& link) {
     case State::kEnded:
       if (link.outgoing) {
         user_.OnOutgoingEnd(link.route,
-                            link.told == State::kOpen ? link.number : -1);
-      } else if (link.told == State::kOpen) {
+                            link.reported == State::kOpen ? link.number : -1);
+      } else if (link.reported == State::kOpen) {
         user_.OnIncomingEnd(link.bit);
       }
       break;
   }
-  link.told = link.state;
+  link.reported = link.state;
 }
 
 }  // namespace rxe_user

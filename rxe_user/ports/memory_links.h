@@ -84,20 +84,24 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
  public:
   // Rings to other lanes, and rings from other lanes, one for each bit of the
   // doorbell.
-  static constexpr size_t kMost = Doorbell::kRings;
+  static constexpr size_t kMax = Doorbell::kRings;
 
-  // Flows to other lanes of this process. kByUdp, the default: by UDP, a
-  // program's packets to itself have arrived before it deregisters the memory;
-  // a ring would hold them back, at first and when it is full. For tests with
-  // one process: kToo uses rings, as to other processes. kAtOnce uses them also
-  // within a lane, and from the first packet on, which waits for the ring.
-  enum class OwnProcess : uint8_t { kByUdp, kToo, kAtOnce };
+  // How packets to this process itself travel. By default by UDP: they have
+  // arrived before the program deregisters the memory, while a ring would hold
+  // them back, at first and when it is full. The others are for tests with one
+  // process.
+  enum class SelfTraffic : uint8_t {
+    kUdp,
+    kRings,        // between lanes, as to other processes
+    kRingsAtOnce,  // also within a lane; the first packet waits for the ring
+  };
   static constexpr std::chrono::seconds kAskUnused{10};
 
   // `user` must outlive the result. `doorbell_file` and `wake` are passed to
   // other lanes; they stay the caller's, and must stay open.
   static absl::StatusOr<std::unique_ptr<MemoryLinks>> Create(
-      MemoryLinkUser* user, int doorbell_file, int wake, OwnProcess own);
+      MemoryLinkUser* user, int doorbell_file, int wake,
+      SelfTraffic self_traffic);
   ~MemoryLinks();
 
   // --- Thread: any.
@@ -134,7 +138,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     ~Link();
 
     State state = State::kEnded;
-    State told = State::kUnknown;  // the state that the user knows
+    State reported = State::kUnknown;  // to the user
     bool outgoing = false;
     MemoryRoute route;
     int bit = -1;     // of the receiving lane; -1: none yet
@@ -150,7 +154,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     UniqueFd socket;
   };
   MemoryLinks(MemoryLinkUser* user, int doorbell_file, int wake,
-              OwnProcess own);
+              SelfTraffic self_traffic);
 
   // mutex_ held for the following. May throw bad_alloc.
   void Listen(const LocalAddress& local, uint16_t slot);
@@ -172,17 +176,17 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   bool KeepIfOwn(UniqueFd& socket);
   // Does everything that is pending, except telling the user. May throw
   // bad_alloc, and may then be called again.
-  void Work();
+  void DoPending();
   void Accept(Listener& listener);
   // Whether to accept nothing for kRetry.
-  bool must_rest() const { return foreign_.valid() || short_; }
+  bool must_pause() const { return foreign_.valid() || short_; }
   // Ends the links that are broken or have lost their address. Links that the
   // user does not know of yet stay.
   void EndLinks();
   bool HasWanted();
   // Begins a link for one wanted route. There must be one.
-  void Begin();
-  bool Ask(Link& link);
+  void BeginLink();
+  bool RequestRing(Link& link);
   void OnReadable(Link& link);
   // Whether one more link would be too many, for the lane or the process.
   bool IsFull() const;
@@ -193,7 +197,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
 
   // Tells the user the state of the link. Needs the lane's lock, but not
   // mutex_, since links_ changes in Run only. If it throws, it is called again.
-  void Tell(Link& link);
+  void NotifyUser(Link& link);
 
   // --- ForkGuard. A child has no links and no listeners.
   void BeforeFork() override {
@@ -209,7 +213,7 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   MemoryLinkUser& user_;
   const int doorbell_file_;
   const int wake_;
-  const OwnProcess own_;
+  const SelfTraffic self_traffic_;
 
   // Taken after the lane's lock; never held while that is taken. The control
   // thread holds it while it works, for milliseconds.
@@ -228,10 +232,10 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
   uint64_t incoming_ = 0;
   uint64_t outgoing_ = 0;
   bool short_ = false;  // no descriptors for the last accept
-  // must_rest() at the end of the last Work. RemoveAddress may change that; it
-  // wakes the control thread.
-  bool resting_ = false;
-  Clock::time_point rest_until_;
+  // must_pause() at the end of the last DoPending. RemoveAddress may change
+  // that; it wakes the control thread.
+  bool paused_ = false;
+  Clock::time_point paused_until_;
   Clock::time_point asked_unused_at_;
   UniqueFd foreign_;  // another user's connection, which could not be closed
 

@@ -27,8 +27,8 @@ using transport::GroBatch;
 using transport::Time;
 
 // The buffer of one Receive. A burst that is dropped is filled in it, too.
-constexpr size_t kBufferBytes = 2 * RingWriter::kMostBytes;
-constexpr size_t kMostBatches = 64;
+constexpr size_t kBufferBytes = 2 * RingWriter::kMaxBytes;
+constexpr size_t kMaxBatches = 64;
 constexpr int kSegments = 256;
 // While packets come by memory, the sockets are read after this many calls that
 // did not read them. They are read every other call if one of their last kQuiet
@@ -38,10 +38,10 @@ constexpr uint32_t kQuiet = 64;
 // Bursts by UDP between tries to get a ring: at first, and at most.
 constexpr uint32_t kFirstRetry = 1024;
 constexpr uint32_t kLastRetry = 64 << 10;
-constexpr size_t kMostPeers = 4096;
+constexpr size_t kMaxPeers = 4096;
 // Any datagram takes at least this much of a receive buffer: the kernel counts
 // its own structures (SKB_TRUESIZE).
-constexpr uint64_t kLeastTrueSize = 512;
+constexpr uint64_t kMinTrueSize = 512;
 
 Time MonotonicNow() {
   timespec t;
@@ -52,21 +52,22 @@ Time MonotonicNow() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner, MemoryLinks::OwnProcess own) {
-  return Create(std::move(inner), &MonotonicNow, own);
+    std::unique_ptr<Port> inner, MemoryLinks::SelfTraffic self_traffic) {
+  return Create(std::move(inner), &MonotonicNow, self_traffic);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
-    std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own) {
-  auto port =
-      std::unique_ptr<MemoryPort>(new MemoryPort(std::move(inner), clock, own));
+    std::unique_ptr<Port> inner, Clock clock,
+    MemoryLinks::SelfTraffic self_traffic) {
+  auto port = std::unique_ptr<MemoryPort>(
+      new MemoryPort(std::move(inner), clock, self_traffic));
   if (absl::Status status = port->Open(); !status.ok()) return status;
   return port;
 }
 
 MemoryPort::MemoryPort(std::unique_ptr<Port> inner, Clock clock,
-                       MemoryLinks::OwnProcess own)
-    : inner_(std::move(inner)), clock_(clock), own_process_(own) {}
+                       MemoryLinks::SelfTraffic self_traffic)
+    : inner_(std::move(inner)), clock_(clock), self_traffic_(self_traffic) {}
 
 MemoryPort::~MemoryPort() = default;
 
@@ -82,10 +83,10 @@ absl::Status MemoryPort::Open() {
   if (buffer_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }
-  batches_.reserve(kMostBatches);
-  waiting_.reserve(MemoryLinks::kMost);
+  batches_.reserve(kMaxBatches);
+  waiting_.reserve(MemoryLinks::kMax);
   auto links = MemoryLinks::Create(this, doorbell_file_.get(), wake_.get(),
-                                   own_process_);
+                                   self_traffic_);
   if (!links.ok()) return links.status();
   links_ = *std::move(links);
   return absl::OkStatus();
@@ -171,7 +172,7 @@ std::span<const GroBatch> MemoryPort::ReceiveSockets(bool thorough) {
   const std::span<const GroBatch> batches = inner_->Receive(thorough);
   more_ = inner_->more();
   for (const GroBatch& batch : batches) {
-    sockets_read_ += std::max<uint64_t>(batch.bytes.size(), kLeastTrueSize);
+    sockets_read_ += std::max<uint64_t>(batch.bytes.size(), kMinTrueSize);
   }
   quiet_ = !batches.empty() ? 0 : std::min(quiet_ + 1, kQuiet);
   return batches;
@@ -191,7 +192,7 @@ std::span<const GroBatch> MemoryPort::ReceiveMemory() {
       if (!before.empty()) return before;
     }
     ReadRing(bit, &used);
-    if (used >= RingWriter::kMostBytes || batches_.size() == kMostBatches) {
+    if (used >= RingWriter::kMaxBytes || batches_.size() == kMaxBatches) {
       next_ = (bit + 1) % Doorbell::kRings;
       break;
     }
@@ -210,7 +211,7 @@ std::span<const GroBatch> MemoryPort::ReceiveBefore(Reader& reader) {
 void MemoryPort::ReadRing(int bit, size_t* used) {
   Reader& reader = readers_[static_cast<size_t>(bit)];
   const std::span<uint8_t> buffer = buffer_.bytes();
-  while (reader.ring && batches_.size() < kMostBatches) {
+  while (reader.ring && batches_.size() < kMaxBatches) {
     RecordHeader header;
     const size_t bytes = reader.ring->Read(buffer.subspan(*used), &header);
     if (bytes == 0) break;
@@ -293,7 +294,7 @@ MemoryPort::Peer* MemoryPort::Find(const Flow& flow) {
   const MemoryRoute route = {flow.av.source, flow.av.destination, slot};
   auto found = peers_.find(route);
   if (found == peers_.end()) {
-    if (peers_.size() >= kMostPeers) {
+    if (peers_.size() >= kMaxPeers) {
       if (++unknown_ < kLastRetry) return nullptr;
       ForgetPeers();
     }
@@ -384,7 +385,7 @@ Burst* MemoryPort::BeginFull(Peer& peer, const Flow& flow) {
   }
   drops_ = true;
   // The receive buffer is free: the packets of the last Receive were processed.
-  burst_ = Burst::WithoutIcrc(buffer_.bytes().first(RingWriter::kMostBytes),
+  burst_ = Burst::WithoutIcrc(buffer_.bytes().first(RingWriter::kMaxBytes),
                               kSegments);
   burst_.Begin(&flow);
   return &burst_;

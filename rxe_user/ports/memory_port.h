@@ -51,9 +51,10 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   // Errors: what the system refused.
   static absl::StatusOr<std::unique_ptr<Port>> Create(
-      std::unique_ptr<Port> inner, MemoryLinks::OwnProcess own);
+      std::unique_ptr<Port> inner, MemoryLinks::SelfTraffic self_traffic);
   static absl::StatusOr<std::unique_ptr<Port>> Create(
-      std::unique_ptr<Port> inner, Clock clock, MemoryLinks::OwnProcess own);
+      std::unique_ptr<Port> inner, Clock clock,
+      MemoryLinks::SelfTraffic self_traffic);
   ~MemoryPort() override;
 
   // --- Port. The other functions are the inner port's.
@@ -141,7 +142,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   using Peers = std::unordered_map<MemoryRoute, Peer, Hash>;
 
   MemoryPort(std::unique_ptr<Port> inner, Clock clock,
-             MemoryLinks::OwnProcess own);
+             MemoryLinks::SelfTraffic self_traffic);
   absl::Status Open();
 
   // --- MemoryLinkUser.
@@ -157,7 +158,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   Peer* Find(const transport::Flow& flow);
   // Flows to a lane that was asked for a ring wait for the answer.
   bool waits_for_answer() const {
-    return own_process_ == MemoryLinks::OwnProcess::kAtOnce;
+    return self_traffic_ == MemoryLinks::SelfTraffic::kRingsAtOnce;
   }
   // Begins a burst by UDP; asks for a ring now and then.
   transport::Burst* BeginUdp(Peer& peer, const transport::Flow& flow);
@@ -184,7 +185,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   const std::unique_ptr<Port> inner_;
   const Clock clock_;
-  const MemoryLinks::OwnProcess own_process_;
+  const MemoryLinks::SelfTraffic self_traffic_;
   std::function<void()> on_room_ = [] {};
   PortCounters own_;            // of memory alone
   mutable PortCounters total_;  // the result of counters()

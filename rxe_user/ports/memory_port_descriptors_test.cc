@@ -264,8 +264,8 @@ TEST_F(MemoryPortTest, OtherUsersConnectionsAreKeptInTheListener) {
                                    ForeignClient("127.0.0.1", a_.slot),
                                    ForeignClient("127.0.0.1", a_.slot)};
   // The other end of each slow socket stays.
-  const int before = CountSockets() + kMostClosing;
-  for (int i = 0; i < kMostClosing; ++i) {
+  const int before = CountSockets() + kMaxClosing;
+  for (int i = 0; i < kMaxClosing; ++i) {
     UniqueFd slow = SlowToClose();
     ASSERT_TRUE(CloseElsewhere(slow));
   }

@@ -70,7 +70,7 @@ class MemoryPortTest : public LoopbackPortTest {
     lane->local = {*wire::IpAddress::Parse(address), 0};
     lane->slot = slot;
     lane->port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
-                                     MemoryLinks::OwnProcess::kToo);
+                                     MemoryLinks::SelfTraffic::kRings);
     lane->port->WatchRoom([lane] { ++lane->rooms; });
     lane->port->AddSlot(slot);
     const int fd = Bind(lane->local);

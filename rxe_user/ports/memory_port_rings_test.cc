@@ -229,7 +229,7 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
     return a_.port->UsesMemory(a_.local.address, b_.local.address,
                                flows[i]->peer_qpn);
   };
-  for (size_t i = 0; i <= MemoryLinks::kMost; ++i) {
+  for (size_t i = 0; i <= MemoryLinks::kMax; ++i) {
     b_.slot = static_cast<uint16_t>(10 + i);
     b_.port->AddSlot(b_.slot);
     flows.push_back(FlowOf(a_, b_));
@@ -243,8 +243,8 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
   test_now += MemoryPort::kPause;
   for (const auto& flow : flows) ASSERT_TRUE(Send(a_, *flow, 32, 2));
   ASSERT_EQ(Receive(b_, flows.size()).size(), flows.size());
-  for (size_t i = 0; i < MemoryLinks::kMost; ++i) ASSERT_TRUE(uses_memory(i));
-  EXPECT_FALSE(uses_memory(MemoryLinks::kMost));
+  for (size_t i = 0; i < MemoryLinks::kMax; ++i) ASSERT_TRUE(uses_memory(i));
+  EXPECT_FALSE(uses_memory(MemoryLinks::kMax));
   Run(a_);
   test_now += MemoryPort::kUnused;
   Run(a_);
@@ -259,7 +259,7 @@ TEST_F(MemoryPortTest, ALanesNextPeerGetsTheRingOfASilentOne) {
   }
   test_now += MemoryPort::kPause;
   ASSERT_TRUE(Send(a_, last, 32, 4));
-  EXPECT_TRUE(uses_memory(MemoryLinks::kMost));
+  EXPECT_TRUE(uses_memory(MemoryLinks::kMax));
 }
 
 // --- The lane's threads and the control thread.

@@ -375,12 +375,12 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
 }
 
 // Packets of a program to itself must have arrived when it deregisters the
-// memory, on all its lanes. The lanes of the other tests are of one process
-// too, but they are made so that they may have rings.
+// memory, on all its lanes. Only the lanes of these tests have rings within a
+// process.
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =
-      *MemoryPort::Create(*CreateSocketPort(), MemoryLinks::OwnProcess::kByUdp);
+      *MemoryPort::Create(*CreateSocketPort(), MemoryLinks::SelfTraffic::kUdp);
   Open(&b_, "127.0.0.2", 6);
   const auto flow = FlowOf(a_, b_);
   SendFirst(a_, *flow);
@@ -394,7 +394,7 @@ TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
 
 TEST_F(MemoryPortTest, AFlowWithinALaneMayUseARingForTests) {
   a_.port = *MemoryPort::Create(*CreateSocketPort(), &TestClock,
-                                MemoryLinks::OwnProcess::kAtOnce);
+                                MemoryLinks::SelfTraffic::kRingsAtOnce);
   a_.port->AddSlot(a_.slot);
   const int fd = Bind(a_.local);
   ASSERT_GE(fd, 0);

@@ -17,7 +17,7 @@ constexpr size_t RecordBytes(size_t bytes) {
   return (sizeof(RecordHeader) + bytes + RingMemory::kAlign - 1) &
          ~(RingMemory::kAlign - 1);
 }
-static_assert(RecordBytes(RingWriter::kMostBytes) * 2 <= kCapacity);
+static_assert(RecordBytes(RingWriter::kMaxBytes) * 2 <= kCapacity);
 
 // Copies the header by atomic loads. After a memcpy, a compiler may read the
 // source again, which the writer may have changed by then.
@@ -36,10 +36,10 @@ RecordHeader HeaderAt(uint8_t* at) {
 size_t RingWriter::Room(bool* skip) const {
   const size_t to_end = ToEnd();
   size_t room = std::min(Free(), to_end);
-  *skip = room < RecordBytes(kLeastBytes) && Free() > to_end;
+  *skip = room < RecordBytes(kMinBytes) && Free() > to_end;
   if (*skip) room = Free() - to_end;
-  if (room < RecordBytes(kLeastBytes)) return 0;
-  return std::min(room - sizeof(RecordHeader), kMostBytes);
+  if (room < RecordBytes(kMinBytes)) return 0;
+  return std::min(room - sizeof(RecordHeader), kMaxBytes);
 }
 
 void RingWriter::ReadHead() {
@@ -53,7 +53,7 @@ void RingWriter::ReadHead() {
 
 std::span<uint8_t> RingWriter::Reserve() {
   size_t room = Room(&skips_);
-  if (room < kMostBytes) {
+  if (room < kMaxBytes) {
     if (!broken_) ReadHead();
     if (broken_) return {};
     room = Room(&skips_);
@@ -107,7 +107,7 @@ size_t RingReader::Read(std::span<uint8_t> out, RecordHeader* header) {
       continue;
     }
     // The first comparison bounds the sum.
-    if (header->bytes > RingWriter::kMostBytes ||
+    if (header->bytes > RingWriter::kMaxBytes ||
         RecordBytes(header->bytes) > most || header->segment_size == 0) {
       return Break();
     }

@@ -54,8 +54,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 class RingWriter {
  public:
   // Bytes of packets in a burst: the most, and the least that Reserve returns.
-  static constexpr size_t kMostBytes = 34 << 10;
-  static constexpr size_t kLeastBytes = 8 << 10;
+  static constexpr size_t kMaxBytes = 34 << 10;
+  static constexpr size_t kMinBytes = 8 << 10;
 
   // `memory` outlives the writer.
   explicit RingWriter(RingMemory* memory) : memory_(memory) {}
@@ -86,7 +86,7 @@ class RingWriter {
   }
   size_t ToEnd() const { return RingMemory::kCapacity - At(tail_); }
   // How many bytes of packets a record at tail_ may have, after a skip if the
-  // end is near. 0: fewer than kLeastBytes.
+  // end is near. 0: fewer than kMinBytes.
   size_t Room(bool* skip) const;
   void ReadHead();
 
@@ -104,7 +104,7 @@ class RingReader {
 
   // Copies the packets of the next record to `out`, and frees their space.
   // Returns their number of bytes; 0 if there is no record, if it does not fit
-  // into `out`, or if the ring is broken(). RingWriter::kMostBytes always
+  // into `out`, or if the ring is broken(). RingWriter::kMaxBytes always
   // suffice for `out`.
   size_t Read(std::span<uint8_t> out, RecordHeader* header);
   // Whether there is a record.

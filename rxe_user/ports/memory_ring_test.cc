@@ -32,7 +32,7 @@ class MemoryRingTest : public ::testing::Test {
   }
   // The bytes of the next record; empty: none.
   Bytes Read() {
-    Bytes out(RingWriter::kMostBytes);
+    Bytes out(RingWriter::kMaxBytes);
     out.resize(reader.Read(out, &header));
     return out;
   }
@@ -47,7 +47,7 @@ TEST_F(MemoryRingTest, ARecordArrivesAsItWas) {
   EXPECT_FALSE(reader.HasRecord());
   EXPECT_TRUE(Read().empty());
   const std::span<uint8_t> space = writer.Reserve();
-  EXPECT_EQ(space.size(), RingWriter::kMostBytes);
+  EXPECT_EQ(space.size(), RingWriter::kMaxBytes);
   const RecordHeader sent = {.bytes = 3,
                              .segment_size = 2,
                              .source_port = 0xc001,
@@ -84,8 +84,8 @@ TEST_F(MemoryRingTest, EveryOrderOfLengthsAndReads) {
         // Nothing is lost in a ring: space that is not free can be read.
         ASSERT_LT(read, written);
       } else {
-        EXPECT_GE(space, RingWriter::kLeastBytes);
-        EXPECT_LE(space, RingWriter::kMostBytes);
+        EXPECT_GE(space, RingWriter::kMinBytes);
+        EXPECT_LE(space, RingWriter::kMaxBytes);
         const size_t bytes = random() % 3 == 0 ? space : 1 + random() % space;
         expected.emplace_back(bytes, static_cast<uint8_t>(written++));
         ASSERT_TRUE(Write(bytes, expected.back().second));
@@ -105,9 +105,9 @@ TEST_F(MemoryRingTest, EveryOrderOfLengthsAndReads) {
 
 TEST_F(MemoryRingTest, AFullRingHasRoomWhenHalfOfItIsRead) {
   size_t count = 0;
-  while (Write(RingWriter::kLeastBytes, 1)) ++count;
-  EXPECT_GE(count * RingWriter::kLeastBytes,
-            RingMemory::kCapacity - 2 * RingWriter::kLeastBytes);
+  while (Write(RingWriter::kMinBytes, 1)) ++count;
+  EXPECT_GE(count * RingWriter::kMinBytes,
+            RingMemory::kCapacity - 2 * RingWriter::kMinBytes);
   EXPECT_FALSE(writer.HasRoom());
   size_t read = 0;
   for (; !writer.HasRoom(); ++read) ASSERT_FALSE(Read().empty());
@@ -116,7 +116,7 @@ TEST_F(MemoryRingTest, AFullRingHasRoomWhenHalfOfItIsRead) {
   // At every place of the ring.
   for (int i = 0; i < 1000; ++i) {
     ASSERT_FALSE(Read().empty());
-    ASSERT_TRUE(Write(RingWriter::kLeastBytes - 100, 2)) << i;
+    ASSERT_TRUE(Write(RingWriter::kMinBytes - 100, 2)) << i;
   }
 }
 
@@ -142,7 +142,7 @@ TEST_F(MemoryRingTest, AHeadThatJumpsBreaksTheWriter) {
 }
 
 TEST_F(MemoryRingTest, AHeadThatGoesBackBreaksTheWriter) {
-  while (Write(RingWriter::kLeastBytes, 1)) {
+  while (Write(RingWriter::kMinBytes, 1)) {
   }
   while (!Read().empty()) {
   }
@@ -159,7 +159,7 @@ TEST_F(MemoryRingTest, ATailThatJumpsBreaksTheReader) {
         ~uint64_t{63}, uint64_t{1} << 63}) {
     RingReader fresh{memory.get()};
     memory->tail = tail;
-    Bytes out(RingWriter::kMostBytes);
+    Bytes out(RingWriter::kMaxBytes);
     EXPECT_EQ(fresh.Read(out, &header), 0u);
     EXPECT_TRUE(fresh.broken()) << tail;
     EXPECT_FALSE(fresh.HasRecord());
@@ -171,7 +171,7 @@ TEST_F(MemoryRingTest, LengthsBeyondTheRecordsBreakTheReader) {
       {.bytes = 49, .segment_size = 1},  // 64 bytes have room for 48 of packets
       {.bytes = ~uint32_t{0}, .segment_size = 1},
       {.bytes = ~uint32_t{0} - 15, .segment_size = 1},
-      {.bytes = RingWriter::kMostBytes + 1, .segment_size = 1},
+      {.bytes = RingWriter::kMaxBytes + 1, .segment_size = 1},
       {.bytes = 48, .segment_size = 0},
       {.bytes = 0},  // a skip that does not reach the end
   };
@@ -179,7 +179,7 @@ TEST_F(MemoryRingTest, LengthsBeyondTheRecordsBreakTheReader) {
     RingReader fresh{memory.get()};
     std::memcpy(memory->records, &bad, sizeof(bad));
     memory->tail = 64;
-    Bytes out(2 * RingWriter::kMostBytes);
+    Bytes out(2 * RingWriter::kMaxBytes);
     EXPECT_EQ(fresh.Read(out, &header), 0u);
     EXPECT_TRUE(fresh.broken()) << bad.bytes;
   }
@@ -199,7 +199,7 @@ TEST_F(MemoryRingTest, Noise) {
     }
     RingReader fresh{memory.get()};
     memory->tail = random() % (RingMemory::kCapacity / 64 + 4) * 64;
-    Bytes out(RingWriter::kMostBytes);
+    Bytes out(RingWriter::kMaxBytes);
     size_t reads = 0;
     while (const size_t bytes = fresh.Read(out, &header)) {
       ASSERT_LE(bytes, out.size());
@@ -227,7 +227,7 @@ TEST_F(MemoryRingTest, TwoThreads) {
       ++i;
     }
   });
-  Bytes out(RingWriter::kMostBytes);
+  Bytes out(RingWriter::kMaxBytes);
   for (uint32_t i = 0; i < kRecords;) {
     const size_t bytes = reader.Read(out, &header);
     if (bytes == 0) {
@@ -406,7 +406,7 @@ TEST_F(MemoryRingTest, SleepersAreWoken) {
       }
     });
   }
-  Bytes out(RingWriter::kMostBytes);
+  Bytes out(RingWriter::kMaxBytes);
   uint64_t slept = 0;
   for (int read = 0; read < kWriters * kEach;) {
     for (uint64_t bits = doorbell.Take(); bits != 0; bits &= bits - 1) {

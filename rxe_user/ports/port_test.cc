@@ -379,7 +379,7 @@ TEST_P(PortTest, OpensTheSourcePortThatIsAskedFor) {
 // many as it has descriptors for. It ends with this object.
 class PortHolder {
  public:
-  static constexpr uint32_t kMost = 0x4000;
+  static constexpr uint32_t kMax = 0x4000;
 
   explicit PortHolder(uint32_t first) {
     int pipe_ends[2];
@@ -400,7 +400,7 @@ class PortHolder {
  private:
   [[noreturn]] static void Hold(uint32_t first, int output) {
     uint32_t held = 0;
-    for (uint32_t i = 0; i < kMost && first + i <= 0xffff; ++i) {
+    for (uint32_t i = 0; i < kMax && first + i <= 0xffff; ++i) {
       SocketAddress address;
       const socklen_t length =
           ToSocketAddress(*wire::IpAddress::Parse("127.0.0.1"),
@@ -423,7 +423,7 @@ TEST(SourcePortTest, UsesLowerPortsIfTheRecommendedOnesAreTaken) {
   if (!EnterFreshNetNamespace()) GTEST_SKIP() << "not allowed to";
   rlimit files{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  if (files.rlim_max < PortHolder::kMost + 100) {
+  if (files.rlim_max < PortHolder::kMax + 100) {
     GTEST_SKIP() << "too few descriptors";
   }
   files.rlim_cur = files.rlim_max;
@@ -442,8 +442,8 @@ TEST(SourcePortTest, UsesLowerPortsIfTheRecommendedOnesAreTaken) {
     EXPECT_NE(port, wire::kRoceUdpPort);
   }
   // The error says what to do.
-  const PortHolder low(1024), middle(1024 + PortHolder::kMost),
-      high(0xc000 - PortHolder::kMost);
+  const PortHolder low(1024), middle(1024 + PortHolder::kMax),
+      high(0xc000 - PortHolder::kMax);
   ASSERT_EQ(low.held() + middle.held() + high.held(), 0xc000u - 1024);
   const absl::StatusOr<int> none = OpenSender(local, &port);
   EXPECT_EQ(none.status().message(),

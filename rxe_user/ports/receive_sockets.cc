@@ -106,7 +106,7 @@ void ReceiveSockets::ChooseAsk(Socket& socket, size_t got, size_t bytes,
   socket.had_more = full;
   socket.ask = full && !small
                    ? 1
-                   : std::clamp<size_t>(again ? got * 2 : got, 1, kMostAsked);
+                   : std::clamp<size_t>(again ? got * 2 : got, 1, kMaxAsked);
 }
 
 bool ReceiveSockets::Deliver(Socket& socket, std::span<uint8_t> bytes,

@@ -26,7 +26,7 @@ class UdpReceiver {
       : counters_(*counters), sockets_(counters) {}
   // The size of the buffers.
   static constexpr size_t kMemoryBytes =
-      ReceiveSockets::kMostAsked * kDatagramBytes;
+      ReceiveSockets::kMaxAsked * kDatagramBytes;
 
   // Call once, before anything else. `memory`: kMemoryBytes for the buffers,
   // which the caller keeps; empty: memory of its own.
@@ -47,7 +47,7 @@ class UdpReceiver {
   int64_t KernelTimeOf(std::span<const uint8_t> bytes) const;
 
  private:
-  static constexpr size_t kBuffers = ReceiveSockets::kMostAsked;
+  static constexpr size_t kBuffers = ReceiveSockets::kMaxAsked;
 
   // Buffers of a datagram. Never moves, since messages_ points into it.
   struct Incoming {

@@ -9,9 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <random>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -20,23 +18,11 @@
 #include "rxe_user/ports/uring_port.h"
 #include "rxe_user/testing/loopback_port.h"
 #include "rxe_user/testing/refused_calls.h"
+#include "rxe_user/testing/ring_descriptors.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
-
-size_t CountRings() {
-  size_t count = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    if (std::filesystem::read_symlink(entry.path(), error) ==
-        "anon_inode:[io_uring]") {
-      ++count;
-    }
-  }
-  return count;
-}
 
 class UringBulkTest : public LoopbackPortTest {
  protected:
@@ -147,12 +133,12 @@ TEST_F(UringBulkTest, BulkIsReceivedByTheRing) {
 TEST_F(UringBulkTest, EmptyPollsChangeNothing) {
   Send(kLarge);
   EXPECT_EQ(Receive(1).size(), 1u);
-  const size_t rings = CountRings();
+  const size_t rings = RingDescriptors().size();
   const uint64_t calls = port_->counters().rx_calls;
   for (int i = 0; i < 1000; ++i) {
     EXPECT_EQ(ReceiveOnce(false), std::vector<int>());
   }
-  EXPECT_EQ(CountRings(), rings);
+  EXPECT_EQ(RingDescriptors().size(), rings);
   EXPECT_EQ(port_->counters().rx_calls, calls + 1000);
   Without({__NR_sendmmsg}, [&] { EXPECT_TRUE(SendsByRing(kSmall)); });
 }

@@ -4,11 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,69 +15,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/unique_fd.h"
-#include "rxe_user/ports/udp_socket.h"
-#include "rxe_user/testing/loopback_port.h"
+#include "rxe_user/ports/uring_port_fixture.h"
 #include "rxe_user/testing/refused_calls.h"
+#include "rxe_user/testing/ring_descriptors.h"
 #include "rxe_user/testing/watched_thread.h"
-#include "wire/packet.h"
 
 namespace rxe_user {
 namespace {
 
 constexpr int kNoFilter = 77;  // the status of a child without seccomp filters
-
-class UringPortTest : public LoopbackPortTest {
- protected:
-  void SetUp() override { Open("127.0.0.1", CreateUring); }
-
-  int ring() const { return port_->ReceiveDescriptors().back(); }
-  bool RingIsReadable() const {
-    pollfd fd = {ring(), POLLIN, 0};
-    return ::poll(&fd, 1, 0) == 1;
-  }
-  // The first bytes of the batches of one Receive.
-  std::vector<int> ReceiveOnce(bool thorough = true) {
-    std::vector<int> numbers;
-    for (const transport::GroBatch& batch : port_->Receive(thorough)) {
-      numbers.push_back(batch.bytes[0]);
-    }
-    return numbers;
-  }
-  // Adds sockets of 127.0.0.2 and so on. Returns the last one's address.
-  wire::IpAddress AddSockets(int count) {
-    LocalAddress local;
-    for (int i = 0; i < count; ++i) {
-      const std::string text = "127.0.0." + std::to_string(2 + i);
-      local.address = *wire::IpAddress::Parse(text);
-      EXPECT_TRUE(port_->AddReceiver(local, Bind(local)).ok());
-    }
-    return local.address;
-  }
-  // Sends `size` bytes to `address`, by a socket that is not the port's.
-  void SendFromElsewhere(const wire::IpAddress& address, size_t size,
-                         uint8_t first = 0) const {
-    std::vector<uint8_t> bytes(size);
-    bytes[0] = first;
-    SocketAddress to;
-    const socklen_t length =
-        ToSocketAddress(address, wire::kRoceUdpPort, 0, &to);
-    ASSERT_EQ(::sendto(foreign_.get(), bytes.data(), size, 0, &to.any, length),
-              static_cast<ssize_t>(size));
-  }
-
-  const UniqueFd foreign_{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
-};
 
 // One call sends, and takes in what has come: to the next Receive it is there
 // without a call, and until then the ring wakes whoever waits.
@@ -241,7 +190,6 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   EXPECT_EQ(receives(8), 8u);
 }
 
-// What a send has taken in is not overtaken by what a later call takes in.
 // A send that fails has a result, which stays behind a datagram. When there is
 // no more room, sends wait for a Receive.
 TEST_F(UringPortTest, EachFailedSendIsSeen) {
@@ -264,6 +212,7 @@ TEST_F(UringPortTest, EachFailedSendIsSeen) {
   EXPECT_EQ(received, std::vector<int>{1});
 }
 
+// What a send has taken in is not overtaken by what a later call takes in.
 TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
   const transport::Flow flow(av_);
   std::vector<int> sent;
@@ -441,184 +390,12 @@ TEST_F(UringPortTest, AChildOfForkAbandonsIt) {
 // program's by then.
 TEST_F(UringPortTest, AChildOfForkHasNoIdleRing) {
   port_.reset();
-  const auto is_ring = [](const auto& entry) {
-    std::error_code error;
-    return std::filesystem::read_symlink(entry.path(), error) ==
-           "anon_inode:[io_uring]";
-  };
-  const auto count = [&] {
-    return std::ranges::count_if(
-        std::filesystem::directory_iterator("/proc/self/fd"), is_ring);
-  };
-  ASSERT_GE(count(), 1);
+  ASSERT_FALSE(RingDescriptors().empty());
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(static_cast<int>(count()));
+  if (child == 0) ::_exit(static_cast<int>(RingDescriptors().size()));
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-}
-
-class ArrivalBellTest : public UringPortTest {
- protected:
-  // Whether polls of this thread come to make no system calls.
-  bool BecomesQuiet() {
-    for (int i = 0; i < 1000; ++i) {
-      const uint64_t before = port_->counters().rx_calls;
-      for (int j = 0; j < 100; ++j) {
-        if (!port_->Receive(false).empty()) return false;
-      }
-      if (port_->counters().rx_calls == before) return true;
-    }
-    return false;
-  }
-};
-
-TEST_F(ArrivalBellTest, AnEmptyPollIsNoSystemCall) {
-  std::thread([&] {
-    ASSERT_TRUE(BecomesQuiet());
-    if (!RefuseCall(__NR_io_uring_enter, EIO)) {
-      GTEST_SKIP() << "no seccomp filter here";
-    }
-    for (int i = 0; i < 10'000; ++i) port_->Receive(false);
-    EXPECT_EQ(port_->counters().rx_errors, 0u);
-    // The filter does count.
-    SendFromElsewhere(local_.address, 100);
-    port_->Receive(false);
-    EXPECT_NE(port_->counters().rx_errors, 0u);
-  }).join();
-}
-
-TEST_F(ArrivalBellTest, ThePollBehindAnArrivalFindsIt) {
-  LocalAddress other;
-  other.address = *wire::IpAddress::Parse("127.0.0.2");
-  ASSERT_TRUE(port_->AddReceiver(other, Bind(other)).ok());
-  for (uint8_t i = 0; i < 50; ++i) {
-    ASSERT_TRUE(BecomesQuiet());
-    const LocalAddress& to = i % 3 == 0 ? other : local_;
-    SendFromElsewhere(to.address, 100, i);
-    const auto batches = port_->Receive(false);
-    ASSERT_EQ(batches.size(), 1u);
-    EXPECT_EQ(batches[0].bytes[0], i);
-    EXPECT_EQ(batches[0].destination, to.address);
-    // Other threads that poll see the same.
-    std::thread([&] {
-      EXPECT_TRUE(port_->Receive(false).empty());
-      SendFromElsewhere(to.address, 100, i);
-      EXPECT_EQ(ReceiveOnce(false), std::vector<int>{i});
-    }).join();
-  }
-}
-
-TEST_F(ArrivalBellTest, ASocketThatIsAddedLaterIsPolled) {
-  ASSERT_TRUE(BecomesQuiet());
-  LocalAddress other;
-  other.address = *wire::IpAddress::Parse("127.0.0.2");
-  ASSERT_TRUE(port_->AddReceiver(other, Bind(other)).ok());
-  SendFromElsewhere(other.address, 100, 5);
-  bool found = false;
-  for (int i = 0; i < 8 && !found; ++i) found = !ReceiveOnce(false).empty();
-  EXPECT_TRUE(found);
-  ASSERT_TRUE(BecomesQuiet());
-  SendFromElsewhere(other.address, 100, 6);
-  EXPECT_EQ(ReceiveOnce(false), std::vector<int>{6});
-}
-
-// The address can be bound again: no request holds the socket open.
-TEST_F(ArrivalBellTest, ARemovedSocketIsClosedAtOnce) {
-  ASSERT_TRUE(BecomesQuiet());
-  port_->RemoveReceiver(local_.address);
-  const int fd = Bind();
-  ASSERT_GE(fd, 0);
-  ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
-  ASSERT_TRUE(BecomesQuiet());
-  port_.reset();
-  const UniqueFd last(Bind());
-  EXPECT_TRUE(last.valid());
-}
-
-// Nor one of a thread that has ended, or that sleeps elsewhere.
-TEST_F(ArrivalBellTest, ASocketThatAnotherThreadHasPolledIsClosedAtOnce) {
-  std::thread([&] { EXPECT_TRUE(BecomesQuiet()); }).join();
-  port_->RemoveReceiver(local_.address);
-  const int fd = Bind();
-  ASSERT_GE(fd, 0);
-  ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
-  const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  WatchedThread thread([&] {
-    EXPECT_TRUE(BecomesQuiet());
-    uint64_t ignored;
-    EXPECT_EQ(::read(event.get(), &ignored, sizeof(ignored)),
-              static_cast<ssize_t>(sizeof(ignored)));
-  });
-  ASSERT_TRUE(thread.AwaitSleep());
-  port_.reset();
-  const UniqueFd last(Bind());
-  EXPECT_TRUE(last.valid());
-  const uint64_t one = 1;
-  ASSERT_EQ(::write(event.get(), &one, sizeof(one)),
-            static_cast<ssize_t>(sizeof(one)));
-  thread.join();
-}
-
-// An owner that stops polling without a call may sleep in any other.
-TEST_F(ArrivalBellTest, AnArrivalInterruptsNoThread) {
-  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
-  const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
-  epoll_event watch{};
-  watch.events = EPOLLIN;
-  ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, event.get(), &watch), 0);
-  int woken_by = -1;  // epoll_wait's result, or errno
-  WatchedThread thread([&] {
-    ASSERT_TRUE(BecomesQuiet());
-    epoll_event got;
-    const int count = ::epoll_wait(epoll.get(), &got, 1, -1);
-    woken_by = count >= 0 ? count : errno;
-  });
-  ASSERT_TRUE(thread.AwaitSleep());
-  SendFromElsewhere(local_.address, 100, 3);
-  EXPECT_EQ(ReceiveOnce(false), std::vector<int>{3});
-  const uint64_t one = 1;
-  ASSERT_EQ(::write(event.get(), &one, sizeof(one)),
-            static_cast<ssize_t>(sizeof(one)));
-  thread.join();
-  EXPECT_EQ(woken_by, 1);
-}
-
-TEST_F(ArrivalBellTest, AnotherThreadFollowsOneThatHasEnded) {
-  for (uint8_t i = 0; i < 3; ++i) {
-    std::thread([&] { EXPECT_TRUE(BecomesQuiet()); }).join();
-    SendFromElsewhere(local_.address, 100, i);
-    EXPECT_EQ(ReceiveOnce(false), std::vector<int>{i});
-  }
-}
-
-// The child's copy goes; the parent's works on.
-TEST_F(ArrivalBellTest, AChildOfForkAbandonsIt) {
-  ASSERT_TRUE(BecomesQuiet());
-  const pid_t child = ::fork();
-  if (child == 0) {
-    port_->AbandonInChild();
-    port_.reset();
-    ::_exit(0);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  SendFromElsewhere(local_.address, 100, 9);
-  EXPECT_EQ(ReceiveOnce(false), std::vector<int>{9});
-  EXPECT_TRUE(BecomesQuiet());
-}
-
-// Where the system refuses it, polls go on to be system calls.
-TEST_F(ArrivalBellTest, WithoutItPollsGoOn) {
-  std::thread([&] {
-    if (!RefuseCall(__NR_io_uring_setup, EPERM)) {
-      GTEST_SKIP() << "no seccomp filter here";
-    }
-    EXPECT_FALSE(BecomesQuiet());
-    SendFromElsewhere(local_.address, 100, 4);
-    EXPECT_EQ(ReceiveOnce(false), std::vector<int>{4});
-  }).join();
 }
 
 // A program closes the ring's descriptor, and has another file with its number.
@@ -658,92 +435,6 @@ TEST_F(UringPortTest, ARefusedReceiveIsMadeByPlainCalls) {
     }
     SendFromElsewhere(local_.address, 100, 4);
     EXPECT_EQ(ReceiveOnce(), std::vector<int>{4});
-  }).join();
-}
-
-// With a kernel thread. port_test.cc has the rest.
-class SqpollTest : public UringPortTest {
- protected:
-  void SetUp() override { Open("127.0.0.1", CreateSqpoll); }
-};
-
-TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
-  transport::AddressVector everybody = av_;  // SO_BROADCAST is not set: EACCES
-  everybody.destination = *wire::IpAddress::Parse("255.255.255.255");
-  for (uint8_t i = 0; i < 20; ++i) {
-    Queue(transport::Flow(av_), {64}, i);
-    Queue(transport::Flow(everybody), {64});
-    Queue(transport::Flow(av_), {65}, i);
-    port_->Flush();
-    EXPECT_EQ(port_->counters().tx_errors, i + 1u);
-    std::vector<int> received;
-    while (received.size() < 2) {
-      for (const int number : ReceiveOnce()) received.push_back(number);
-    }
-    EXPECT_EQ(received, (std::vector<int>{i, i}));
-  }
-}
-
-// The kernel thread shows results before it moves the head of the submission
-// queue. A call made in between used to wait for the last call's requests, for
-// ever. That takes a core for each, hence the priority, where it is allowed.
-// The ring's thread has the priority, too, and would serve later rings of this
-// process: hence a child.
-TEST_F(SqpollTest, EachCallEnds) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (std::thread::hardware_concurrency() > 1) {
-      const sched_param lowest = {::sched_get_priority_min(SCHED_FIFO)};
-      (void)::sched_setscheduler(0, SCHED_FIFO, &lowest);
-    }
-    Uring ring;
-    if (!ring.Open(Uring::Requests::kByKernelThread).ok()) ::_exit(1);
-    for (int i = 0; i < 20'000; ++i) {
-      ring.Provide(1);
-      ring.PrepareReceive(foreign_.get(), 0);
-      if (ring.Submit() != 1 || ring.results() != 1) ::_exit(2);
-      const Uring::Result result = ring.Take();
-      if (result.error != EAGAIN) ::_exit(3);
-      if (result.buffer) ring.Release(*result.buffer);  // on Linux 6.1
-    }
-    ::_exit(0);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-}
-
-// The kernel thread sleeps after a while without requests, and cannot be woken
-// without the descriptor. The requests that it does not take fill the queue.
-TEST_F(SqpollTest, WithoutItsDescriptorNothingIsSentOrReceived) {
-  ::close(ring());
-  while (!HasFailure() && port_->counters().rx_errors < 100) {
-    (void)ReceiveOnce();
-  }
-  Queue(transport::Flow(av_), {64});
-  port_->Flush();
-  EXPECT_TRUE(port_->blocked());
-  // So that the port closes no descriptor of another owner.
-  const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  const int ring_fd = ring();
-  ASSERT_EQ(::dup3(other, ring_fd, O_CLOEXEC), ring_fd);
-  ::close(other);
-}
-
-TEST_F(SqpollTest, ItMakesNoPlainCalls) {
-  std::thread([&] {
-    Queue(transport::Flow(av_), {64}, 1);
-    port_->Flush();
-    if (!RefuseCall(__NR_sendmmsg, EPERM) || !RefuseCall(__NR_recvmsg, EPERM)) {
-      GTEST_SKIP() << "no seccomp filter here";
-    }
-    EXPECT_EQ(ReceiveOnce(), std::vector<int>{1});
-    for (uint8_t i = 2; i < 100; ++i) {
-      Queue(transport::Flow(av_), {64}, i);
-      port_->Flush();
-      EXPECT_EQ(ReceiveOnce(), std::vector<int>{i});
-    }
   }).join();
 }
 

@@ -47,8 +47,8 @@ class AppActivity {
     last_poll_.store(now, kRelaxed);
     Add(&polls_);
   }
-  // A poll that started earlier has found something and ends now. Otherwise a
-  // long poll would count as a pause.
+  // A poll ends now that started earlier and has found something. Call it, or a
+  // long poll counts as a pause.
   void OnUsefulPoll(transport::Time now) {
     last_poll_.store(now, kRelaxed);
     last_useful_poll_.store(now, kRelaxed);

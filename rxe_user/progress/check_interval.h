@@ -21,11 +21,11 @@ class CheckInterval {
   static constexpr transport::Time kLast = 2560 * transport::kMicrosecond;
   // The limit on slow machines. Packets that arrive after the application has
   // stopped polling without a call wait this long at most.
-  static constexpr transport::Time kMost = 5 * transport::kMillisecond;
+  static constexpr transport::Time kMax = 5 * transport::kMillisecond;
 
   void Reset(TimeScale scale) {
     value_ = scale(kFirst);
-    last_ = std::min(scale(kLast), kMost);
+    last_ = std::min(scale(kLast), kMax);
   }
   // `limit`: the longest that this call allows, ns.
   void Grow(transport::Time limit) {

@@ -10,7 +10,7 @@ using transport::Time;
 
 void PostBatcher::SetTimerCost(Time timer) {
   limit_ = timer < kCheapTimer ? kDeadline
-                               : std::min(timer * kTimerShare, kMostDeadline);
+                               : std::min(timer * kTimerShare, kMaxDeadline);
 }
 
 bool PostBatcher::OnPost(Time now, const PostedWork& work,

@@ -60,12 +60,12 @@ class PostBatcher {
   static constexpr transport::Time kDeadline = 40 * transport::kMicrosecond;
   // Setting a timer takes less than this on a processor. Where it takes longer,
   // as in a virtual machine whose host sets it, the deadline is kTimerShare
-  // times that, up to kMostDeadline. With a timer that takes 8 us, ib_send_bw
+  // times that, up to kMaxDeadline. With a timer that takes 8 us, ib_send_bw
   // 64 B has 0.5 of its speed with one timer each 40 us, and 0.93 with one each
   // 320 us.
   static constexpr transport::Time kCheapTimer = 2 * transport::kMicrosecond;
   static constexpr transport::Time kTimerShare = 100;
-  static constexpr transport::Time kMostDeadline = transport::kMillisecond;
+  static constexpr transport::Time kMaxDeadline = transport::kMillisecond;
 
   struct Situation {
     bool may_batch = false;     // the mode allows it

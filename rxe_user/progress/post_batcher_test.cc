@@ -128,7 +128,7 @@ TEST_F(PostBatcherTest, TheDeadlineFollowsWhatATimerTakes) {
   batcher_.SetTimerCost(8 * kMicrosecond);
   EXPECT_EQ(batcher_.limit(), 800 * kMicrosecond);
   batcher_.SetTimerCost(kMillisecond);
-  EXPECT_EQ(batcher_.limit(), PostBatcher::kMostDeadline);
+  EXPECT_EQ(batcher_.limit(), PostBatcher::kMaxDeadline);
 }
 
 TEST_F(PostBatcherTest, IsFullByBytes) {

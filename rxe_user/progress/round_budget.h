@@ -13,11 +13,11 @@ class RoundBudget {
   static constexpr size_t kBytes = 192 << 10;
   // Bytes that a burst or GRO batch counts for at least: a system call takes as
   // long as this many bytes.
-  static constexpr size_t kLeast = 6 << 10;
+  static constexpr size_t kMin = 6 << 10;
 
   void Charge(size_t bytes) {
     bytes_ += bytes;
-    charged_ += std::max(bytes, kLeast);
+    charged_ += std::max(bytes, kMin);
   }
   bool spent() const { return charged_ >= kBytes; }
   size_t bytes() const { return bytes_; }

@@ -15,7 +15,7 @@ class SendRetry {
   static constexpr transport::Time kFirst = 50 * transport::kMicrosecond;
   // Intervals double up to this one. Where memory is short, 200 tries a second
   // cost little.
-  static constexpr transport::Time kMost = 5 * transport::kMillisecond;
+  static constexpr transport::Time kMax = 5 * transport::kMillisecond;
 
   // A send was tried at `now`. `blocked`: the system refused it. A try before
   // at() does not lengthen the interval.
@@ -25,7 +25,7 @@ class SendRetry {
       at_ = transport::kNever;
     } else if (at_ == transport::kNever || now >= at_) {
       at_ = now + interval_;
-      interval_ = std::min(interval_ * 2, kMost);
+      interval_ = std::min(interval_ * 2, kMax);
     }
   }
   // When to try again; kNever while nothing is blocked.

@@ -16,12 +16,12 @@ class TimeScale {
   // Up to this, a processor counts as current, and times are unscaled.
   static constexpr transport::Time kUnit = transport::kMicrosecond;
   // Longer measurements count as this: the machine was probably busy.
-  static constexpr transport::Time kMost = 20 * transport::kMicrosecond;
+  static constexpr transport::Time kMax = 20 * transport::kMicrosecond;
 
   TimeScale() = default;
   // `poll`: the shortest measured time of an empty receive.
   explicit TimeScale(transport::Time poll)
-      : poll_(std::clamp(poll, kUnit, kMost)) {}
+      : poll_(std::clamp(poll, kUnit, kMax)) {}
 
   // Scales `time`, which is meant for a current processor, to this one.
   transport::Time operator()(transport::Time time) const {

@@ -137,20 +137,9 @@ def run(runner, place, how, cell):
         if cell.multicast:
             until_heard(runner, place, how, cell, argv, server)
             return
-        end_time = time.monotonic() + places.LIMIT
-        while True:
-            client = runner.start(place.client, how, argv(cell.client))
-            try:
-                text = places.finish(client, "the client")
-                break
-            except Failure as e:
-                if (not NOBODY_LISTENS.search(str(e)) or
-                        server.poll() is not None or
-                        time.monotonic() > end_time):
-                    raise
-                time.sleep(0.05)
-            finally:
-                places.end(client)
+        text = places.finish_once_heard(
+            lambda: runner.start(place.client, how, argv(cell.client)),
+            server, NOBODY_LISTENS)
         if not cell.endless:
             places.finish(server, "the server")
         if cell.client.split()[0] in cells.PERFTESTS:

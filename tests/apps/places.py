@@ -365,6 +365,24 @@ def finish(process, what, limit=LIMIT):
     return text
 
 
+def finish_once_heard(start_client, server, nobody_listens):
+    """Finishes the client that `start_client` starts, and starts it again while
+    it ends with `nobody_listens` (a pattern) and the server runs. Returns its
+    output."""
+    end_time = time.monotonic() + LIMIT
+    while True:
+        client = start_client()
+        try:
+            return finish(client, "the client")
+        except Failure as e:
+            if (not nobody_listens.search(str(e)) or
+                    server.poll() is not None or time.monotonic() > end_time):
+                raise
+            time.sleep(0.05)
+        finally:
+            end(client)
+
+
 def perftest_row(text):
     """The last result row of a perftest table, as numbers."""
     rows = [l for l in text.splitlines() if re.match(r"^\s*\d+\s+\d+", l)]

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 
 import places
 from places import Failure
@@ -49,20 +48,9 @@ def _pair(runner, place, how, server_argv, client_argv, options, port=None):
     Returns the client's output."""
     server = runner.start(place.server, how, server_argv, options)
     try:
-        end_time = time.monotonic() + places.LIMIT
-        while True:
-            client = runner.start(place.client, how, client_argv, options)
-            try:
-                text = places.finish(client, "the client")
-                break
-            except Failure as e:
-                if (not NOBODY_LISTENS.search(str(e)) or
-                        server.poll() is not None or
-                        time.monotonic() > end_time):
-                    raise
-                time.sleep(0.05)
-            finally:
-                places.end(client)
+        text = places.finish_once_heard(
+            lambda: runner.start(place.client, how, client_argv, options),
+            server, NOBODY_LISTENS)
         if port is not None and places.listens(server.pid, port):
             raise Failure(f"the server listens on TCP port {port}")
         return text

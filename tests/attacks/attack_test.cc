@@ -61,7 +61,7 @@ constexpr long kPauseNs = 500'000;
 // The least rate of a victim under attack, relative to the undisturbed rate.
 // Not checked in short attacks, which are too short on a busy machine.
 constexpr double kShare = 0.1;
-constexpr uint64_t kMostInFlight = (1 << 20) + 8192;  // bytes: Path
+constexpr uint64_t kMaxInFlight = (1 << 20) + 8192;  // bytes: Path
 constexpr uint64_t kMoreMemory = 32 << 20;  // bytes by which a victim may grow
 // AddressSanitizer distorts the memory of a process: delayed frees, redzones,
 // shadow.
@@ -596,7 +596,7 @@ class AttackTest : public testing::TestWithParam<Setting> {
     const StatDevice after = Stat(victims_[i]);
     ASSERT_FALSE(after.queue_pairs.empty());
     EXPECT_EQ(after.queue_pairs[0].Word("state"), "RTS");
-    EXPECT_LE(after.queue_pairs[0].Number("in_flight"), kMostInFlight);
+    EXPECT_LE(after.queue_pairs[0].Number("in_flight"), kMaxInFlight);
     EXPECT_GT(Sum(after, counters), Sum(before, counters))
         << "not counted: " << counters[0];
     for (std::string_view counter :

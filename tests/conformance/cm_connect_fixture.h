@@ -1,4 +1,4 @@
-// Connections between ids of one process, with private data.
+// Connects two ids of this process step by step, also with private data.
 #ifndef TESTS_CONFORMANCE_CM_CONNECT_FIXTURE_H_
 #define TESTS_CONFORMANCE_CM_CONNECT_FIXTURE_H_
 

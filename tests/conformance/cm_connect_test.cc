@@ -1,7 +1,12 @@
-// What a connection carries: messages, addresses, limits, private data and
-// reasons. rdma_connect(3), rdma_accept(3), rdma_reject(3).
+// Ways to connect: with and without queue pairs of ids, many at once, calls
+// that wait (rdma_create_ep(3)), and the end of a connection.
+#include <arpa/inet.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <vector>
 
 #include "tests/conformance/cm_connect_fixture.h"
@@ -9,13 +14,6 @@
 
 namespace conformance {
 namespace {
-
-// Bytes of private data (rdma_connect(3), rdma_accept(3)).
-constexpr size_t kMostOfConnect = 56;
-constexpr size_t kMostOfAccept = 196;
-constexpr size_t kMostOfReject = 148;
-// A REJ reason (IBA 12.6.7.2).
-constexpr int kConsumerReject = 28;
 
 TEST_P(ConnectTest, CarriesMessagesByTheHelpersOfTheHeader) {
   Connect();
@@ -46,173 +44,193 @@ TEST_P(ConnectTest, CarriesMessagesByTheHelpersOfTheHeader) {
   rdma_dereg_mr(to);
 }
 
-TEST_P(ConnectTest, BothEndsKnowTheAddresses) {
-  Connect();
-  EXPECT_EQ(rdma_get_src_port(server_), rdma_get_src_port(listener_));
-  EXPECT_EQ(rdma_get_dst_port(server_), rdma_get_src_port(client_));
-  EXPECT_EQ(rdma_get_dst_port(client_), rdma_get_src_port(listener_));
-  EXPECT_EQ(rdma_get_peer_addr(server_)->sa_family, GetParam());
-  EXPECT_EQ(server_->context, this);
-  EXPECT_EQ(server_->verbs, client_->verbs);
-  EXPECT_EQ(server_->route.num_paths, 1);
-}
-
-// The initiator depth of one side is the responder resources of the other.
-TEST_P(ConnectTest, ReadLimitsAreTheOtherWayRoundAtThePeer) {
-  rdma_conn_param param = {};
-  param.responder_resources = 3;
-  param.initiator_depth = 5;
-  param.retry_count = 6;
-  param.rnr_retry_count = 4;
-  param.flow_control = 1;
-  {
-    CmEvent request = Request(param);
-    EXPECT_EQ(request->param.conn.responder_resources, 5);
-    EXPECT_EQ(request->param.conn.initiator_depth, 3);
-    EXPECT_EQ(request->param.conn.retry_count, 6);
-    EXPECT_EQ(request->param.conn.rnr_retry_count, 4);
-    EXPECT_EQ(request->param.conn.flow_control, 1);
-    EXPECT_EQ(request->param.conn.qp_num, client_->qp->qp_num);
-  }
-  MakeQp(server_);
-  rdma_conn_param answer = {};
-  answer.responder_resources = 4;
-  answer.initiator_depth = 2;
-  answer.rnr_retry_count = 3;
-  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
-  {
-    CmEvent established = Next(RDMA_CM_EVENT_ESTABLISHED);
-    EXPECT_EQ(established->param.conn.responder_resources, 2);
-    EXPECT_EQ(established->param.conn.initiator_depth, 4);
-    EXPECT_EQ(established->param.conn.qp_num, server_->qp->qp_num);
-  }
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-  const ibv_qp_attr server = Query(server_->qp);
-  EXPECT_EQ(server.max_dest_rd_atomic, 4);
-  EXPECT_EQ(server.max_rd_atomic, 2);
-  EXPECT_EQ(server.retry_cnt, 6);
-  EXPECT_EQ(server.rnr_retry, 4);
-  const ibv_qp_attr client = Query(client_->qp);
-  EXPECT_EQ(client.max_dest_rd_atomic, 2);
-  EXPECT_EQ(client.max_rd_atomic, 4);
-  EXPECT_EQ(client.rnr_retry, 3);
-  EXPECT_EQ(client.rq_psn, server.sq_psn);
-  EXPECT_EQ(client.sq_psn, server.rq_psn);
-}
-
-TEST_P(ConnectTest, CarriesPrivateDataOfEveryLength) {
-  const std::string said = Text(kMostOfConnect, 'a');
-  const std::string answered = Text(kMostOfAccept, 'A');
-  {
-    CmEvent request = Request(Saying(said));
-    EXPECT_EQ(PrivateData(request.get()), said);
-  }
-  MakeQp(server_);
-  const std::string one_more = Text(kMostOfAccept + 1, 'A');
-  rdma_conn_param too_long = Saying(one_more);
-  EXPECT_EQ(rdma_accept(server_, &too_long), -1);
-  EXPECT_EQ(errno, EINVAL);
-  rdma_conn_param answer = Saying(answered);
-  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
-  EXPECT_EQ(PrivateData(Next(RDMA_CM_EVENT_ESTABLISHED).get()), answered);
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-}
-
-// The call can be repeated with valid arguments.
-TEST_P(ConnectTest, WrongArgumentsOfAcceptChangeNothing) {
-  const std::string nothing;
-  Request(Saying(nothing)).Acknowledge();
-  MakeQp(server_);
-  ibv_device_attr device;
-  ASSERT_EQ(ibv_query_device(server_->verbs, &device), 0);
-  ASSERT_LT(device.max_qp_rd_atom, 254);
-  rdma_conn_param answer = Saying(nothing);
-  answer.responder_resources = static_cast<uint8_t>(device.max_qp_rd_atom + 1);
-  EXPECT_EQ(rdma_accept(server_, &answer), -1);
-  EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(Query(server_->qp).qp_state, IBV_QPS_INIT);
-  answer.responder_resources = 1;
-  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
-  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, client_);
-  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server_);
-}
-
-// Otherwise the peer would time out.
-TEST_P(ConnectTest, AFailedAcceptRejects) {
-  const std::string nothing;
-  Request(Saying(nothing)).Acknowledge();
-  MakeQp(server_);
-  ibv_qp_attr attr = {};
-  attr.qp_state = IBV_QPS_ERR;
-  ASSERT_EQ(ibv_modify_qp(server_->qp, &attr, IBV_QP_STATE), 0);
-  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
-  EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(Next(RDMA_CM_EVENT_REJECTED, kConsumerReject)->id, client_);
-  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
-  EXPECT_EQ(errno, EINVAL);
-  EXPECT_FALSE(IsReadable(channel_));
-}
-
-// rdma_connect(3): without private data the pointer is null.
-TEST_P(ConnectTest, NoPrivateDataHasNoLength) {
+// An application that drives its own queue pairs.
+TEST_P(ConnectTest, IdsWithoutQueuePairs) {
   listener_ = NewListener(GetParam());
   client_ = NewClient(GetParam(), listener_);
-  MakeQp(client_);
+  // Different numbers for each test, because they stay in timewait.
+  const uint32_t client_qpn = 0x112200u + static_cast<uint32_t>(GetParam());
+  const uint32_t server_qpn = 0x445500u + static_cast<uint32_t>(GetParam());
+  // Only the application knows the queue pair.
+  EXPECT_EQ(rdma_connect(client_, nullptr), -1);
+  EXPECT_EQ(errno, EINVAL);
   rdma_conn_param param = {};
-  param.private_data_len = 16;
+  param.qp_num = client_qpn;
   ASSERT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
-  server_ = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
-  ASSERT_NE(server_, nullptr);
-  MakeQp(server_);
-  ASSERT_EQ(rdma_accept(server_, &param), 0) << std::strerror(errno);
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-  Next(RDMA_CM_EVENT_ESTABLISHED);
-  rdma_cm_id* second = NewClient(GetParam(), listener_);
-  MakeQp(second);
-  ASSERT_EQ(rdma_connect(second, &param), 0) << std::strerror(errno);
-  rdma_cm_id* request = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
-  EXPECT_EQ(rdma_reject(request, nullptr, 16), 0) << std::strerror(errno);
-  Next(RDMA_CM_EVENT_REJECTED, kConsumerReject);
-  rdma_destroy_qp(second);
-  EXPECT_EQ(rdma_destroy_id(second), 0);
-  EXPECT_EQ(rdma_destroy_id(request), 0);
-}
-
-TEST_P(ConnectTest, PrivateDataThatIsTooLongIsRefused) {
-  listener_ = NewListener(GetParam());
-  client_ = NewClient(GetParam(), listener_);
-  MakeQp(client_);
-  const std::string text = Text(kMostOfConnect + 1, 'a');
-  rdma_conn_param param = Saying(text);
-  EXPECT_EQ(rdma_connect(client_, &param), -1);
+  {
+    CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    server_ = request->id;
+    EXPECT_EQ(request->param.conn.qp_num, client_qpn);
+  }
+  EXPECT_EQ(rdma_accept(server_, nullptr), -1);
   EXPECT_EQ(errno, EINVAL);
-  param.private_data_len = 3;
-  EXPECT_EQ(rdma_connect(client_, &param), 0) << std::strerror(errno);
-  CmEvent request = Next(RDMA_CM_EVENT_CONNECT_REQUEST);
-  server_ = request->id;
-  // Padded with zeros.
-  EXPECT_EQ(PrivateData(request.get()),
-            "abc" + std::string(kMostOfConnect - 3, '\0'));
+  rdma_conn_param answer = {};
+  answer.qp_num = server_qpn;
+  ASSERT_EQ(rdma_accept(server_, &answer), 0) << std::strerror(errno);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_CONNECT_RESPONSE)->param.conn.qp_num,
+            server_qpn);
+  ibv_qp_attr attr = {};
+  int mask = 0;
+  attr.qp_state = IBV_QPS_RTR;
+  ASSERT_EQ(rdma_init_qp_attr(client_, &attr, &mask), 0);
+  EXPECT_EQ(attr.dest_qp_num, server_qpn);
+  EXPECT_NE(mask & IBV_QP_AV, 0);
+  attr.qp_state = IBV_QPS_SQD;
+  EXPECT_EQ(rdma_init_qp_attr(client_, &attr, &mask), -1);
+  EXPECT_EQ(errno, EINVAL);
+  ASSERT_EQ(rdma_establish(client_), 0) << std::strerror(errno);
+  EXPECT_EQ(rdma_establish(client_), -1);
+  EXPECT_EQ(Next(RDMA_CM_EVENT_ESTABLISHED)->id, server_);
+  EXPECT_EQ(rdma_notify(server_, IBV_EVENT_COMM_EST), -1);
+  EXPECT_EQ(errno, EISCONN);
+  Disconnect();
 }
 
-TEST_P(ConnectTest, ARejectionHasAReason) {
-  const std::string why = Text(kMostOfReject, 'r');
-  const std::string nothing;
-  Request(Saying(nothing)).Acknowledge();
-  ASSERT_EQ(rdma_reject(server_, why.data(), static_cast<uint8_t>(why.size())),
-            0)
+TEST_P(ConnectTest, AQueuePairIsFreeAfterItsTimewait) {
+  uint8_t ack_timeout = 8;  // 1 ms, so that timewait is short
+  listener_ = NewListener(GetParam());
+  client_ = NewId();
+  ASSERT_EQ(rdma_set_option(client_, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
+                            &ack_timeout, 1),
+            0);
+  CmAddress to =
+      CmAddress::Loopback(GetParam(), ntohs(rdma_get_src_port(listener_)));
+  ASSERT_EQ(rdma_resolve_addr(client_, nullptr, to.get(), 2000), 0);
+  Next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  ASSERT_EQ(rdma_resolve_route(client_, 2000), 0);
+  Next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  MakeQp(client_);
+  rdma_conn_param param = {};
+  ASSERT_EQ(rdma_connect(client_, &param), 0);
+  server_ = Next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
+  MakeQp(server_);
+  ASSERT_EQ(rdma_accept(server_, nullptr), 0);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  Next(RDMA_CM_EVENT_ESTABLISHED);
+  ASSERT_EQ(rdma_disconnect(client_), 0) << std::strerror(errno);
+  // At each end both are in order; one end may finish before the other begins.
+  std::map<rdma_cm_id*, std::vector<rdma_cm_event_type>> came;
+  for (int i = 0; i < 4; ++i) {
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+    if (came[event->id].empty() && event->id == server_) {
+      EXPECT_EQ(rdma_disconnect(server_), 0) << std::strerror(errno);
+    }
+    came[event->id].push_back(event->event);
+    EXPECT_EQ(rdma_ack_cm_event(event), 0);
+  }
+  const std::vector<rdma_cm_event_type> wanted = {RDMA_CM_EVENT_DISCONNECTED,
+                                                  RDMA_CM_EVENT_TIMEWAIT_EXIT};
+  EXPECT_EQ(came[client_], wanted);
+  EXPECT_EQ(came[server_], wanted);
+}
+
+TEST_P(ConnectTest, ManyAtOnce) {
+  constexpr size_t kMany = 100;
+  listener_ = NewListener(GetParam());
+  std::vector<rdma_cm_id*> ids;
+  for (size_t i = 0; i < kMany; ++i) {
+    ids.push_back(NewClient(GetParam(), listener_));
+    MakeQp(ids.back());
+  }
+  rdma_conn_param param = {};
+  for (rdma_cm_id* id : std::vector(ids)) {
+    ASSERT_EQ(rdma_connect(id, &param), 0) << std::strerror(errno);
+  }
+  size_t established = 0;
+  while (established < 2 * kMany) {
+    rdma_cm_event* event = nullptr;
+    ASSERT_EQ(rdma_get_cm_event(channel_, &event), 0);
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+      ids.push_back(event->id);
+      MakeQp(event->id);
+      ASSERT_EQ(rdma_accept(event->id, nullptr), 0) << std::strerror(errno);
+    } else {
+      ASSERT_EQ(event->event, RDMA_CM_EVENT_ESTABLISHED);
+      ++established;
+    }
+    ASSERT_EQ(rdma_ack_cm_event(event), 0);
+  }
+  for (rdma_cm_id* id : ids) {
+    rdma_destroy_qp(id);
+    ASSERT_EQ(rdma_destroy_id(id), 0);
+  }
+}
+
+// Both ends use waiting calls, like rdma_server and rdma_client.
+TEST_P(ConnectTest, EndpointsThatWait) {
+  CmAddress local = CmAddress::Loopback(GetParam());
+  rdma_addrinfo here = {};
+  here.ai_flags = RAI_PASSIVE;
+  here.ai_family = GetParam();
+  here.ai_port_space = RDMA_PS_TCP;
+  here.ai_qp_type = IBV_QPT_RC;
+  here.ai_src_addr = local.get();
+  here.ai_src_len = sizeof(sockaddr_in6);
+  ibv_qp_init_attr attr = {};
+  attr.cap = {4, 4, 1, 1, 0};
+  attr.sq_sig_all = 1;
+  rdma_cm_id* listener = nullptr;
+  ASSERT_EQ(rdma_create_ep(&listener, &here, nullptr, &attr), 0)
       << std::strerror(errno);
-  CmEvent rejected = Next(RDMA_CM_EVENT_REJECTED, kConsumerReject);
-  EXPECT_EQ(rejected->id, client_);
-  EXPECT_EQ(PrivateData(rejected.get()), why);
-  EXPECT_EQ(Query(client_->qp).qp_state, IBV_QPS_ERR);
+  ASSERT_EQ(rdma_listen(listener, 1), 0) << std::strerror(errno);
+
+  CmAddress to =
+      CmAddress::Loopback(GetParam(), ntohs(rdma_get_src_port(listener)));
+  std::thread client_thread([&] {
+    rdma_addrinfo there = {};
+    there.ai_family = GetParam();
+    there.ai_port_space = RDMA_PS_TCP;
+    there.ai_qp_type = IBV_QPT_RC;
+    there.ai_dst_addr = to.get();
+    there.ai_dst_len = sizeof(sockaddr_in6);
+    ibv_qp_init_attr client_attr = attr;
+    rdma_cm_id* client = nullptr;
+    ASSERT_EQ(rdma_create_ep(&client, &there, nullptr, &client_attr), 0)
+        << std::strerror(errno);
+    char text[16] = "";
+    ibv_mr* mr = rdma_reg_msgs(client, text, sizeof(text));
+    ASSERT_EQ(rdma_post_recv(client, nullptr, text, sizeof(text), mr), 0);
+    ASSERT_EQ(rdma_connect(client, nullptr), 0) << std::strerror(errno);
+    EXPECT_EQ(client->event->event, RDMA_CM_EVENT_ESTABLISHED);
+    ExpectReceived(client, 16);
+    EXPECT_STREQ(text, "from the server");
+    EXPECT_EQ(rdma_disconnect(client), 0) << std::strerror(errno);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(client);
+  });
+
+  rdma_cm_id* server = nullptr;
+  ASSERT_EQ(rdma_get_request(listener, &server), 0) << std::strerror(errno);
+  ASSERT_NE(server->qp, nullptr);
+  ASSERT_NE(server->event, nullptr);
+  EXPECT_EQ(server->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+  ASSERT_EQ(rdma_accept(server, nullptr), 0) << std::strerror(errno);
+  char text[16] = "from the server";
+  ibv_mr* mr = rdma_reg_msgs(server, text, sizeof(text));
+  ASSERT_EQ(rdma_post_send(server, text, text, sizeof(text), mr, 0), 0);
+  ExpectSent(server, text);
+  EXPECT_EQ(rdma_disconnect(server), 0) << std::strerror(errno);
+  client_thread.join();
+  rdma_dereg_mr(mr);
+  rdma_destroy_ep(server);
+  rdma_destroy_ep(listener);
+}
+
+TEST_P(ConnectTest, ASynchronousConnectIsRefused) {
+  rdma_cm_id* bound = NewId();
+  ASSERT_EQ(rdma_bind_addr(bound, CmAddress::Loopback(GetParam()).get()), 0);
+  client_ = NewClient(GetParam(), bound);
+  ASSERT_EQ(rdma_migrate_id(client_, nullptr), 0);
+  MakeQp(client_);
+  EXPECT_EQ(rdma_connect(client_, nullptr), -1);
+  EXPECT_EQ(errno, ECONNREFUSED);
+  EXPECT_EQ(client_->event->event, RDMA_CM_EVENT_REJECTED);
+  EXPECT_EQ(rdma_destroy_id(bound), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ConnectTest,
-                         testing::Values(AF_INET, AF_INET6),
-                         [](const auto& info) {
-                           return info.param == AF_INET ? "IPv4" : "IPv6";
-                         });
+                         testing::Values(AF_INET, AF_INET6), FamilyName);
 
 }  // namespace
 }  // namespace conformance

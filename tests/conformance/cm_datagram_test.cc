@@ -11,8 +11,8 @@ namespace conformance {
 namespace {
 
 // Bytes of private data (rdma_connect(3), rdma_accept(3)).
-constexpr size_t kMostOfDatagramConnect = 180;
-constexpr size_t kMostOfDatagramAccept = 136;
+constexpr size_t kMaxDatagramConnectData = 180;
+constexpr size_t kMaxDatagramAcceptData = 136;
 
 class DatagramTest : public ConnectTest {
  protected:
@@ -33,8 +33,8 @@ class DatagramTest : public ConnectTest {
 };
 
 TEST_P(DatagramTest, TheQueuePairOfAServiceIsFound) {
-  const std::string said = Text(kMostOfDatagramConnect, 'a');
-  const std::string answered = Text(kMostOfDatagramAccept, 'A');
+  const std::string said = Text(kMaxDatagramConnectData, 'a');
+  const std::string answered = Text(kMaxDatagramAcceptData, 'A');
   {
     CmEvent request = Ask(said);
     EXPECT_EQ(Said(request.get()), said);
@@ -68,7 +68,7 @@ TEST_P(DatagramTest, TheQueuePairOfAServiceIsFound) {
 TEST_P(DatagramTest, AServiceMayRefuse) {
   constexpr int kSidrRejected = 2;  // IBA 12.11.2
   Ask("please").Acknowledge();
-  const std::string why = Text(kMostOfDatagramAccept, 'r');
+  const std::string why = Text(kMaxDatagramAcceptData, 'r');
   EXPECT_EQ(rdma_reject(server_, why.data(), 137), -1);
   EXPECT_EQ(errno, EINVAL);
   ASSERT_EQ(rdma_reject(server_, why.data(), static_cast<uint8_t>(why.size())),
@@ -89,10 +89,7 @@ TEST_P(DatagramTest, NobodyListens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DatagramTest,
-                         testing::Values(AF_INET, AF_INET6),
-                         [](const auto& info) {
-                           return info.param == AF_INET ? "IPv4" : "IPv6";
-                         });
+                         testing::Values(AF_INET, AF_INET6), FamilyName);
 
 }  // namespace
 }  // namespace conformance

@@ -60,6 +60,11 @@ std::string PrivateData(const rdma_cm_event* event);
 // Debian's enumeration can hold.
 const char* EventName(int type);
 
+// Names tests by their address family.
+inline std::string FamilyName(const testing::TestParamInfo<int>& info) {
+  return info.param == AF_INET ? "IPv4" : "IPv6";
+}
+
 class CmTest : public testing::Test {
  protected:
   void SetUp() override;

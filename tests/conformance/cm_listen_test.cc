@@ -144,10 +144,7 @@ TEST_P(ConnectTest, UnseenRequestsEndWithTheirListener) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ConnectTest,
-                         testing::Values(AF_INET, AF_INET6),
-                         [](const auto& info) {
-                           return info.param == AF_INET ? "IPv4" : "IPv6";
-                         });
+                         testing::Values(AF_INET, AF_INET6), FamilyName);
 
 }  // namespace
 }  // namespace conformance

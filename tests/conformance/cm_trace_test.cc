@@ -39,17 +39,6 @@ class CmTraceTest : public CmPairTest {
   }
   std::string recording() const { return folder_ + "/a.pcapng"; }
 
-  std::vector<Json> Lines(const std::string& arguments) const {
-    const std::string text = RunTool(arguments);
-    std::vector<Json> lines;
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos;
-         at = end + 1) {
-      Json line = Json::parse(text.substr(at, end - at), nullptr, false);
-      // A file that is being written may end in the middle of a record.
-      if (!line.is_discarded()) lines.push_back(std::move(line));
-    }
-    return lines;
-  }
   // The messages, by "REQ sent" and so on, as soon as `last` is among them.
   std::map<std::string, std::vector<Json>> Await(const std::string& last) {
     std::map<std::string, std::vector<Json>> messages;
@@ -58,7 +47,7 @@ class CmTraceTest : public CmPairTest {
     do {
       messages.clear();
       packets_.clear();
-      for (const Json& line : Lines("trace --json " + recording())) {
+      for (const Json& line : RunToolForJson("trace --json " + recording())) {
         if (line["type"] == "packet") packets_.push_back(line);
         if (line["type"] != "event" || line["name"] != "cm_message") continue;
         messages[line["attribute"].get<std::string>() + " " +
@@ -127,7 +116,8 @@ TEST_P(CmTraceTest, EachMessageHasItsCause) {
       std::chrono::steady_clock::now() + std::chrono::seconds(60);
   do {
     captured.clear();
-    for (const Json& packet : Lines("decode --json " + folder_ + "/a.pcap")) {
+    for (const Json& packet :
+         RunToolForJson("decode --json " + folder_ + "/a.pcap")) {
       if (packet["type"] == "packet") ++captured[packet["mad"]];
     }
   } while (captured["CM_DREP"] < 2 && std::chrono::steady_clock::now() < until);

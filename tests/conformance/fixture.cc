@@ -193,6 +193,21 @@ int PairTest::ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options) {
   return ibv_modify_qp(qp, &attr, to_rts);
 }
 
+void PairTest::ToRtsAsUd(ibv_qp* qp, uint32_t qkey) {
+  ibv_qp_attr attr = {};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = qkey;
+  ASSERT_EQ(ibv_modify_qp(
+                qp, &attr,
+                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+            0);
+  attr.qp_state = IBV_QPS_RTR;
+  ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+  attr.qp_state = IBV_QPS_RTS;
+  ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+}
+
 void PairTest::Connect(Side* a, Side* b, const ConnectOptions& options) {
   ASSERT_EQ(ToRts(a->qp, b->qp->qp_num, options), 0);
   ASSERT_EQ(ToRts(b->qp, a->qp->qp_num, options), 0);

@@ -7,29 +7,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "rxe_user/testing/refused_calls.h"
+#include "rxe_user/testing/ring_descriptors.h"
 #include "tests/conformance/fixture.h"
 
 namespace conformance {
 namespace {
 
-// The numbers of this process's descriptors of rings.
-std::vector<int> Rings() {
-  std::vector<int> rings;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    if (std::filesystem::read_symlink(entry.path(), error) ==
-        "anon_inode:[io_uring]") {
-      rings.push_back(std::stoi(entry.path().filename()));
-    }
-  }
-  return rings;
-}
+using rxe_user::RingDescriptors;
 
 class IoUringTest : public PairTest {
  protected:
@@ -75,7 +63,7 @@ class SocketsTest : public IoUringTest {
 // The first test, since rings stay open after their lanes.
 TEST_F(SocketsTest, HasNoRing) {
   ExpectTraffic();
-  EXPECT_EQ(Rings(), std::vector<int>());
+  EXPECT_EQ(RingDescriptors(), std::vector<int>());
 }
 
 // The second one.
@@ -85,7 +73,7 @@ TEST_F(AutoTest, ALaneHasARingAmongTheHighDescriptors) {
     GTEST_SKIP() << "no io_uring here";
   }
   ExpectTraffic();
-  const std::vector<int> rings = Rings();
+  const std::vector<int> rings = RingDescriptors();
   ASSERT_FALSE(rings.empty());
   for (const int ring : rings) EXPECT_GE(ring, 512);
 }
@@ -120,7 +108,7 @@ class RefusedProgram : public IoUringTest {
   const char* io() const override { return std::getenv(kRefused); }
   void TestBody() override {
     ExpectTraffic();
-    EXPECT_EQ(Rings(), std::vector<int>());
+    EXPECT_EQ(RingDescriptors(), std::vector<int>());
   }
 };
 
@@ -155,7 +143,7 @@ constexpr char kOnlyRing[] = "RXE_USER_TEST_ONLY_RING";
               []() -> OnlyRingProgram* { return new OnlyRingProgram; });
 
 TEST_F(IoUringTest, NoDatagramGoesByAPlainCall) {
-  if (Rings().empty()) GTEST_SKIP() << "no io_uring here";
+  if (RingDescriptors().empty()) GTEST_SKIP() << "no io_uring here";
   const pid_t child = fork();
   if (child == 0) {
     if (!rxe_user::RefuseDatagramCalls(EPERM)) _exit(1);

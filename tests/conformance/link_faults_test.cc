@@ -350,18 +350,7 @@ TEST_P(RouteFaultTest, DatagramsAreLost) {
   options.type = IBV_QPT_UD;
   for (Side* side : {&a_, &b_}) {
     MakeSide(side, options);
-    ibv_qp_attr attr = {};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qkey = kQkey;
-    ASSERT_EQ(ibv_modify_qp(
-                  side->qp, &attr,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-              0);
-    attr.qp_state = IBV_QPS_RTR;
-    ASSERT_EQ(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE), 0);
-    attr.qp_state = IBV_QPS_RTS;
-    ASSERT_EQ(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    ToRtsAsUd(side->qp, kQkey);
   }
   ibv_ah_attr to = {};
   to.is_global = 1;

@@ -62,20 +62,6 @@ class ManyAddressesTest : public PairTest {
     }
     FAIL() << "no GID of " << address;
   }
-  static void BringUpDatagrams(ibv_qp* qp) {
-    ibv_qp_attr attr = {};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qkey = kQkey;
-    ASSERT_EQ(ibv_modify_qp(
-                  qp, &attr,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-              0);
-    attr.qp_state = IBV_QPS_RTR;
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
-    attr.qp_state = IBV_QPS_RTS;
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
-  }
   // Sends one message between two ends.
   void Exchange(Side& from, Side& to) {
     ASSERT_EQ(Receive(to, 1, 0, 64), 0);
@@ -155,7 +141,7 @@ TEST_F(ManyAddressesTest, DatagramsFromOneAfterTheOther) {
   constexpr uint32_t kFlows = 8;
   Side ud;
   MakeSide(&ud, {.type = IBV_QPT_UD}, 16, nullptr, 4096);
-  BringUpDatagrams(ud.qp);
+  ToRtsAsUd(ud.qp, kQkey);
   ASSERT_FALSE(HasFailure());
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < kAddresses; ++i) {

@@ -439,7 +439,7 @@ TEST_F(Mlx5DcTest, SeveralInitiatorsShareATarget) {
   for (uint64_t id = 0; id < 8; ++id) ExpectSuccess(target_.cq, id);
 }
 
-// All connect at once. Those that come while DcConnections::kMostWaiting of
+// All connect at once. Those that come while DcConnections::kMaxWaiting of
 // this address are without data get no answer and connect again.
 TEST_F(Mlx5DcTest, AThousandInitiatorsShareATarget) {
   constexpr size_t kInitiators = 1000;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -65,10 +64,8 @@ class Mlx5TraceTest : public PairTest {
     do {
       events.clear();
       found = 0;
-      std::istringstream lines(RunTool("trace --json " + recording()));
-      for (std::string line; std::getline(lines, line);) {
-        Json json = Json::parse(line, nullptr, false);
-        if (json.is_discarded() || json["type"] != "event") continue;
+      for (Json& json : RunToolForJson("trace --json " + recording())) {
+        if (json["type"] != "event") continue;
         found += json["name"] == "polled";
         events.push_back(std::move(json));
       }

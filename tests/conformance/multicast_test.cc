@@ -42,21 +42,7 @@ class MulticastTest : public PairTest {
   void Make(Side* side, QpOptions options = {}) {
     options.type = IBV_QPT_UD;
     MakeSide(side, options);
-    ToRts(side->qp);
-  }
-  static void ToRts(ibv_qp* qp) {
-    ibv_qp_attr attr = {};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    attr.qkey = kQkey;
-    ASSERT_EQ(ibv_modify_qp(
-                  qp, &attr,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-              0);
-    attr.qp_state = IBV_QPS_RTR;
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
-    attr.qp_state = IBV_QPS_RTS;
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    ToRtsAsUd(side->qp, kQkey);
   }
   ibv_ah* AddressOf(const ibv_gid& gid) {
     ibv_ah_attr attr = {};

@@ -97,17 +97,7 @@ TEST_F(ParentDomainTest, AnAddressOfTheOneIsGoodForTheOther) {
   ibv_pd* parent = MakeParent(pd_, nullptr);
   ASSERT_NE(parent, nullptr);
   MakeSide(&a_, {.type = IBV_QPT_UD});
-  ibv_qp_attr attr = {};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  ASSERT_EQ(ibv_modify_qp(
-                a_.qp, &attr,
-                IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-            0);
-  attr.qp_state = IBV_QPS_RTR;
-  ASSERT_EQ(ibv_modify_qp(a_.qp, &attr, IBV_QP_STATE), 0);
-  attr.qp_state = IBV_QPS_RTS;
-  ASSERT_EQ(ibv_modify_qp(a_.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+  ToRtsAsUd(a_.qp, 0);
   ibv_ah_attr to = RtrAttributes(0).ah_attr;
   ibv_ah* ah = ibv_create_ah(parent, &to);
   ASSERT_NE(ah, nullptr);

@@ -93,8 +93,8 @@ TEST_F(TallyTest, AgreesWithTheCounters) {
                  b_.address(), b_.mr->rkey),
             0);
   ExpectSuccess(a_.cq, 300);
-  // Without a receive it is sent again until there is one. The event: B has
-  // answered by an RNR NAK.
+  // B has no receive and answers by RNR NAKs. The SEND is retransmitted until
+  // there is one, which is posted after the first RNR NAK.
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 400, 0, kBytes), 0);
   const int64_t until = NowMs() + 60'000;
   while (Read().events[static_cast<size_t>(RareEventKind::kRnrNakReceived)] ==

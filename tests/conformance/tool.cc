@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <utility>
 
 namespace conformance {
 
@@ -17,6 +19,16 @@ std::string RunTool(const std::string& arguments, int* status) {
   const int ended = pclose(out);
   if (status != nullptr) *status = ended;
   return text;
+}
+
+std::vector<nlohmann::json> RunToolForJson(const std::string& arguments) {
+  std::istringstream text(RunTool(arguments));
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(text, line);) {
+    nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_discarded()) lines.push_back(std::move(json));
+  }
+  return lines;
 }
 
 }  // namespace conformance

@@ -43,17 +43,6 @@ class TraceTest : public PairTest {
   }
   std::string recording() const { return folder_ + "/a.pcapng"; }
 
-  static std::vector<Json> Lines(const std::string& arguments) {
-    const std::string text = RunTool(arguments);
-    std::vector<Json> lines;
-    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos;
-         at = end + 1) {
-      Json line = Json::parse(text.substr(at, end - at), nullptr, false);
-      // A file that is being written may end in the middle of a record.
-      if (!line.is_discarded()) lines.push_back(std::move(line));
-    }
-    return lines;
-  }
   static std::vector<Json> Of(const std::vector<Json>& lines,
                               const std::string& type,
                               const std::string& name = "") {
@@ -71,7 +60,7 @@ class TraceTest : public PairTest {
     std::vector<Json> lines;
     const int64_t until = NowMs() + kTimeoutMs;
     do {
-      lines = Lines("trace --json " + recording());
+      lines = RunToolForJson("trace --json " + recording());
     } while (!is_whole(lines) && NowMs() < until);
     return lines;
   }
@@ -108,7 +97,7 @@ TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
     captured.clear();
     recorded.clear();
     for (const Json& packet :
-         Of(Lines("decode --json " + folder_ + "/a.pcap"), "packet")) {
+         Of(RunToolForJson("decode --json " + folder_ + "/a.pcap"), "packet")) {
       ++captured[key(packet)];
     }
     for (const Json& packet : Of(all, "packet")) {
@@ -429,7 +418,8 @@ TEST_F(TraceTest, AKilledProcess) {
   }
   const auto states = [&] {
     if (!std::filesystem::exists(file)) return size_t{0};
-    return Of(Lines("trace --json " + file), "event", "qp_state").size();
+    return Of(RunToolForJson("trace --json " + file), "event", "qp_state")
+        .size();
   };
   const int64_t until = NowMs() + kTimeoutMs;
   while (states() == 0 && NowMs() < until) {

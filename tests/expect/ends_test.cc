@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/expect/cli_fixture.h"
+#include "tests/expect/installed_fixture.h"
 
 namespace {
 
-using cli_test::Result;
+using expect_test::Result;
 
-class EndsTest : public cli_test::CliTest {
+class EndsTest : public expect_test::InstalledTest {
  protected:
   // The result of rxe-user check for a program with this mistake.
   Result Check(const std::string& what,
                const std::vector<std::string>& options = {}) {
     const std::string recording = root_ / "a.pcapng";
-    cli_test::fs::remove(recording);
+    expect_test::fs::remove(recording);
     const Result r = Execute(
         {"run", "--trace", recording, "--", "expect_program", what, "exit0"});
     EXPECT_EQ(r.status, 0) << r.err;
@@ -62,7 +62,7 @@ TEST_F(EndsTest, ALintThatIsNotWanted) {
   // The words after the name are files.
   const std::string recording = root_ / "a.pcapng";
   const std::string other = root_ / "b.pcapng";
-  cli_test::fs::copy(recording, other);
+  expect_test::fs::copy(recording, other);
   EXPECT_EQ(
       Execute({"check", "--without", "peer-qpn", recording, other}).status, 1);
   EXPECT_EQ(Execute({"check", "--without", "peer-mut", recording}).status, 2);

@@ -19,17 +19,17 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/expect/cli_fixture.h"
+#include "tests/expect/installed_fixture.h"
 
 namespace {
 
-using cli_test::FromEnvironment;
-using cli_test::kTimeoutMs;
-using cli_test::ReadAll;
-using cli_test::Result;
+using expect_test::FromEnvironment;
+using expect_test::kTimeoutMs;
+using expect_test::ReadAll;
+using expect_test::Result;
 namespace fs = std::filesystem;
 
-class ExpectTest : public cli_test::CliTest {
+class ExpectTest : public expect_test::InstalledTest {
  protected:
   // Runs expect_program with these expectations.
   Result Run(const std::vector<std::string>& expectations,

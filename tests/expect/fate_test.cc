@@ -19,7 +19,7 @@
 
 #include "gtest/gtest.h"
 #include "rxe_user/observe/trace_events.h"
-#include "tests/expect/cli_fixture.h"
+#include "tests/expect/installed_fixture.h"
 #include "tools/trace/recording.h"
 #include "wire/opcode.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 namespace events = rxe_user::trace;
 
-using cli_test::Result;
+using expect_test::Result;
 
 // The queue pair's place in the order of creation, opcode, PSN, and iteration.
 using Key = std::tuple<size_t, uint8_t, uint32_t, uint32_t>;
@@ -66,12 +66,12 @@ class OtherPrograms {
   std::vector<pid_t> programs_;
 };
 
-class FateTest : public cli_test::CliTest {
+class FateTest : public expect_test::InstalledTest {
  protected:
   // The fates of the packets that a run has sent.
   Fates Run(const char* lanes, const char* seed) {
     const std::string path = root_ / "a.pcapng";
-    cli_test::fs::remove(path);
+    expect_test::fs::remove(path);
     const Result r = Execute(
         {"run", "--faults", "drop tx p=5%; delay 100us~1ms tx op=data p=10%",
          "--faults-seed", seed, "--trace", path, "--", "expect_program", "load",

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/expect/cli_fixture.h"
+#include "tests/expect/installed_fixture.h"
 
 namespace {
 
-using cli_test::ReadAll;
-using cli_test::Result;
+using expect_test::ReadAll;
+using expect_test::Result;
 
-class FaultsTest : public cli_test::CliTest {
+class FaultsTest : public expect_test::InstalledTest {
  protected:
   // Starts expect_program, which makes a round for each byte of its input.
   void StartRounds(const std::vector<std::string>& options) {
@@ -150,7 +150,7 @@ TEST_F(FaultsTest, OneSeedIsOneFate) {
   for (const char* const lanes : {"1", "4"}) {
     for (int run = 0; run < 10; ++run) {
       const std::string recording = root_ / "a.pcapng";
-      cli_test::fs::remove(recording);
+      expect_test::fs::remove(recording);
       const Result r = Execute(
           {"run", "--faults", "drop tx op=data p=10%", "--faults-seed", "7",
            "--trace", recording, "--", "expect_program", "rounds", "exit0"},

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "tests/expect/cli_fixture.h"
+#include "tests/expect/installed_fixture.h"
 
 namespace {
 
-using cli_test::Result;
+using expect_test::Result;
 namespace fs = std::filesystem;
 // Variables of the environment.
 using Settings = std::vector<std::pair<const char*, const char*>>;
@@ -27,11 +27,11 @@ bool HasValgrind() {
   return false;
 }
 
-class MemcheckTest : public cli_test::CliTest {
+class MemcheckTest : public expect_test::InstalledTest {
  protected:
   void SetUp() override {
     if (!HasValgrind()) GTEST_SKIP() << "no valgrind here";
-    CliTest::SetUp();
+    InstalledTest::SetUp();
   }
   // Runs expect_program under memcheck, which lets it end with 9 if it has
   // found an error itself.

@@ -15,9 +15,9 @@ using sim::Region;
 using transport::QpReport;
 
 constexpr uint16_t kForeignPort = 0x8888;
-constexpr size_t kMostSegments = 8;
+constexpr size_t kMaxSegments = 8;
 // Longer than a path MTU of 1,024 bytes.
-constexpr uint32_t kMostPayload = 1100;
+constexpr uint32_t kMaxPayload = 1100;
 
 uint32_t ForgePsn(FuzzInput& input, const QpReport& victim,
                   const QpReport& peer) {
@@ -128,11 +128,11 @@ size_t ForgePayloadSize(FuzzInput& input, const wire::Headers& headers,
     case 0:
       return 0;
     case 1:
-      return input.Take<uint16_t>() % kMostPayload;
+      return input.Take<uint16_t>() % kMaxPayload;
     case 2:
       return input.Byte();
     case 3:
-      return std::min(headers.reth.length, kMostPayload);
+      return std::min(headers.reth.length, kMaxPayload);
     default:
       return mtu;
   }
@@ -165,7 +165,7 @@ ForgedBatch Forge(FuzzInput& input, Sender sender,
   if (sender == Sender::kElsewhere) {
     (bits & 4 ? batch.destination : batch.source).bytes[15] ^= 0x40;
   }
-  const size_t segments = bits & 8 ? 1 + (bits >> 4) % kMostSegments : 1;
+  const size_t segments = bits & 8 ? 1 + (bits >> 4) % kMaxSegments : 1;
   const wire::IcrcFlow flow(batch.source, batch.destination, batch.source_port,
                             wire::kRoceUdpPort);
   const uint8_t shape = input.Byte();

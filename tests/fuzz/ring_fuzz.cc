@@ -58,7 +58,7 @@ uint64_t Scribble(FuzzInput* input, uint64_t position, RingMemory* ring) {
   const RecordHeader header = {
       .bytes = kind == 2 ? input->Take<uint32_t>()
                          : input->Take<uint16_t>() %
-                               (uint32_t{RingWriter::kMostBytes} + 64),
+                               (uint32_t{RingWriter::kMaxBytes} + 64),
       .segment_size = kind == 3 ? input->Take<uint16_t>() : uint16_t{1024}};
   std::memcpy(at, &header, sizeof(header));
   return (sizeof(header) + uint64_t{header.bytes} + RingMemory::kAlign - 1) &
@@ -73,7 +73,7 @@ void Read(FuzzInput* input, RingMemory* ring) {
     ring->tail =
         input->Below(16) == 0 ? Position(input, right) : right + record;
     std::vector<uint8_t> out(input->Below(8) == 0 ? input->Take<uint16_t>()
-                                                  : RingWriter::kMostBytes);
+                                                  : RingWriter::kMaxBytes);
     for (uint32_t reads = 0;; ++reads) {
       // Each read frees a record.
       Require(reads <= kUnits);
@@ -109,8 +109,8 @@ void Write(FuzzInput* input, RingMemory* ring) {
       continue;
     }
     Require(room.data() > ring->records && room.data() + room.size() <= end);
-    Require(room.size() >= RingWriter::kLeastBytes &&
-            room.size() <= RingWriter::kMostBytes);
+    Require(room.size() >= RingWriter::kMinBytes &&
+            room.size() <= RingWriter::kMaxBytes);
     const auto bytes = static_cast<uint32_t>(
         std::clamp<size_t>(input->Take<uint16_t>(), 1, room.size()));
     std::fill_n(room.begin(), bytes, uint8_t{1});

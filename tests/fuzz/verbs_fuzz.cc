@@ -36,7 +36,7 @@ namespace fuzz {
 namespace {
 
 constexpr int kMaxSteps = 120;
-constexpr size_t kMost = 8;  // objects of a kind and thread
+constexpr size_t kMax = 8;  // objects of a kind and thread
 constexpr size_t kMemory = 16 * 1024;
 constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -67,7 +67,7 @@ template <typename T>
 struct Owned {
   std::vector<T*> live;
   T* dead = nullptr;
-  bool full() const { return live.size() >= kMost; }
+  bool full() const { return live.size() >= kMax; }
   void Add(T* made) {
     if (made != nullptr) live.push_back(made);
   }

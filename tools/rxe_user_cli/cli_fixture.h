@@ -1,4 +1,5 @@
-// Runs the program rxe-user in the folders of an installation.
+// Runs the program rxe-user in the folders of an installation, in which the
+// library is an empty file.
 #ifndef TOOLS_RXE_USER_CLI_CLI_FIXTURE_H_
 #define TOOLS_RXE_USER_CLI_CLI_FIXTURE_H_
 

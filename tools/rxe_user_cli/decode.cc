@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tools/rxe_user_cli/libpcap.h"
+#include "tools/trace/field_json.h"
 #include "tools/trace/source_port.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
@@ -177,7 +178,7 @@ class JsonOutput : public Output {
               const Icrc& icrc) override {
     Json object = Start("packet", item);
     fields([&object](const wire::Field& field) {
-      object[std::string(field.name)] = Value(field);
+      object[std::string(field.name)] = trace::FieldValue(field);
     });
     object["icrc"] = NameOf(icrc.verdict);
     if (icrc.source_port) object["icrc_src_port"] = *icrc.source_port;
@@ -226,24 +227,6 @@ class JsonOutput : public Output {
       object["segments"] = item.segments ? Json(*item.segments) : Json();
     }
     return object;
-  }
-
-  static Json Value(const wire::Field& field) {
-    switch (field.format) {
-      case wire::Field::Format::kFlag:
-        return field.number != 0;
-      case wire::Field::Format::kText:
-        return std::string(field.text);
-      case wire::Field::Format::kHex:
-        if (field.hex_digits == 16) {
-          const std::string text = wire::FieldText(field);
-          return text.substr(text.find('=') + 1);
-        }
-        return field.number;
-      case wire::Field::Format::kDecimal:
-        return field.number;
-    }
-    return nullptr;
   }
 
   std::FILE* const out_;

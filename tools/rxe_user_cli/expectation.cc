@@ -13,7 +13,7 @@ namespace rxe_user_cli {
 namespace {
 
 constexpr std::string_view kStatusPrefix = "IBV_WC_";
-constexpr uint64_t kMostNumber = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kMaxNumber = std::numeric_limits<int64_t>::max();
 constexpr std::string_view kLints = "lints";
 constexpr std::string_view kValues =
     "a counter (rxe-user stat), wc(STATUS) or a number";
@@ -344,8 +344,8 @@ class Parser {
     for (const char c : token_.text) {
       if (c == '.') return Fail("a whole number is expected here");
       const auto digit = static_cast<uint64_t>(c - '0');
-      if (number > (kMostNumber - digit) / 10) {
-        return Fail("this number is above " + std::to_string(kMostNumber));
+      if (number > (kMaxNumber - digit) / 10) {
+        return Fail("this number is above " + std::to_string(kMaxNumber));
       }
       number = number * 10 + digit;
     }

@@ -14,7 +14,7 @@ namespace {
 
 // The most assignments that are tried. A part that needs more is assumed not to
 // be constant.
-constexpr uint64_t kMostTries = 200'000;
+constexpr uint64_t kMaxTries = 200'000;
 
 // What a condition depends on: a quantity, or the slowest completion.
 struct Variable {
@@ -151,7 +151,7 @@ std::optional<bool> ConstantValue(const Condition& condition) {
   uint64_t tries = 1;
   for (const Variable& variable : unknowns.variables) {
     tries *= variable.is_time ? times.size() : counts.size();
-    if (tries > kMostTries) return std::nullopt;
+    if (tries > kMaxTries) return std::nullopt;
   }
   std::optional<bool> first;
   for (uint64_t i = 0; i < tries; ++i) {

@@ -136,12 +136,12 @@ std::string NameOf(const TallyPage& page) {
 
 }  // namespace
 
-std::string Facts::Nothing() const {
+std::string Facts::WhyUnknown() const {
   if (!unreadable_.empty()) return unreadable_;
   return processes_.empty() ? "no process opened our device" : "";
 }
 
-std::string Facts::Running() const {
+std::string Facts::WhyMayRise() const {
   for (const Process& process : processes_) {
     if (process.runs) return NameOf(process.page) + " still runs";
   }
@@ -195,9 +195,9 @@ Facts::Range Facts::Of(const Quantity& quantity) const {
     sum.most = Sum(sum.most, one.most);
     if (sum.why.empty()) sum.why = one.why;
   }
-  if (const std::string nothing = Nothing(); !nothing.empty()) {
+  if (const std::string why = WhyUnknown(); !why.empty()) {
     sum.most = kNoLimit;
-    sum.why = nothing;
+    sum.why = why;
   }
   return sum;
 }
@@ -289,7 +289,7 @@ Judgement Facts::JudgeRule(uint32_t number) const {
     hit = Sum(hit, process.page.faults[number - 1]);
   }
   if (hit != 0) return {Verdict::kTrue, "", ""};
-  for (const std::string& why : {Nothing(), Running()}) {
+  for (const std::string& why : {WhyUnknown(), WhyMayRise()}) {
     if (!why.empty()) return {Verdict::kNotKnown, why, ""};
   }
   return {Verdict::kFalse, "it never fired", ""};
@@ -356,7 +356,7 @@ Verdict Facts::JudgeComparison(const Condition& part) const {
 Verdict Facts::JudgeEvery(const Condition& part) const {
   const Slowest slowest = SlowestOf(part.queues);
   if (slowest.ns > part.within) return Verdict::kFalse;
-  if (!Nothing().empty() || !Running().empty()) return Verdict::kNotKnown;
+  if (!WhyUnknown().empty() || !WhyMayRise().empty()) return Verdict::kNotKnown;
   if (slowest.untimed != 0) return Verdict::kNotKnown;
   return slowest.completions == 0 ? Verdict::kFalse : Verdict::kTrue;
 }
@@ -426,8 +426,8 @@ void Facts::ExplainComparison(const Condition& part, bool negated,
 void Facts::ExplainEvery(const Condition& part, Judgement* out) const {
   const Slowest slowest = SlowestOf(part.queues);
   const std::string word(WordOf(part.queues));
-  if (const std::string nothing = Nothing(); !nothing.empty()) {
-    Append(nothing, &out->seen);
+  if (const std::string why = WhyUnknown(); !why.empty()) {
+    Append(why, &out->seen);
   } else if (slowest.completions == 0) {
     Append("there was no " + word, &out->seen);
   } else {
@@ -439,8 +439,8 @@ void Facts::ExplainEvery(const Condition& part, Judgement* out) const {
                  " more it is not known when they were posted",
              &out->seen);
     }
-    if (slowest.ns <= part.within && !Running().empty()) {
-      Append(Running(), &out->seen);
+    if (slowest.ns <= part.within && !WhyMayRise().empty()) {
+      Append(WhyMayRise(), &out->seen);
     }
     if (slowest.item && out->first.empty()) {
       out->first = "the slowest: " + TextOf(*slowest.item);

@@ -60,8 +60,8 @@ class Facts {
 
   // Why nothing is known, and why values may be higher. Empty if that is not
   // so.
-  std::string Nothing() const;
-  std::string Running() const;
+  std::string WhyUnknown() const;
+  std::string WhyMayRise() const;
   Range Of(const Quantity& quantity) const;
   Range OfProcess(const Process& process, const Quantity& quantity) const;
   std::optional<Item> FirstOf(const Quantity& quantity) const;

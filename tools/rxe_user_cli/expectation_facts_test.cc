@@ -239,7 +239,7 @@ TEST_F(FactsTest, RulesForFaultsFire) {
 // Rules 257 and later of a process that gets rules while it runs were counted
 // beyond the array.
 TEST_F(FactsTest, TheLastRuleThatAProcessMayHave) {
-  const uint32_t last = transport::faults::Injector::kMostRules;
+  const uint32_t last = transport::faults::Injector::kMaxRulesEver;
   for (uint32_t rule = 1; rule <= last; ++rule) tally_.OnFault(rule);
   EXPECT_EQ(page_.lints, 0u);
   EXPECT_EQ(page_.counter_names, TallyPage().counter_names);

@@ -88,7 +88,7 @@ bool OpenResult(const std::string& name, UniqueFd* file) {
 
 // Passes the counts to the outer rxe-user run, inside which this one runs.
 // False, after a line on stderr, on failure.
-bool Pass(const std::string& folder, const std::string& outer) {
+bool PassToOuterRun(const std::string& folder, const std::string& outer) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const fs::path to = fs::path(outer) / entry.path().filename();
@@ -225,7 +225,7 @@ int RunExpecting(const std::string& program, const ExpectOptions& options,
   // TAP on stderr contains these lines in its own form.
   WriteAll(STDERR_FILENO,
            options.tap ? ResultAsTap(result) : ResultAsLines(result));
-  bool written = outer.empty() || Pass(folder.path(), outer);
+  bool written = outer.empty() || PassToOuterRun(folder.path(), outer);
   if (tap.valid() && !WriteAll(tap.get(), ResultAsTap(result))) {
     Complain("cannot write " + trace::Printable(options.tap_file), errno);
     written = false;

@@ -64,7 +64,7 @@ struct QueuePair {
   size_t failed = 0;  // work requests
   size_t done = 0;
 
-  bool is_worth_a_word() const {
+  bool needs_explaining() const {
     return failed_at != trace::kNoTime || has_incident ||
            (!destroyed && !sends.empty());
   }
@@ -483,10 +483,10 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
     const Connections connections(timeline, file);
     text += own.Refusals() + connections.Failed();
     for (const auto& [qpn, qp] : own.queue_pairs()) {
-      if (!qp.is_worth_a_word()) continue;
+      if (!qp.needs_explaining()) continue;
       text +=
           rxe_user::ExplainQueuePair(own.ReportOwn(qpn), qpn, Others(files, qp),
-                                     rxe_user::Asked::kRecordings) +
+                                     rxe_user::WitnessOrigin::kRecordings) +
           connections.MessagesOf(qpn, own.now());
       text += own.Outcome(qpn, qp);
     }

@@ -21,12 +21,12 @@ std::vector<FileIndex> FileIndex::OfFiles(const trace::Timeline& timeline) {
   for (const trace::Arrow& arrow : timeline.arrows) {
     if (arrow.sent_file != trace::kNone) {
       FileIndex& file = files[arrow.sent_file];
-      file.Reach(arrow.t0);
+      file.ExtendTo(arrow.t0);
       file.PacketsOf(arrow.local_qpn, &QueuePair::sent, arrow);
     }
     if (arrow.received_file != trace::kNone) {
       FileIndex& file = files[arrow.received_file];
-      file.Reach(arrow.t1);
+      file.ExtendTo(arrow.t1);
       file.PacketsOf(arrow.received->qpn, &QueuePair::received, arrow);
       if (!file.overflows_.empty()) {
         file.reads_.emplace_back(arrow.t1, arrow.t1 - arrow.received->waited());
@@ -47,7 +47,7 @@ void FileIndex::Add(const trace::TimedEvent& timed) {
   const trace::Event& event = *timed.event;
   const uint32_t qpn = event.header().qpn;
   last_event_ = timed.time;
-  Reach(timed.time);
+  ExtendTo(timed.time);
   if (event.As<events::CallEvent>()) {
     calls_.push_back(&timed);
     return;
@@ -102,7 +102,7 @@ uint64_t FileIndex::OverflowUntil(int64_t end) const {
   return after == overflows_.begin() ? 0 : (after - 1)->second;
 }
 
-void FileIndex::Reach(int64_t time) { last_ = std::max(last_, time); }
+void FileIndex::ExtendTo(int64_t time) { last_ = std::max(last_, time); }
 
 bool FileIndex::HasSlot(uint16_t slot, const wire::IpAddress& address,
                         int64_t end) const {

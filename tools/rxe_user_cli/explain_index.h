@@ -57,7 +57,7 @@ class FileIndex {
   void PacketsOf(uint32_t qpn,
                  std::vector<const trace::Arrow*> QueuePair::*list,
                  const trace::Arrow& arrow);
-  void Reach(int64_t time);
+  void ExtendTo(int64_t time);
 
   const trace::Recording* recording_;
   std::map<uint32_t, QueuePair> queue_pairs_;

@@ -54,8 +54,8 @@ std::string Json(const std::vector<FaultRuleStatus>& rules) {
 }
 
 // Sends the command to the engine of the process and returns its answer. Any
-// process may have created a name with this PID, so one that does not answer
-// leaves the others.
+// process can create a socket whose name has this PID, so if one does not
+// answer, the next is tried.
 absl::StatusOr<std::string> Ask(pid_t pid, const std::string& command) {
   const auto names = rxe_user::ListStatSockets();
   if (!names.ok()) return names.status();

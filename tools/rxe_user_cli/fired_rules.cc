@@ -88,7 +88,7 @@ std::string DurationWord(const std::string& rule) {
   return "";
 }
 
-struct Seen {
+struct PacketIteration {
   const trace::Packet* packet = nullptr;
   uint32_t iteration = 0;
 };
@@ -117,7 +117,7 @@ class Reader {
       if (packet.event != 0) packets_[packet.event] = {&packet, iteration};
       // The cause of a received packet that a rule held back is the fault.
       if (packet.cause != 0) {
-        packets_.try_emplace(packet.cause, Seen{&packet, iteration});
+        packets_.try_emplace(packet.cause, PacketIteration{&packet, iteration});
       }
     }
   }
@@ -305,7 +305,7 @@ class Reader {
       "its queue pair's creation is not recorded";
 
   const trace::Recording& recording_;
-  std::unordered_map<uint64_t, Seen> packets_;
+  std::unordered_map<uint64_t, PacketIteration> packets_;
   std::map<uint32_t, QueuePair> queue_pairs_;
   std::map<std::string, size_t> calls_;
   std::string calls_text_;      // rules of calls that failed

@@ -81,9 +81,10 @@ class Shrinker {
     failure_ = *all;
     // Replace chances first: then a rule that is left out does not change what
     // the others hit.
-    const bool is_fixed = by_chance_ && Replay(&rules);
+    const bool is_fixed = by_chance_ && ReplaceByFired(&rules);
     std::vector<std::string> found = Smallest(rules);
-    if (!is_fixed && !is_ended_ && Replay(&found)) found = Smallest(found);
+    if (!is_fixed && !is_ended_ && ReplaceByFired(&found))
+      found = Smallest(found);
     return Print(found);
   }
 
@@ -248,7 +249,7 @@ class Shrinker {
 
   // Replaces the rules by their faults (ReadFired), if the program fails with
   // those too.
-  bool Replay(std::vector<std::string>* rules) {
+  bool ReplaceByFired(std::vector<std::string>* rules) {
     std::vector<std::string> fired;
     const auto status = Run(*rules, "to record what is hit", &fired);
     if (!status || *status != *failure_ || fired.empty()) return false;

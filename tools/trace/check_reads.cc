@@ -71,13 +71,13 @@ class ReadRule final : public Rule {
     if (covering == state.asked.end()) {
       asked.is_part = in.index < 0 || in.flow.lacks_some;
       state.asked.emplace(in.index, std::move(asked));
-      if (state.asked.size() > kMost) state.asked.erase(state.asked.begin());
+      if (state.asked.size() > kMax) state.asked.erase(state.asked.begin());
       return;
     }
     Asked& original = covering->second;
     if (in.flow.at_requester) CheckRepeat(in, original, asked);
     if (asked.is_read && original.is_read && in.ahead < 0 &&
-        original.parts.size() < kMostParts) {
+        original.parts.size() < kMaxParts) {
       original.parts.push_back(asked);
     }
   }
@@ -99,8 +99,8 @@ class ReadRule final : public Rule {
 
  private:
   // A multiple of what one queue pair may have outstanding.
-  static constexpr size_t kMost = 1 << 16;
-  static constexpr size_t kMostParts = 64;
+  static constexpr size_t kMax = 1 << 16;
+  static constexpr size_t kMaxParts = 64;
   // How many requests before one to check for overlap: requests overlap only if
   // some packets were lost.
   static constexpr int kLookBack = 16;

@@ -68,8 +68,8 @@ std::string OperationName(const Packet& packet) {
 
 class Analyzer {
  public:
-  Analyzer(Timeline* timeline, Before* before)
-      : t_(*timeline), before_(*before), mtus_(before->mtus) {}
+  Analyzer(Timeline* timeline, CarriedState* carried)
+      : t_(*timeline), carried_(*carried), mtus_(carried->mtus) {}
 
   Conversation Analyze() {
     FindMtus();
@@ -88,10 +88,10 @@ class Analyzer {
 
  private:
   // Packets from one end to a queue pair of another.
-  using FlowKey = Before::FlowKey;
-  struct Flow : Before::Requests {
+  using FlowKey = CarriedState::FlowKey;
+  struct Flow : CarriedState::Requests {
     FlowKey key;
-    bool is_noted = false;  // in before_
+    bool is_noted = false;  // in carried_
     bool has_response = false;
     uint32_t highest_response = 0;
     size_t last_answered = kNone;
@@ -126,9 +126,9 @@ class Analyzer {
     const auto [at, is_new] = flows_.try_emplace(key);
     if (is_new) {
       at->second.key = key;
-      const auto known = before_.requests.find(key);
-      if (known != before_.requests.end()) {
-        static_cast<Before::Requests&>(at->second) = known->second;
+      const auto known = carried_.requests.find(key);
+      if (known != carried_.requests.end()) {
+        static_cast<CarriedState::Requests&>(at->second) = known->second;
       }
     }
     return at->second;
@@ -136,7 +136,7 @@ class Analyzer {
 
   void Note(Flow& flow) {
     flow.is_noted = true;
-    if (flow.has_request) before_.requests[flow.key] = flow;
+    if (flow.has_request) carried_.requests[flow.key] = flow;
   }
 
   void OnSent(size_t i) {
@@ -369,7 +369,7 @@ class Analyzer {
     // Message by file and event id: of the posted, and of the completed event.
     std::map<std::pair<size_t, uint64_t>, size_t> posted;
     std::map<std::pair<size_t, uint64_t>, size_t> completed;
-    std::map<std::pair<size_t, uint32_t>, uint32_t> numbers = before_.posted;
+    std::map<std::pair<size_t, uint32_t>, uint32_t> numbers = carried_.posted;
     std::vector<Message> requests;
     for (const TimedEvent& e : t_.events) {
       const uint32_t qpn = e.event->header().qpn;
@@ -378,7 +378,7 @@ class Analyzer {
         Message message;
         message.number = ++numbers[{e.file, qpn}];
         message.shown = e.shown;
-        if (!e.is_kept) before_.posted[{e.file, qpn}] = message.number;
+        if (!e.is_kept) carried_.posted[{e.file, qpn}] = message.number;
         message.end = EndOf(e.file, qpn);
         message.connection = ConnectionOf(message.end, qpn);
         for (const Event::Value& value : e.event->Values()) {
@@ -428,7 +428,7 @@ class Analyzer {
   }
 
   Timeline& t_;
-  Before& before_;
+  CarriedState& carried_;
   Conversation c_;
   std::map<std::pair<size_t, size_t>, uint32_t>& mtus_;
   std::map<FlowKey, Flow> flows_;
@@ -459,13 +459,13 @@ std::string CmText(uint16_t attribute, uint16_t reason) {
 
 }  // namespace
 
-Conversation Analyze(Timeline* timeline, Before* before) {
-  return Analyzer(timeline, before).Analyze();
+Conversation Analyze(Timeline* timeline, CarriedState* carried) {
+  return Analyzer(timeline, carried).Analyze();
 }
 
 Conversation Analyze(Timeline* timeline) {
-  Before before;
-  return Analyze(timeline, &before);
+  CarriedState carried;
+  return Analyze(timeline, &carried);
 }
 
 std::string ConnectionName(const Timeline& timeline, const Connection& c) {

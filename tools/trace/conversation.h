@@ -52,7 +52,7 @@ struct Conversation {
 };
 
 // State from earlier parts of a time line (parts.h).
-struct Before {
+struct CarriedState {
   // The requests of a flow, except those that the next part contains as well.
   struct Requests {
     bool has_request = false;
@@ -69,9 +69,9 @@ struct Before {
   std::map<std::pair<size_t, uint32_t>, uint32_t> posted;
 };
 
-// Also sets members of arrows; struct Arrow says which. `before`: the state
+// Also sets members of arrows; struct Arrow says which. `carried`: the state
 // before a part, to which this adds its own.
-Conversation Analyze(Timeline* timeline, Before* before);
+Conversation Analyze(Timeline* timeline, CarriedState* carried);
 Conversation Analyze(Timeline* timeline);
 
 // A packet in words, without its fate: "WRITE MIDDLE 2005 1024 B",

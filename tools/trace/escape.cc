@@ -19,8 +19,8 @@ size_t CharacterSize(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3f);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kLeast[size] || code > 0x10ffff) return 0;
+  constexpr uint32_t kMin[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kMin[size] || code > 0x10ffff) return 0;
   if (code >= 0xd800 && code <= 0xdfff) return 0;
   // C1 controls, marks that change the direction, and characters that XML
   // forbids.

@@ -12,7 +12,7 @@
 namespace trace {
 namespace {
 
-TEST(CheckTest, LatenciesAtTheRequester) {
+TEST(LatenciesTest, AtTheRequester) {
   Capture c;
   const auto at = [&](Packet& p, int64_t time) { p.time = time; };
   Packet* p = &c.Request(Operation::kSendOnly, 10, 8);
@@ -47,7 +47,7 @@ TEST(CheckTest, LatenciesAtTheRequester) {
                       "RNR NAK to repeat, requester: 1 10900 10900 10900"}));
 }
 
-TEST(CheckTest, LatenciesAtTheResponder) {
+TEST(LatenciesTest, AtTheResponder) {
   Capture c(/*at_requester=*/false);
   c.Request(Operation::kSendOnly, 10, 8).ack_req = true;
   c.Answer(kAck, 10).time += 500;

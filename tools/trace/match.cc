@@ -10,7 +10,7 @@ namespace trace {
 namespace {
 
 constexpr size_t kNone = Match::kNone;
-constexpr size_t kMostCopies = 64;
+constexpr size_t kMaxCopies = 64;
 
 using Copies = std::unordered_map<uint64_t, std::vector<size_t>>;
 
@@ -85,7 +85,7 @@ std::vector<Pair> MatchInOrder(std::span<const Sighting> sent,
     found.clear();
     const std::vector<size_t>& places = same->second;
     for (size_t n = SentBy(sent, places, received[j].time);
-         n-- > 0 && found.size() < kMostCopies;) {
+         n-- > 0 && found.size() < kMaxCopies;) {
       const size_t i = places[n];
       const Chain before = best.Before(i);
       found.push_back(
@@ -149,7 +149,7 @@ void MatchRest(std::span<const Sighting> sent,
       if (match->sent[j] != kNone) continue;
       const std::vector<size_t>& from = same->second;
       const size_t by = SentBy(sent, from, received[j].time);
-      for (size_t n = by; n-- > 0 && by - n <= kMostCopies;) {
+      for (size_t n = by; n-- > 0 && by - n <= kMaxCopies;) {
         const size_t i = from[n];
         if (match->received[i] != kNone) continue;
         match->received[i] = j;

@@ -42,7 +42,7 @@ bool Parts::Next() {
     timed.shown = index >= file.shown.events && index < file.until.events;
     timed.is_kept = index >= file.drop.events;
   }
-  conversation_ = Analyze(&timeline_, &before_);
+  conversation_ = Analyze(&timeline_, &carried_);
   for (const auto& file : files_) file->shown = file->until;
   return true;
 }
@@ -68,7 +68,7 @@ void Parts::Divide() {
     File& file = *files_[f];
     Recording& r = file.recording;
     file.until = file.shown;
-    file.drop = Place();
+    file.drop = Position();
     if (is_done_) {
       file.until = {r.packets.size(), r.events.size()};
     } else {
@@ -95,7 +95,7 @@ void Parts::Divide() {
   }
 }
 
-void Parts::Forward(int64_t time, Place* until, const Recording& r) {
+void Parts::Forward(int64_t time, Position* until, const Recording& r) {
   while (until->packets < r.packets.size() &&
          r.packets[until->packets].time < time) {
     ++until->packets;

@@ -50,7 +50,7 @@ class Parts {
 
  private:
   // Numbers of records from the start of the file.
-  struct Place {
+  struct Position {
     size_t packets = 0;
     size_t events = 0;
   };
@@ -59,18 +59,19 @@ class Parts {
 
     Recording recording;
     RecordingReader reader;
-    Place shown;  // shown by earlier parts
-    Place until;  // shown by this part
-    Place drop;   // not needed by the next part
+    Position shown;  // shown by earlier parts
+    Position until;  // shown by this part
+    Position drop;   // not needed by the next part
   };
 
   // Sets `until` and `drop` of all files.
   void Divide();
-  static void Forward(int64_t time, Place* until, const Recording& recording);
+  static void Forward(int64_t time, Position* until,
+                      const Recording& recording);
 
   const size_t most_;
   Joiner joiner_;
-  Before before_;
+  CarriedState carried_;
   std::vector<std::unique_ptr<File>> files_;
   std::vector<const Recording*> readable_;
   bool is_done_ = false;

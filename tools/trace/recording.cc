@@ -17,7 +17,7 @@ namespace trace {
 namespace {
 
 using rxe_user::trace::PacketEvent;
-using rxe_user::trace::PacketWhat;
+using rxe_user::trace::PacketOutcome;
 using wire::pcapng::Direction;
 
 // Bytes of a packet that are compared, besides its size and ICRC: those that a
@@ -221,7 +221,7 @@ class RecordingReader::Decoder {
     p->own_qpn = packet->header.qpn;
     p->kernel_time = std::clamp<int64_t>(packet->kernel_time, 0, kLatestTime);
     p->reason = packet->reason;
-    p->dropped = packet->what == static_cast<uint8_t>(PacketWhat::kDropped);
+    p->dropped = packet->what == static_cast<uint8_t>(PacketOutcome::kDropped);
     p->disposition = packet->disposition;
     if (!*checksum && packet->icrc != 0) *checksum = packet->icrc;
   }

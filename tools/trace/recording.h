@@ -43,9 +43,10 @@ struct Packet {
   uint32_t payload = 0;    // bytes after the headers
   uint32_t qpn = 0;        // destination
   uint32_t own_qpn = 0;    // local queue pair, from its event; 0: unknown
-  // Distinguishes the receivers with the destination's address: the queue pair
-  // number. All processes of an address share queue pair 1, so for that it is
-  // the receiver's communication ID, or identifies the request.
+  // Identifies the receiver at the destination's address: the queue pair
+  // number. Queue pair 1, which all processes of an address share, is replaced
+  // by the communication ID of the receiver or, in a REQ, by what identifies
+  // the request.
   uint64_t receiver = 0;
   uint32_t psn = 0;
   uint32_t msn = 0;     // that of an AETH

@@ -13,7 +13,7 @@
 namespace trace {
 
 using rxe_user::trace::PacketEvent;
-using rxe_user::trace::PacketWhat;
+using rxe_user::trace::PacketOutcome;
 using transport::Direction;
 
 SimRecorder::SimRecorder(sim::Network* network, sim::Node* node,
@@ -63,10 +63,10 @@ void SimRecorder::OnPacket(const transport::ObservedPacket& packet) {
   }
   event.disposition = static_cast<uint8_t>(packet.disposition);
   event.what = static_cast<uint8_t>(
-      sent ? PacketWhat::kSent
+      sent ? PacketOutcome::kSent
            : (packet.disposition == transport::Disposition::kDelivered
-                  ? PacketWhat::kReceived
-                  : PacketWhat::kDropped));
+                  ? PacketOutcome::kReceived
+                  : PacketOutcome::kDropped));
   if (packet.bytes.size() >= 4) {
     std::memcpy(&event.icrc, packet.bytes.data() + packet.bytes.size() - 4, 4);
   }

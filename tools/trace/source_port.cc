@@ -8,7 +8,7 @@
 namespace trace {
 namespace {
 
-constexpr size_t kLeastPacket = wire::kBthSize + wire::kIcrcSize;
+constexpr size_t kMinPacket = wire::kBthSize + wire::kIcrcSize;
 
 wire::IcrcFlow FlowFrom(uint16_t port, const wire::FrameHeaders& h) {
   return wire::IcrcFlow(h.src, h.dst, port, h.dst_port);
@@ -31,7 +31,7 @@ std::optional<uint32_t> FlowQpn(std::span<const uint8_t> udp_payload) {
 
 std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& h,
                                         std::span<const uint8_t> udp_payload) {
-  if (udp_payload.size() < kLeastPacket) return std::nullopt;
+  if (udp_payload.size() < kMinPacket) return std::nullopt;
   const std::span<const uint8_t> covered =
       udp_payload.first(udp_payload.size() - wire::kIcrcSize);
   const auto icrc_from = [&](uint16_t port) {

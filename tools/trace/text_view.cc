@@ -8,6 +8,7 @@
 
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
+#include "tools/trace/field_json.h"
 #include "tools/trace/time_text.h"
 
 namespace trace {
@@ -59,25 +60,6 @@ std::vector<std::string> NamesOfFiles(const Timeline& t) {
   return names;
 }
 
-Json Value(const wire::Field& field) {
-  switch (field.format) {
-    case wire::Field::Format::kFlag:
-      return field.number != 0;
-    case wire::Field::Format::kText:
-      return std::string(field.text);
-    case wire::Field::Format::kHex:
-      // Many parsers keep only 53 bits.
-      if (field.hex_digits == 16) {
-        const std::string text = wire::FieldText(field);
-        return text.substr(text.find('=') + 1);
-      }
-      return field.number;
-    case wire::Field::Format::kDecimal:
-      return field.number;
-  }
-  return nullptr;
-}
-
 Json Value(const Event::Value& value) {
   using rxe_user::trace::FieldFormat;
   switch (value.field->format) {
@@ -126,7 +108,7 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   object["dst"] = p.dst.ToString();
   object["src_port"] = p.src_port;
   t.recording_of(arrow).VisitFields(p, [&](const wire::Field& field) {
-    object[std::string(field.name)] = Value(field);
+    object[std::string(field.name)] = FieldValue(field);
   });
   object["icrc"] = p.icrc == IcrcVerdict::kGood
                        ? "good"

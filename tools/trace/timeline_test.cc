@@ -402,7 +402,8 @@ TEST(TimelineTest, QueuePairsOfAProcessAreInTheOrderOfTheirCreation) {
   }
 }
 
-// With many queue pairs, too, an event of each packet names the sender's.
+// Each packet has an event that names the sender's queue pair, of which there
+// may be many.
 TEST(TimelineTest, TheSenderIsKnownByItsEvent) {
   Recorded r({});
   // Nothing arrives, so no answer shows the sender.

@@ -34,8 +34,8 @@ using rxe_user::UniqueFd;
 
 // The number of names to try, in case others have taken the first ones, before
 // random names are used.
-constexpr int kMostNames = 8;
-constexpr int kMostRandomNames = 8;
+constexpr int kMaxNames = 8;
+constexpr int kMaxRandomNames = 8;
 // In bytes. The index of a thousand devices takes 4 MiB.
 constexpr uint64_t kMemoryLeft = 16 << 20;
 
@@ -210,7 +210,7 @@ std::string TreeKey(const char* rxe_user_devices, const char* rxe_user_mlx5) {
 absl::StatusOr<Tree> Tree::Open(const std::string& base,
                                 const std::string& key) {
   const std::string name = base + "/" + Prefix() + key;
-  for (int i = 0; i < kMostNames;) {
+  for (int i = 0; i < kMaxNames;) {
     const std::string root = i == 0 ? name : absl::StrCat(name, "-", i);
     const bool made = mkdir(root.c_str(), 0700) == 0;
     if (!made && errno != EEXIST) return ErrnoStatus(errno, root);
@@ -240,7 +240,7 @@ absl::StatusOr<Tree> Tree::OpenRandom(const std::string& base,
     if (std::optional<Tree> tree = open(item.path())) return *std::move(tree);
   }
   int failed = EPERM;
-  for (int i = 0; i < kMostRandomNames; ++i) {
+  for (int i = 0; i < kMaxRandomNames; ++i) {
     const std::string root =
         absl::StrCat(prefix, absl::Hex(rxe_user::SecureRandom32()));
     if (mkdir(root.c_str(), 0700) != 0) {

@@ -110,7 +110,7 @@ struct MkeyConfiguration {
   uint32_t repeat_count = 0;  // kInterleaved: not 0
 
   // What happens to the bytes between the layout and the transport (block
-  // signatures). Only the implementation of Memory knows what `transform` says.
+  // signatures). `transform` has a format of the implementation of Memory.
   enum class Transform : uint8_t { kKeep, kNone, kSet };
   Transform change = Transform::kKeep;
   std::span<const uint8_t> transform = {};  // kSet

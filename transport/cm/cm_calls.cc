@@ -8,7 +8,7 @@
 namespace transport::cm {
 namespace {
 
-constexpr uint8_t kMostRetries = 15;
+constexpr uint8_t kMaxRetries = 15;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ Result ConnectionManager::Connect(const ConnectOptions& options, Time now,
       config_.shortest_wait, config_.longest_wait);
   c.time_wait = std::min(wire::CmTimeNanos(req.primary.local_ack_timeout),
                          config_.longest_time_wait);
-  c.max_retries = std::min(req.max_cm_retries, kMostRetries);
+  c.max_retries = std::min(req.max_cm_retries, kMaxRetries);
   // The REQ tells the peer how long to wait for the RTU, and how often to
   // retry.
   c.refused_hold = std::min(

@@ -13,7 +13,7 @@ using wire::CmRejectReason;
 namespace {
 
 // Maximum events of one message: an older request was dropped, and the new one.
-constexpr size_t kMostEvents = 2;
+constexpr size_t kMaxEvents = 2;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
     return;
   }
   counters_.rx_msgs.Count(mad.attribute());
-  if (!events_.Reserve(kMostEvents)) {
+  if (!events_.Reserve(kMaxEvents)) {
     ++counters_.no_memory;
     return;
   }

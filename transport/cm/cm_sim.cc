@@ -16,7 +16,7 @@ constexpr Time kWork = 3 * kSecond;
 // All tries of all messages in sequence, including service timeouts.
 constexpr Time kSettle = 60 * kSecond;
 constexpr Time kClose = 60 * kSecond;
-constexpr uint64_t kMostEvents = 5'000'000;
+constexpr uint64_t kMaxEvents = 5'000'000;
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void CmSim::RunUntil(Time limit) {
     heap_.pop_back();
     now_ = event.time;
     event.what();
-    if (order_ > kMostEvents) Fail("it does not end");
+    if (order_ > kMaxEvents) Fail("it does not end");
   }
   now_ = std::max(now_, limit);
 }

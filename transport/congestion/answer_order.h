@@ -25,9 +25,9 @@ class AnswerOrder {
     entry.sent = std::max(entry.sent, sent);
     entry.answered = now;
   }
-  // Since when queue pair `qpn` has left what was sent at `sent` unanswered:
-  // since the last answer, unless something that was sent later has been
-  // answered.
+  // From when on a packet to queue pair `qpn`, sent at `sent`, counts as
+  // unanswered: from the last answer on, which shows that its turn had not
+  // come. If a packet that was sent later has been answered: from `sent` on.
   Time SilentSince(uint32_t qpn, Time sent) const {
     const Entry& entry = entries_[IndexOf(qpn)];
     return entry.sent <= sent ? std::max(sent, entry.answered) : sent;

@@ -16,7 +16,7 @@ void CongestionController::OnLoss(uint64_t least, Time rtt, Time now) {
   const uint64_t window = std::max(window_ / 10 * 7, std::min(window_, least));
   window_before_timeout_ = 0;
   // Notifications may have made the window smaller than losses ever do.
-  window_ = std::min(window_, std::max(kLeastWindow, window));
+  window_ = std::min(window_, std::max(kMinWindow, window));
   threshold_ = window_;
   dcqcn_.OnLoss(window_);
   BeginRecovery(rtt, now);
@@ -44,12 +44,12 @@ void CongestionController::OnTimeout(Time rtt, Time now) {
   }
   // Losses of this round trip may already have shrunk the window, and further
   // timeouts find it small: the slow start threshold comes from its first size.
-  if (now >= recovery_until_ && window_ > kLeastWindow) {
-    threshold_ = std::max(kLeastWindow, window_ / 2);
+  if (now >= recovery_until_ && window_ > kMinWindow) {
+    threshold_ = std::max(kMinWindow, window_ / 2);
   }
   // Timeouts in a row leave one packet: there may be many other senders.
-  const uint64_t least = window_ > kLeastWindow
-                             ? kLeastWindow
+  const uint64_t least = window_ > kMinWindow
+                             ? kMinWindow
                              : std::max(kGreatestPacket, window_ / 2);
   window_ = std::min(window_, least);
   BeginRecovery(rtt, now);

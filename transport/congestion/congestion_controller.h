@@ -30,7 +30,7 @@ class CongestionController {
   static constexpr uint64_t kInitialWindow = 128 * 1024;
   // Losses do not reduce the window below this. Notifications and repeated
   // timeouts do.
-  static constexpr uint64_t kLeastWindow = 16 * 1024;
+  static constexpr uint64_t kMinWindow = 16 * 1024;
   static constexpr uint64_t kGreatestWindow = 1024 * 1024;
   // A window of less than this may be less than a packet.
   static constexpr uint64_t kGreatestPacket = 4096 + 256;
@@ -90,11 +90,11 @@ class CongestionController {
   static constexpr uint64_t kIncrement = kGreatestPacket;
   // Shortest time between reductions: round trips of a spinning loopback are
   // shorter than the bursts that are lost together.
-  static constexpr Time kLeastRecovery = 100 * kMicrosecond;
+  static constexpr Time kMinRecovery = 100 * kMicrosecond;
 
   void GrowByDcqcn(uint64_t bytes, Time rtt, Time now);
   void BeginRecovery(Time rtt, Time now) {
-    recovery_until_ = now + std::max(kLeastRecovery, rtt);
+    recovery_until_ = now + std::max(kMinRecovery, rtt);
   }
 
   uint64_t window_ = kInitialWindow;

@@ -39,9 +39,9 @@ class Dcqcn {
   // that is not marked, and never by more than kAdditive. For a window of less
   // than a packet, a period is the time from one packet to the next.
   static constexpr uint64_t kAdditivePart = 80;
-  static constexpr uint64_t kLeastAdditive = 16;
+  static constexpr uint64_t kMinAdditive = 16;
   // A packet of 1 KiB in 40 round trips.
-  static constexpr uint64_t kLeastWindow = 32;
+  static constexpr uint64_t kMinWindow = 32;
   // Without a notification for this long, DCQCN no longer governs the path.
   static constexpr Time kActive = 100 * kMillisecond;
 
@@ -57,7 +57,7 @@ class Dcqcn {
     const auto less =
         static_cast<uint64_t>(static_cast<double>(window) * alpha_ / 2);
     Note(rtt, now);
-    return std::max(kLeastWindow, window - less);
+    return std::max(kMinWindow, window - less);
   }
 
   // Another notification of congestion for which the window has shrunk already.
@@ -70,7 +70,7 @@ class Dcqcn {
   uint64_t Increase(uint64_t window, Time rtt, Time now) {
     for (int64_t n = Decay(rtt, now); n > 0; --n) {
       const uint64_t step =
-          std::clamp(window / kAdditivePart, kLeastAdditive, kAdditive);
+          std::clamp(window / kAdditivePart, kMinAdditive, kAdditive);
       ++periods_;
       if (periods_ > kRecoveryPeriods + kAdditivePeriods && step == kAdditive) {
         goal_ += kHyper * static_cast<uint64_t>(periods_ - kRecoveryPeriods -
@@ -106,7 +106,7 @@ class Dcqcn {
   static constexpr double kFirstAlpha = 0.5;
   static constexpr double kGain = 1.0 / 16;
   // As many as fit in a gap between acknowledgements that is worth counting.
-  static constexpr int64_t kMostPeriods = 32;
+  static constexpr int64_t kMaxPeriods = 32;
 
   void Note(Time rtt, Time now) {
     Decay(rtt, now);
@@ -121,7 +121,7 @@ class Dcqcn {
     const Time period = std::max(kPeriod, rtt);
     const int64_t passed = (now - period_start_) / period;
     period_start_ += passed * period;
-    const int64_t counted = std::min(passed, kMostPeriods);
+    const int64_t counted = std::min(passed, kMaxPeriods);
     for (int64_t n = counted; n > 0; --n) alpha_ *= 1 - kGain;
     return counted;
   }

@@ -40,7 +40,7 @@ TEST(DcqcnTest, NeverBelowTheLeast) {
   Dcqcn dcqcn;
   uint64_t window = kWindow;
   for (int i = 0; i < 100; ++i) window = dcqcn.Decrease(window, 0, i);
-  EXPECT_EQ(window, Dcqcn::kLeastWindow);
+  EXPECT_EQ(window, Dcqcn::kMinWindow);
 }
 
 TEST(DcqcnTest, RecoversFastThenSlowlyThenFasterAndFaster) {

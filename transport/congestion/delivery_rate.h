@@ -20,13 +20,13 @@ class DeliveryRate {
   // `bytes` were acknowledged. `smoothed_rtt`: ns, or 0.
   void OnAcknowledged(uint64_t bytes, Time smoothed_rtt, Time now) {
     bytes_ += bytes;
-    if (now - since_ >= kLeastInterval) Measure(smoothed_rtt, now);
+    if (now - since_ >= kMinInterval) Measure(smoothed_rtt, now);
   }
   void OnLost(uint64_t bytes) { lost_ += bytes; }
 
  private:
   // Answers come in batches.
-  static constexpr Time kLeastInterval = 200 * kMicrosecond;
+  static constexpr Time kMinInterval = 200 * kMicrosecond;
 
   void Measure(Time smoothed_rtt, Time now);
 

@@ -29,7 +29,7 @@ class FlightAccount {
   bool LimitedToShare() const { return allowance_ != Allowance::kWindow; }
 
   // Whether the share permits `cost` more. It always permits one packet.
-  // `retransmits`: see kLeastWhenRetransmitting.
+  // `retransmits`: see kMinWhenRetransmitting.
   bool ShareAllows(const Path& path, uint64_t cost, uint64_t packet_cost,
                    bool retransmits) const {
     return bytes_ == 0 || cost <= ShareLeft(path, packet_cost, retransmits);
@@ -76,7 +76,7 @@ class FlightAccount {
  private:
   // Several retransmitted packets, and their answers, may be lost: with a share
   // of one packet each would take a probe.
-  static constexpr uint64_t kLeastWhenRetransmitting = Path::kLeastWindow;
+  static constexpr uint64_t kMinWhenRetransmitting = Path::kMinWindow;
 
   enum class Allowance : uint8_t {
     kWindow,  // counts in the path's window, its only limit
@@ -90,7 +90,7 @@ class FlightAccount {
   uint64_t ShareLeft(const Path& path, uint64_t packet_cost,
                      bool retransmits) const {
     uint64_t share = std::max(path.share(), packet_cost);
-    if (retransmits) share = std::max(share, kLeastWhenRetransmitting);
+    if (retransmits) share = std::max(share, kMinWhenRetransmitting);
     return share > bytes_ ? share - bytes_ : 0;
   }
 

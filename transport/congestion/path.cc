@@ -36,7 +36,7 @@ void Path::Pause(uint64_t bytes, Time now) {
   bytes = std::min(bytes, CongestionController::kGreatestPacket);
   const Time lasts =
       std::min(controller_.Interval(bytes, smoothed_rtt()) - smoothed_rtt(),
-               static_cast<Time>(bytes) * kLeastRateByte);
+               static_cast<Time>(bytes) * kMinRateByte);
   flight_.Hold(bytes, lasts, now);
 }
 
@@ -57,9 +57,9 @@ bool Path::EndPause(Time now) {
 // (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
 uint64_t Path::LeastAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
-  constexpr uint64_t kMostAfterLoss = 256 * 1024;
-  if (rate_.LosesMuch()) return kLeastWindow;
-  return std::min(kRoundTrips * round_trip_bytes(), kMostAfterLoss);
+  constexpr uint64_t kMaxAfterLoss = 256 * 1024;
+  if (rate_.LosesMuch()) return kMinWindow;
+  return std::min(kRoundTrips * round_trip_bytes(), kMaxAfterLoss);
 }
 
 void Path::OnLoss(Time now) {

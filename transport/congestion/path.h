@@ -38,7 +38,7 @@ class Path {
   // buffer holds them.
   static constexpr uint64_t kInitialWindow =
       CongestionController::kInitialWindow;
-  static constexpr uint64_t kLeastWindow = CongestionController::kLeastWindow;
+  static constexpr uint64_t kMinWindow = CongestionController::kMinWindow;
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB, buffers of 416 KiB only lose packets.
   static constexpr uint64_t kGreatestWindow =
@@ -46,7 +46,7 @@ class Path {
   // On a path where no peer has answered yet, queue pairs send their first
   // packets until this much is in flight: 90 queue pairs can send one of 4 KiB
   // each.
-  static constexpr uint64_t kMostWithUnanswered = 3 * kInitialWindow;
+  static constexpr uint64_t kMaxWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
   uint64_t window() const { return controller_.window(); }  // bytes
@@ -86,7 +86,7 @@ class Path {
   }
   // Whether a queue pair may send its first `bytes` while no peer has answered.
   bool MaySendUnanswered(uint64_t bytes) const {
-    return in_flight() + bytes <= std::max(window(), kMostWithUnanswered);
+    return in_flight() + bytes <= std::max(window(), kMaxWithUnanswered);
   }
 
   // --- Without acknowledgements (UC) nothing tells when bytes leave the
@@ -135,7 +135,7 @@ class Path {
   // is no longer than at a rate of 1 Mb/s: round trips may have been long for
   // reasons other than the network
   // (PathTest.APauseIsNotLongerThanAtTheLeastRate).
-  static constexpr Time kLeastRateByte = 8 * kMicrosecond;
+  static constexpr Time kMinRateByte = 8 * kMicrosecond;
   bool paused() const { return flight_.held() != 0; }
   uint64_t held() const { return flight_.held(); }  // bytes of in_flight()
   Time paused_until() const { return flight_.paused_until(); }

@@ -102,7 +102,7 @@ TEST(PathTest, EarlyProbesAfterALoss) {
 TEST(PathTest, NeverBelowTheMinimum) {
   Path path;
   for (int i = 1; i < 100; ++i) path.OnLoss(i * kSecond);
-  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  EXPECT_EQ(path.window(), Path::kMinWindow);
 }
 
 // However many arrive, and for however many queue pairs, at most one per 50 us
@@ -239,7 +239,7 @@ TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
     path.OnAcknowledged(kPacket, now);
     ASSERT_TRUE(path.paused());
     EXPECT_EQ(path.paused_until() - now,
-              packets * static_cast<Time>(kPacket) * Path::kLeastRateByte);
+              packets * static_cast<Time>(kPacket) * Path::kMinRateByte);
   }
   EXPECT_TRUE(path.EndPause(path.paused_until()));
 }
@@ -249,7 +249,7 @@ TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
   for (int i = 1; i < 20; ++i) {
     path.OnTimeout(i * kSecond);
     if (i == 1) {
-      EXPECT_EQ(path.window(), Path::kLeastWindow);
+      EXPECT_EQ(path.window(), Path::kMinWindow);
     }
   }
   EXPECT_EQ(path.window(), 4096 + Path::kPacketOverhead);
@@ -258,7 +258,7 @@ TEST(PathTest, TimeoutsInARowLeaveOnePacket) {
 TEST(PathTest, TimeoutRestartsSlowStartTowardsHalf) {
   Path path;
   path.OnTimeout(kSecond);
-  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  EXPECT_EQ(path.window(), Path::kMinWindow);
   Time now = 2 * kSecond;
   // Doubles each round trip up to half of its former size, then grows slowly.
   for (int i = 0; i < 2; ++i) path.OnAcknowledged(path.window(), ++now);
@@ -280,7 +280,7 @@ TEST(PathTest, AnEarlyTimeoutIsUndone) {
   path.OnTimeout(4 * kSecond);
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
-  EXPECT_EQ(path.window(), Path::kLeastWindow);
+  EXPECT_EQ(path.window(), Path::kMinWindow);
   // Not undone either after the window has recovered its size.
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);

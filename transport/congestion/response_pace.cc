@@ -13,7 +13,7 @@ constexpr uint64_t kStepPart = 320;
 constexpr uint64_t kGreatestStep = 512;
 // At most this many periods count for one packet. At low rates packets are
 // further apart; then there are many senders, which must not grow faster.
-constexpr int64_t kMostPeriods = 2;
+constexpr int64_t kMaxPeriods = 2;
 
 }  // namespace
 
@@ -31,8 +31,7 @@ void ResponsePace::OnNotification(Time now) {
     return;
   }
   if (!on()) free_at_ = now;
-  rate_ =
-      std::max(kLeastRate, dcqcn_.Decrease(on() ? rate_ : kFullRate, 0, now));
+  rate_ = std::max(kMinRate, dcqcn_.Decrease(on() ? rate_ : kFullRate, 0, now));
   notified_ = now;
 }
 
@@ -42,7 +41,7 @@ void ResponsePace::OnSent(uint64_t bytes, Time now) {
     dcqcn_.Pass(now);
   } else if (dcqcn_.active(now)) {
     const uint64_t step = std::min(kStep + rate_ / kStepPart, kGreatestStep);
-    rate_ = dcqcn_.IncreaseRate(rate_, step, kMostPeriods, now);
+    rate_ = dcqcn_.IncreaseRate(rate_, step, kMaxPeriods, now);
   } else {
     rate_ += bytes;
   }
@@ -53,7 +52,7 @@ void ResponsePace::OnSent(uint64_t bytes, Time now) {
     *this = ResponsePace();
     return;
   }
-  gap_ = std::min(static_cast<Time>(bytes * kInterval / rate_), kMostPause);
+  gap_ = std::min(static_cast<Time>(bytes * kInterval / rate_), kMaxPause);
   free_at_ = std::max(free_at_, now - kBurst) + gap_;
 }
 

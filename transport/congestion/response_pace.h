@@ -1,6 +1,6 @@
 // The rate of READ responses to one destination that sends CNPs: DCQCN
-// (dcqcn.h) lowers and raises it. The window of the path cannot do that: the
-// peer requested the responses, and does not acknowledge them.
+// (dcqcn.h) lowers and raises it. The window of the path cannot limit
+// responses, since the peer does not acknowledge them.
 //
 // Until the first CNP the pace is off, and responses are sent as fast as they
 // are requested.
@@ -21,10 +21,10 @@ class ResponsePace {
   // 10 Gb/s: the rate that the first CNP reduces. When the rate is back at
   // this, the pace is off.
   static constexpr uint64_t kFullRate = 128 * 1024;
-  // 5 Mb/s, and at least a packet in kMostPause: each response puts off the
+  // 5 Mb/s, and at least a packet in kMaxPause: each response puts off the
   // peer's timeout and its probes (ReadByHardwareStormTest.NeverTimesOut).
-  static constexpr uint64_t kLeastRate = 64;
-  static constexpr Time kMostPause = 2 * kMillisecond;
+  static constexpr uint64_t kMinRate = 64;
+  static constexpr Time kMaxPause = 2 * kMillisecond;
   // A burst is one packet, or what the rate permits in this time, and as much
   // again if the timer was late. At 10 Gb/s that is less than the queue at
   // which switches begin to mark.

@@ -5,13 +5,13 @@
 namespace transport {
 namespace {
 
-constexpr Time kLeastProbeTimeout = kMillisecond;
+constexpr Time kMinProbeTimeout = kMillisecond;
 constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
 // Several round trips within a rack.
-constexpr Time kLeastEarlyProbe = 100 * kMicrosecond;
+constexpr Time kMinEarlyProbe = 100 * kMicrosecond;
 // Limits of how far answered probes prolong timeouts.
 constexpr int kGreatestBackoff = 8;
-constexpr Time kMostBackedOff = kSecond;
+constexpr Time kMaxBackoff = kSecond;
 // Routes change.
 constexpr Time kBaseLife = 10 * kSecond;
 constexpr Time kGreatestSample = 60 * kSecond;
@@ -21,14 +21,13 @@ constexpr Time kGreatestSample = 60 * kSecond;
 Time RoundTrip::ProbeTimeout() const {
   const Time timeout =
       smoothed_ == 0 ? kProbeTimeoutWithoutSample
-                     : std::max(kLeastProbeTimeout, smoothed_ + 4 * variation_);
-  return std::max(timeout, std::min(timeout << backoff_, kMostBackedOff));
+                     : std::max(kMinProbeTimeout, smoothed_ + 4 * variation_);
+  return std::max(timeout, std::min(timeout << backoff_, kMaxBackoff));
 }
 
 Time RoundTrip::EarlyProbeTimeout() const {
-  return smoothed_ == 0
-             ? kNever
-             : std::max(kLeastEarlyProbe, smoothed_ + 4 * variation_);
+  return smoothed_ == 0 ? kNever
+                        : std::max(kMinEarlyProbe, smoothed_ + 4 * variation_);
 }
 
 void RoundTrip::OnProbesAnswered(int probes) {

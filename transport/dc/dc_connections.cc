@@ -49,7 +49,7 @@ bool DcConnections::IsIdle(const DcConnection& connection, Time now) const {
 
 bool DcConnections::MakeSpace(const wire::IpAddress& address, Time now) {
   const auto waiting = waiting_.find(address);
-  if (waiting != waiting_.end() && waiting->second.size() >= kMostWaiting) {
+  if (waiting != waiting_.end() && waiting->second.size() >= kMaxWaiting) {
     DcConnection* const oldest = waiting->second.front();
     if (!IsIdle(*oldest, now)) return false;
     ++endpoint_.service_counters().dc_evicted;

@@ -8,7 +8,7 @@
 //   one ends when data arrive on the second, which prove that their sender has
 //   got the answer.
 // - Connections that wait for data are limited for each address. A CONNECT
-//   beyond that limit is dropped. So is one beyond kMost connections, unless
+//   beyond that limit is dropped. So is one beyond kMax connections, unless
 //   the least recently used connection has been idle for kIdle, which is then
 //   closed. No other initiator's connection ends.
 // - Sessions and numbers are random, and a connection accepts one UDP source
@@ -42,15 +42,15 @@ class DctQueuePair;
 // Guarded by the lane's lock.
 class DcConnections {
  public:
-  static constexpr size_t kMost = 2048;
+  static constexpr size_t kMax = 2048;
   // An initiator that was idle for half of this connects anew (DciQueuePair).
   static constexpr Time kIdle = 2 * kSecond;
   // For each address: connections without data yet.
-  static constexpr size_t kMostWaiting = 512;
+  static constexpr size_t kMaxWaiting = 512;
 
   // Both outlive it. Targets must be destroyed before. `most`: connections at a
   // time.
-  DcConnections(Endpoint& endpoint, DcLane& lane, size_t most = kMost)
+  DcConnections(Endpoint& endpoint, DcLane& lane, size_t most = kMax)
       : endpoint_(endpoint), lane_(lane), most_(most) {}
   ~DcConnections();
   DcConnections(const DcConnections&) = delete;
@@ -67,8 +67,9 @@ class DcConnections {
   // dropped if there is none.
   void CloseAll(const DctQueuePair& target, std::optional<Time> now);
 
-  // --- Calls by a connection: data have arrived on it from a sender that has
-  // got the answer, or it sends responses to these.
+  // --- Calls by a connection.
+  // Data have arrived on it, which prove that their sender has got the answer;
+  // or it sends responses to such data.
   void OnUsed(DcConnection* connection, Time now);
 
  private:

@@ -63,12 +63,12 @@ TEST_F(DcTest, AReceiveInUseIsFlushed) {
 }
 
 TEST_F(DcTest, ConnectionsThatWaitForDataAreLimitedByAddress) {
-  for (uint32_t i = 0; i < DcConnections::kMostWaiting; ++i) {
+  for (uint32_t i = 0; i < DcConnections::kMaxWaiting; ++i) {
     net.Deliver(Connect(i, 0x100 + i, "10.0.0.9"));
   }
-  EXPECT_EQ(to.connections.size(), DcConnections::kMostWaiting);
+  EXPECT_EQ(to.connections.size(), DcConnections::kMaxWaiting);
   net.Deliver(Connect(1, 0x99, "10.0.0.9"));
-  EXPECT_EQ(to.connections.size(), DcConnections::kMostWaiting);
+  EXPECT_EQ(to.connections.size(), DcConnections::kMaxWaiting);
   EXPECT_EQ(dct->counters().dropped_window, 1u);
   // Others have their own limit.
   ASSERT_EQ(Send(1), 0);
@@ -77,19 +77,19 @@ TEST_F(DcTest, ConnectionsThatWaitForDataAreLimitedByAddress) {
   // Later the oldest ones make space.
   net.now += DcConnections::kIdle;
   net.Deliver(Connect(1, 0x99, "10.0.0.9"));
-  EXPECT_EQ(to.connections.size(), DcConnections::kMostWaiting + 1);
+  EXPECT_EQ(to.connections.size(), DcConnections::kMaxWaiting + 1);
   EXPECT_EQ(counters().dc_evicted, 1u);
 }
 
 TEST_F(DcTest, IdleConnectionsMakeSpace) {
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
-  for (uint32_t i = 0; i + 1 < DcConnections::kMost; ++i) {
+  for (uint32_t i = 0; i + 1 < DcConnections::kMax; ++i) {
     const std::string source =
-        "10.0.1." + std::to_string(i / DcConnections::kMostWaiting);
+        "10.0.1." + std::to_string(i / DcConnections::kMaxWaiting);
     net.Deliver(Connect(i, 0x100 + i, source.c_str()));
   }
-  EXPECT_EQ(to.connections.size(), DcConnections::kMost);
+  EXPECT_EQ(to.connections.size(), DcConnections::kMax);
   net.Exchange();  // their answers
   const auto other = from.MakeDci(0x12, net.now);
   SendRequest write = Request(SendOpcode::kRdmaWrite, 2, 100);
@@ -103,7 +103,7 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
   net.Exchange();
   net.Run(DcConnections::kIdle);
   EXPECT_EQ(Take(from.send_cq), "1 0; 3 0; 4 0; 2 0");
-  EXPECT_EQ(to.connections.size(), DcConnections::kMost);
+  EXPECT_EQ(to.connections.size(), DcConnections::kMax);
   EXPECT_GE(counters().dc_evicted, 1u);
 }
 

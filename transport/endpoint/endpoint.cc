@@ -181,11 +181,12 @@ inline Disposition Endpoint::Take(const Datagram& datagram, Time now,
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
-  if (Give(qp, received, now)) qp->link().peer_icrc.Learn(datagram, now);
+  if (Deliver(qp, received, now)) qp->link().peer_icrc.Learn(datagram, now);
   return Disposition::kDelivered;
 }
 
-inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
+inline bool Endpoint::Deliver(EndpointQp* qp, const Received& received,
+                              Time now) {
   if (impl_->to_update != qp) {
     FinishUpdate(now);
     impl_->to_update = qp;
@@ -246,7 +247,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
-  if (Give(qp, received, now)) {
+  if (Deliver(qp, received, now)) {
     qp->link().peer_icrc.LearnTranslated(source->flow, source->ip_id, datagram,
                                          now);
     qp->SetVia(translation.seen);
@@ -283,7 +284,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
       packet.info().is_request) {
     qpn = packet.dceth().dct;
     if (EndpointQp* const target = Find(qpn)) {
-      Give(target, received, now);
+      Deliver(target, received, now);
       return Disposition::kDelivered;
     }
   }

@@ -164,7 +164,7 @@ class Endpoint {
   // The own address of the sender of a UD packet.
   std::optional<TrueSource> TrueSourceOfDatagram(const Datagram& datagram);
   // Returns the result of OnPacket.
-  bool Give(EndpointQp* qp, const Received& received, Time now);
+  bool Deliver(EndpointQp* qp, const Received& received, Time now);
   Disposition Drop(Disposition why);
   void ShowReceived(const Datagram& datagram, Disposition disposition,
                     Time now);

@@ -15,7 +15,7 @@ std::unique_ptr<PacketArena> PacketArenaPool::Take() {
   return arena;
 }
 
-void PacketArenaPool::Give(std::unique_ptr<PacketArena> arena) {
+void PacketArenaPool::Return(std::unique_ptr<PacketArena> arena) {
   if (arena == nullptr) return;
   --out_;
   if (kept_count_ < kKept) kept_[kept_count_++] = std::move(arena);

@@ -34,7 +34,7 @@ class PacketArenaPool {
 
   // Null at the limit, or without memory.
   std::unique_ptr<PacketArena> Take();
-  void Give(std::unique_ptr<PacketArena> arena);  // accepts null
+  void Return(std::unique_ptr<PacketArena> arena);  // accepts null
   size_t in_use() const { return out_; }
 
  private:

@@ -4,9 +4,9 @@ namespace transport {
 
 void TransmitScheduler::Activate(EndpointLink* link) {
   if (link->schedule == Schedule::kActive) return;
-  // It counts as fresh only if, since its last turn was counted, as many other
-  // turns have ended as links are listed. So going idle and returning gains
-  // nothing.
+  // It counts as fresh only if all others may have had a turn since its last
+  // one: as many turns have ended as links are listed. So going idle and
+  // returning gains nothing.
   if (link->schedule == Schedule::kIdle) {
     if (ended_ - link->turn_since >= listed_) {
       link->deficit = kFirstQuantum;

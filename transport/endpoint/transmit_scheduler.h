@@ -1,7 +1,7 @@
 // The order in which queue pairs transmit (docs/design/transport.md, "Transmit
 // scheduler"): deficit round robin over bytes (Shreedhar and Varghese, 1995).
-// Queue pairs that were idle go before those that always have data, and ACKs do
-// not wait for other queue pairs' data, but may end the first burst of a queue
+// Queue pairs that were idle go before those that always have data. ACKs do not
+// wait for other queue pairs' data. They may end the first burst of a queue
 // pair that was idle (Endpoint::TransmitAnswers).
 #ifndef TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
 #define TRANSPORT_ENDPOINT_TRANSMIT_SCHEDULER_H_
@@ -26,9 +26,9 @@ class TransmitScheduler {
   // those of all others, even in their middle.
   static constexpr int32_t kFirstQuantum = 64 * 1024;
 
-  // Whether no link may transmit; approximately how many may, 0 only if none
-  // may.
+  // Whether no link may transmit.
   bool empty() const { return active_.empty() && acks_.empty(); }
+  // About how many links may transmit; 0 only if none may.
   size_t size() const { return std::max(active_.size(), acks_.size()); }
   // Whether no link has a turn for data.
   bool active_empty() const { return active_.empty(); }

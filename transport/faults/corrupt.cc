@@ -83,20 +83,20 @@ std::string_view FieldName(const Corruption& corruption) {
                                                : std::string_view();
 }
 
-std::optional<Place> PlaceOf(const Corruption& corruption,
-                             const wire::PacketView& packet) {
+std::optional<PacketBit> CorruptedBit(const Corruption& corruption,
+                                      const wire::PacketView& packet) {
   const size_t size = packet.udp_payload().size();
-  Place place;
+  PacketBit bit;
   if (corruption.field == Corruption::kByte) {
-    place.offset = corruption.byte;
+    bit.offset = corruption.byte;
   } else {
     const Field& field = kFields[corruption.field];
     const std::optional<size_t> offset = field.offset(packet);
     if (!offset) return std::nullopt;
-    place = {.offset = *offset, .mask = field.mask};
+    bit = {.offset = *offset, .mask = field.mask};
   }
-  if (place.offset >= size) return std::nullopt;
-  return place;
+  if (bit.offset >= size) return std::nullopt;
+  return bit;
 }
 
 }  // namespace transport::faults

@@ -21,7 +21,7 @@ std::string FieldNames();
 std::string_view FieldName(const Corruption& corruption);
 
 // A bit of a packet.
-struct Place {
+struct PacketBit {
   size_t offset = 0;  // from the first byte of BTH on
   uint8_t mask = 1;
 };
@@ -29,8 +29,8 @@ struct Place {
 // The bit that the corruption changes in `packet`: the lowest one of the field
 // or of the byte. Always within the packet. Absent if the packet has no such
 // field or byte.
-std::optional<Place> PlaceOf(const Corruption& corruption,
-                             const wire::PacketView& packet);
+std::optional<PacketBit> CorruptedBit(const Corruption& corruption,
+                                      const wire::PacketView& packet);
 
 }  // namespace transport::faults
 

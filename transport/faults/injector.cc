@@ -83,11 +83,11 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
       since_(rules_.size(), start),
       seed_(seed),
       counts_(rules_.size()) {
-  Survey();
+  OnRulesChanged();
 }
 
 bool Injector::Add(std::vector<Rule> rules, Time now) {
-  if (rules.size() > kMostRules - std::min(kMostRules, rules_.size())) {
+  if (rules.size() > kMaxRulesEver - std::min(kMaxRulesEver, rules_.size())) {
     return false;
   }
   // Allocate first, so that all of them are added, or none.
@@ -106,7 +106,7 @@ bool Injector::Add(std::vector<Rule> rules, Time now) {
   }
   since_.resize(rules_.size(), now);
   counts_.resize(rules_.size());
-  Survey();
+  OnRulesChanged();
   return true;
 }
 
@@ -119,11 +119,11 @@ bool Injector::Remove(uint32_t number) {
   for (auto& [qpn, qp] : queue_pairs_) {
     qp.ForEach([rule](Connection& connection) { connection.Forget(rule); });
   }
-  Survey();
+  OnRulesChanged();
   return true;
 }
 
-void Injector::Survey() {
+void Injector::OnRulesChanged() {
   const uint32_t before = concerns_;
   live_.clear();
   concerns_ = 0;
@@ -312,7 +312,7 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
   auto found = all.find(initiator);
   if (found == all.end()) {
     // Any host may claim to be an initiator, so their number is limited.
-    if (all.size() == kMostInitiators) {
+    if (all.size() == kMaxInitiators) {
       all.erase(std::ranges::min_element(
           all, {}, [](const auto& each) { return each.second.used; }));
     }
@@ -380,7 +380,7 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
     return false;
   }
   return rule.action != Action::kCorrupt ||
-         PlaceOf(rule.corruption, packet).has_value();
+         CorruptedBit(rule.corruption, packet).has_value();
 }
 
 bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
@@ -410,20 +410,20 @@ bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
 }
 
 template <typename IsFor, typename RandomOf>
-Injector::Hit Injector::FirstThatFires(Time now, const IsFor& is_for,
-                                       const RandomOf& random_of) {
-  Hit hit;
+Injector::Firing Injector::FirstThatFires(Time now, const IsFor& is_for,
+                                          const RandomOf& random_of) {
+  Firing firing;
   for (const Rule* const rule : live_) {
     if (!IsItsTime(*rule, now) || !is_for(*rule)) continue;
     RuleCount& count = counts_[rule->number - 1];
     ++count.matched;
-    if (hit.rule != nullptr) continue;
+    if (firing.rule != nullptr) continue;
     const uint64_t random =
         random_of(Mix(seed_ ^ Mix(rule->number)), count.matched);
-    if (Fires(*rule, count.matched, random)) hit = {rule, random};
+    if (Fires(*rule, count.matched, random)) firing = {rule, random};
   }
-  if (hit.rule != nullptr) ++counts_[hit.rule->number - 1].fired;
-  return hit;
+  if (firing.rule != nullptr) ++counts_[firing.rule->number - 1].fired;
+  return firing;
 }
 
 uint32_t Injector::Count(const PacketFacts& facts, const QueuePair& qp,
@@ -480,7 +480,7 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     time ^= uint64_t{connection->number} << 48 ^
             uint64_t { connection->sessions_before } << 32;
   }
-  const Hit hit = FirstThatFires(
+  const Firing firing = FirstThatFires(
       now,
       [&](const Rule& rule) {
         return Matches(rule, facts, qp, connection, relative, iteration);
@@ -488,19 +488,19 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
       [&](uint64_t random, uint64_t) {
         return Mix(Mix(random ^ place) ^ time);
       });
-  if (hit.rule == nullptr) return {};
+  if (firing.rule == nullptr) return {};
   if (connection != nullptr) {
     try {
-      connection->Remember(*hit.rule, facts.packet->bth().psn);
+      connection->Remember(*firing.rule, facts.packet->bth().psn);
     } catch (const std::bad_alloc&) {
-      --counts_[hit.rule->number - 1].fired;
+      --counts_[firing.rule->number - 1].fired;
       return {};
     }
   }
-  fate.rule = hit.rule;
-  fate.delay = DelayOf(*hit.rule, hit.random);
-  if (hit.rule->action == Action::kCorrupt) {
-    fate.place = *PlaceOf(hit.rule->corruption, *facts.packet);
+  fate.rule = firing.rule;
+  fate.delay = DelayOf(*firing.rule, firing.random);
+  if (firing.rule->action == Action::kCorrupt) {
+    fate.flipped = *CorruptedBit(firing.rule->corruption, *facts.packet);
   }
   return fate;
 }
@@ -527,7 +527,7 @@ void Injector::Connection::Remember(const Rule& rule, uint32_t psn) {
     unacknowledged_by = &rule;
     unacknowledged_psn = psn;
   } else if (Refuses(rule.action)) {
-    if (refusals.size() == kMostRefusals) refusals.clear();
+    if (refusals.size() == kMaxRefusals) refusals.clear();
     refusals.push_back({.psn = psn, .rule = &rule});
   }
 }
@@ -537,15 +537,15 @@ NumberedFate Injector::DecideCall(std::string_view call,
   NumberedFate fate;
   const auto* const known = std::ranges::find(kCalls, call);
   if (known != std::end(kCalls)) fate.number = ++calls_[known - kCalls];
-  const Hit hit = FirstThatFires(
+  const Firing firing = FirstThatFires(
       now,
       [&](const Rule& rule) {
         return rule.call == call && (!rule.wr_id || rule.wr_id == wr_id);
       },
       [](uint64_t random, uint64_t match) { return Mix(random ^ match); });
-  if (hit.rule == nullptr) return fate;
-  fate.rule = hit.rule;
-  fate.delay = DelayOf(*hit.rule, hit.random);
+  if (firing.rule == nullptr) return fate;
+  fate.rule = firing.rule;
+  fate.delay = DelayOf(*firing.rule, firing.random);
   return fate;
 }
 
@@ -556,7 +556,7 @@ NumberedFate Injector::DecideMad(const MadFacts& facts, Time now) {
   fate.number = ++mads_[facts.transmitted ? 1 : 0][index];
   const uint64_t place = uint64_t{facts.transmitted} << 63 |
                          uint64_t{facts.attribute} << 32 | fate.number;
-  const Hit hit = FirstThatFires(
+  const Firing firing = FirstThatFires(
       now,
       [&](const Rule& rule) {
         return (rule.mads >> index & 1) != 0 &&
@@ -564,9 +564,9 @@ NumberedFate Injector::DecideMad(const MadFacts& facts, Time now) {
                (!rule.peer || *rule.peer == facts.peer);
       },
       [&](uint64_t random, uint64_t) { return Mix(random ^ place); });
-  if (hit.rule == nullptr) return fate;
-  fate.rule = hit.rule;
-  fate.delay = DelayOf(*hit.rule, hit.random);
+  if (firing.rule == nullptr) return fate;
+  fate.rule = firing.rule;
+  fate.delay = DelayOf(*firing.rule, firing.random);
   return fate;
 }
 
@@ -614,11 +614,11 @@ const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
 }
 
 const Rule* Injector::TakeTimed(Time now) {
-  if (!looked_at_) looked_at_ = now;
+  if (!timed_from_) timed_from_ = now;
   const Rule* first = nullptr;
   for (const Rule* const rule : live_) {
     if (!rule->is_timed || counts_[rule->number - 1].fired != 0 ||
-        BeginOf(*rule) > now || EndOf(*rule) <= *looked_at_) {
+        BeginOf(*rule) > now || EndOf(*rule) <= *timed_from_) {
       continue;
     }
     if (first == nullptr || BeginOf(*rule) < BeginOf(*first)) first = rule;

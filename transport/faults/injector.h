@@ -58,7 +58,7 @@ struct TransferFacts {
 struct Fate {
   const Rule* rule = nullptr;  // null: nothing happens to it
   Time delay = 0;              // kDelay, kStall
-  Place place;                 // kCorrupt
+  PacketBit flipped;           // kCorrupt
   // The packet is dropped because of an earlier hit: an acknowledgement after
   // kNoAck, any packet after kLink. Not counted.
   bool is_consequence = false;
@@ -109,7 +109,7 @@ enum Concern : uint32_t {
 class Injector {
  public:
   // The most rules that Add permits, including removed ones.
-  static constexpr size_t kMostRules = 4096;
+  static constexpr size_t kMaxRulesEver = 4096;
 
   // `start`: the time from which `after=` counts.
   Injector(std::vector<Rule> rules, uint64_t seed, Time start);
@@ -119,7 +119,7 @@ class Injector {
   // return live as long as this object.
 
   // Numbers the rules, which come after all others; `after=` counts from `now`.
-  // False, without a change, if there would be more than kMostRules.
+  // False, without a change, if there would be more than kMaxRulesEver.
   bool Add(std::vector<Rule> rules, Time now);
   // False if there is no such rule. A hit of the rule has no more effect on
   // later packets (kNoAck, kRnr, kNak).
@@ -177,10 +177,10 @@ class Injector {
   // Fires the timed rule that begins first, of those whose time has come and
   // that have not fired; null: none. A call may be late: a rule whose time is
   // over by now fires, too, unless it was over before the first call, or before
-  // the last LookFrom.
+  // the last SkipTimedUntil.
   const Rule* TakeTimed(Time now);
   // Timed rules whose time is over at `now` do not fire any more.
-  void LookFrom(Time now) { looked_at_ = now; }
+  void SkipTimedUntil(Time now) { timed_from_ = now; }
   // When the next timed rule fires after `now`; kNever: there is none.
   Time NextTimed(Time now) const;
   // Whether the rule has not been removed, and its time is not over.
@@ -208,10 +208,10 @@ class Injector {
  private:
   // More requests than a window can have. Those beyond a gap wait to be
   // executed.
-  static constexpr size_t kMostRefusals = 4096;
+  static constexpr size_t kMaxRefusals = 4096;
   // The most initiators of a DC target that are known. A target has at most
-  // this many connections (DcConnections::kMost).
-  static constexpr size_t kMostInitiators = 2048;
+  // this many connections (DcConnections::kMax).
+  static constexpr size_t kMaxInitiators = 2048;
 
   // How often each packet of one direction has been seen. Remembers the last
   // kRemembered PSNs.
@@ -287,7 +287,7 @@ class Injector {
     uint32_t initiators = 0;  // so far
   };
   // A rule that fires, and the random number that it drew.
-  struct Hit {
+  struct Firing {
     const Rule* rule = nullptr;  // null: none
     uint64_t random = 0;
   };
@@ -296,7 +296,8 @@ class Injector {
   // fires. Counts. `random_of`: the random number of the rule, from that of
   // seed and rule, and from its count of matches.
   template <typename IsFor, typename RandomOf>
-  Hit FirstThatFires(Time now, const IsFor& is_for, const RandomOf& random_of);
+  Firing FirstThatFires(Time now, const IsFor& is_for,
+                        const RandomOf& random_of);
   // The connection of the packet: a DC target has one for each initiator. May
   // throw bad_alloc.
   Connection* ConnectionOf(const PacketFacts& facts, QueuePair* qp);
@@ -330,7 +331,7 @@ class Injector {
   // Sets live_ and concerns_. Iterations of a direction, and messages, count
   // anew if they were not counted before. Allocates no memory but that of
   // live_.
-  void Survey();
+  void OnRulesChanged();
 
   std::deque<Rule> rules_;         // by number; never erased
   std::vector<const Rule*> live_;  // those that were not removed
@@ -341,8 +342,8 @@ class Injector {
   uint64_t calls_[std::size(kCalls)] = {};  // so far, by name
   uint64_t mads_[2][kMads] = {};            // so far: received, sent
   uint32_t created_ = 0;
-  uint64_t uses_ = 0;              // of connections of DC targets
-  std::optional<Time> looked_at_;  // the first TakeTimed
+  uint64_t uses_ = 0;               // of connections of DC targets
+  std::optional<Time> timed_from_;  // the first TakeTimed
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
 };
 

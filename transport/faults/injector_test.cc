@@ -127,16 +127,16 @@ TEST_F(InjectorTest, CorruptionOnlyWhereThePacketHasTheField) {
   EXPECT_EQ(Decide(&rkey, true, Operation::kWriteMiddle, 1).rule, nullptr);
   const Fate fate = Decide(&rkey, true, Operation::kWriteFirst, 2);
   ASSERT_NE(fate.rule, nullptr);
-  EXPECT_EQ(fate.place.offset, wire::kBthSize + 11);
-  EXPECT_EQ(fate.place.mask, 1);
+  EXPECT_EQ(fate.flipped.offset, wire::kBthSize + 11);
+  EXPECT_EQ(fate.flipped.mask, 1);
   Injector byte = Make("corrupt byte=1000");
   EXPECT_EQ(Decide(&byte, true, Operation::kSendOnly, 1).rule, nullptr);
   Injector payload = Make("corrupt payload");
   EXPECT_EQ(Decide(&payload, false, Operation::kAcknowledge, 1).rule, nullptr);
-  EXPECT_EQ(Decide(&payload, true, Operation::kSendOnly, 1).place.offset,
+  EXPECT_EQ(Decide(&payload, true, Operation::kSendOnly, 1).flipped.offset,
             wire::kBthSize);
   Injector icrc = Make("corrupt icrc");
-  EXPECT_EQ(Decide(&icrc, true, Operation::kSendOnly, 1).place.offset,
+  EXPECT_EQ(Decide(&icrc, true, Operation::kSendOnly, 1).flipped.offset,
             wire::kBthSize + 64);
 }
 

@@ -47,7 +47,7 @@ class Messages {
  public:
   // A work request was posted. The n-th message belongs to the n-th post.
   void OnPosted(const PostedRequest& request) {
-    if (unknown_ > 0 || posted_.size() >= kMostPosted) {
+    if (unknown_ > 0 || posted_.size() >= kMaxPosted) {
       ++unknown_;
     } else {
       posted_.push_back(request);
@@ -82,7 +82,7 @@ class Messages {
       return;
     }
     if (!request.starts) return;
-    Begin(request.psn);
+    BeginMessage(request.psn);
     if (posted_.empty()) {
       if (unknown_ > 0) --unknown_;
       return;
@@ -109,25 +109,25 @@ class Messages {
       waiting_.clear();
       StartAt(request.psn);
     }
-    Take(request);
+    CountRequest(request);
     for (auto next = waiting_.find(wire::PsnAdd(highest_, 1));
          next != waiting_.end();
          next = waiting_.find(wire::PsnAdd(highest_, 1))) {
-      Take(next->second);
+      CountRequest(next->second);
       waiting_.erase(next);
     }
   }
   // The same for UC, which does not retransmit.
   void OnReceivedOnce(const RequestFacts& request) {
     if (has_seen_ && wire::PsnDiff(request.psn, highest_) <= 0) return;
-    Take(request);
+    CountRequest(request);
   }
   // A datagram arrives, from any sender.
   void OnDatagram(uint32_t psn) {
     has_seen_ = true;
     highest_ = psn;
     messages_.clear();
-    Begin(psn);
+    BeginMessage(psn);
   }
   // The message of a request, or of the answer to one. Null if it is unknown.
   // Valid until the next request.
@@ -142,7 +142,7 @@ class Messages {
  private:
   static constexpr size_t kRemembered = 4096;
   // More requests than a send queue can hold.
-  static constexpr size_t kMostPosted = size_t{1} << 17;
+  static constexpr size_t kMaxPosted = size_t{1} << 17;
 
   // Returns by how many PSNs `last` is ahead of the highest PSN that was seen,
   // and raises that to `last`.
@@ -153,12 +153,12 @@ class Messages {
     has_seen_ = true;
     return ahead;
   }
-  void Take(const RequestFacts& request) {
+  void CountRequest(const RequestFacts& request) {
     const bool is_new = !has_seen_ || wire::PsnDiff(request.psn, highest_) > 0;
     Advance(request.last_psn());
-    if (is_new && request.starts) Begin(request.psn);
+    if (is_new && request.starts) BeginMessage(request.psn);
   }
-  void Begin(uint32_t psn) {
+  void BeginMessage(uint32_t psn) {
     messages_.push_back(
         {.first_psn = psn, .number = ++count_, .wr_id = std::nullopt});
     if (messages_.size() > kRemembered) messages_.pop_front();

@@ -21,7 +21,7 @@ namespace {
 using wire::OpcodeInfo;
 using wire::Operation;
 
-constexpr uint32_t kMostBehind = 1024;
+constexpr uint32_t kMaxBehind = 1024;
 
 struct ActionText {
   Action action;
@@ -138,11 +138,11 @@ class RuleParser {
         const Word word = Next();
         uint64_t number;
         if (!ParseNumber(word.text, &number) || number == 0 ||
-            number > kMostBehind) {
+            number > kMaxBehind) {
           return Error(word,
                        "reorder needs the number of packets that overtake, "
                        "from 1 to " +
-                           std::to_string(kMostBehind) + ": reorder 3");
+                           std::to_string(kMaxBehind) + ": reorder 3");
         }
         rule->behind = static_cast<uint32_t>(number);
         return std::nullopt;

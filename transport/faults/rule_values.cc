@@ -98,7 +98,7 @@ bool ParseTime(std::string_view text, Time* out) {
       continue;
     }
     number *= static_cast<double>(size);
-    if (number > static_cast<double>(kMostDelay)) return false;
+    if (number > static_cast<double>(kMaxDelay)) return false;
     *out = static_cast<Time>(std::llround(number));
     return true;
   }

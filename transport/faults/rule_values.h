@@ -12,7 +12,7 @@
 
 namespace transport::faults {
 
-inline constexpr Time kMostDelay = 3600 * kSecond;
+inline constexpr Time kMaxDelay = 3600 * kSecond;
 
 // The codes of NAKs, by the completion status of the requester.
 struct NakText {
@@ -63,7 +63,7 @@ bool AddMad(std::string_view name, uint16_t* out);
 bool ParseNumber(std::string_view text, uint64_t* out);
 // A finite decimal number, not negative.
 bool ParseDecimal(std::string_view text, double* out);
-// At most kMostDelay.
+// At most kMaxDelay.
 bool ParseTime(std::string_view text, Time* out);
 bool ParseRange(std::string_view text, Range* out);
 

@@ -105,8 +105,8 @@ class MessageReceiver {
   // `more`: the next packet continues right after it.
   size_t CopyIn(const SpanList& spans, std::span<const uint8_t> payload,
                 bool more);
-  // Copies what CopyIn has left of the payload; it may have been kFault.
-  // `access` is that of the whole payload.
+  // Copies the last `left` bytes of the payload, where `left` is the result of
+  // CopyIn, or kFault. `access` is that of the whole payload.
   MemoryStatus CopyRest(const MemoryAccess& access,
                         std::span<const uint8_t> payload, size_t left,
                         bool more);

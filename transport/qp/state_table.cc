@@ -160,10 +160,4 @@ Posting PostingSend(QpType type, QpState state) {
   return TraitsOf(type).requests ? PostingSend(state) : Posting::kRefused;
 }
 
-Posting PostingReceive(QpType type, QpState state) {
-  return TraitsOf(type).receives_from == ReceivesFrom::kOwnQueue
-             ? PostingReceive(state)
-             : Posting::kRefused;
-}
-
 }  // namespace transport

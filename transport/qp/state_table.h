@@ -93,7 +93,6 @@ constexpr Posting PostingReceive(QpState state) {
 }
 // The same for any type.
 Posting PostingSend(QpType type, QpState state);
-Posting PostingReceive(QpType type, QpState state);
 
 }  // namespace transport
 

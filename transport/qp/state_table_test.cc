@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "gtest/gtest.h"
+#include "transport/qp/qp_type.h"
 
 namespace transport {
 namespace {
@@ -180,17 +181,25 @@ TEST(StateTableTest, Posting) {
   constexpr Posting kReceive[] = {kRefused,  kAccepted, kAccepted, kAccepted,
                                   kAccepted, kAccepted, kFlushed};
   for (int i = 0; i < 7; ++i) {
-    for (QpType type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
+    EXPECT_EQ(PostingReceive(kStates[i]), kReceive[i]);
+    for (QpType type : {QpType::kRc, QpType::kUc, QpType::kUd,
+                        QpType::kXrcInitiator, QpType::kDci}) {
       EXPECT_EQ(PostingSend(type, kStates[i]), kSend[i]);
-      EXPECT_EQ(PostingReceive(type, kStates[i]), kReceive[i]);
     }
-    EXPECT_EQ(PostingSend(QpType::kXrcInitiator, kStates[i]), kSend[i]);
-    EXPECT_EQ(PostingReceive(QpType::kXrcInitiator, kStates[i]), kRefused);
-    EXPECT_EQ(PostingSend(QpType::kXrcTarget, kStates[i]), kRefused);
-    EXPECT_EQ(PostingReceive(QpType::kXrcTarget, kStates[i]), kRefused);
-    EXPECT_EQ(PostingSend(QpType::kDci, kStates[i]), kSend[i]);
-    EXPECT_EQ(PostingReceive(QpType::kDci, kStates[i]), kRefused);
-    EXPECT_EQ(PostingSend(QpType::kDct, kStates[i]), kRefused);
+    for (QpType type : {QpType::kXrcTarget, QpType::kDct}) {
+      EXPECT_EQ(PostingSend(type, kStates[i]), kRefused);
+    }
+  }
+}
+
+// QueuePair refuses receives of the others.
+TEST(StateTableTest, TypesWithAReceiveQueue) {
+  for (QpType type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
+    EXPECT_EQ(TraitsOf(type).receives_from, ReceivesFrom::kOwnQueue);
+  }
+  for (QpType type :
+       {QpType::kXrcInitiator, QpType::kXrcTarget, QpType::kDci}) {
+    EXPECT_NE(TraitsOf(type).receives_from, ReceivesFrom::kOwnQueue);
   }
 }
 

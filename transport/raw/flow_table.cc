@@ -108,7 +108,8 @@ void FlowTable::Remove(const FlowRule* rule) {
   std::erase(others_, rule);
 }
 
-void FlowTable::Give(FlowRule* rule, const ReceivedFrame& received, Time now) {
+void FlowTable::DeliverTo(FlowRule* rule, const ReceivedFrame& received,
+                          Time now) {
   for (const std::shared_ptr<FlowCount>& count : rule->counts) {
     count->packets.fetch_add(1, std::memory_order_relaxed);
     count->bytes.fetch_add(received.frame.bytes.size(),
@@ -121,7 +122,7 @@ void FlowTable::Deliver(const ReceivedFrame& received, Time now) {
   const FlowKey key(received.frame);
   for (FlowRule* const rule : others_) {
     if (rule->kind == FlowKind::kSniffer && Matches(key, *rule)) {
-      Give(rule, received, now);
+      DeliverTo(rule, received, now);
     }
   }
   if (DeliverNormal(key, received, now) || received.is_outgoing) return;
@@ -129,7 +130,7 @@ void FlowTable::Deliver(const ReceivedFrame& received, Time now) {
     const bool takes_it = rule->kind == FlowKind::kAllDefault ||
                           (rule->kind == FlowKind::kMulticastDefault &&
                            received.frame.is_multicast());
-    if (takes_it && Matches(key, *rule)) Give(rule, received, now);
+    if (takes_it && Matches(key, *rule)) DeliverTo(rule, received, now);
   }
 }
 
@@ -152,7 +153,7 @@ bool FlowTable::DeliverNormal(const FlowKey& key, const ReceivedFrame& received,
     const bool matches =
         taken == nullptr ? Matches(key, *rule) : rule->specs == taken->specs;
     if (!matches) continue;
-    Give(rule, received, now);
+    DeliverTo(rule, received, now);
     if (!rule->dont_trap && taken == nullptr) taken = rule;
   }
   return taken != nullptr;

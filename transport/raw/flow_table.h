@@ -88,7 +88,8 @@ class FlowTable {
   // Runs the rules of kNormal; true if one of them has taken the frame.
   bool DeliverNormal(const FlowKey& key, const ReceivedFrame& received,
                      Time now);
-  static void Give(FlowRule* rule, const ReceivedFrame& received, Time now);
+  static void DeliverTo(FlowRule* rule, const ReceivedFrame& received,
+                        Time now);
 
   std::vector<FlowRule*> normal_;  // by priority
   std::vector<FlowRule*> others_;

@@ -66,7 +66,7 @@ void WorkQueue::Fail(Reason reason, Time now) {
   core_.NoteFirstError(reason);
   state_ = WqState::kError;
   receiver_.Flush(now);
-  told_();
+  on_failure_();
 }
 
 void WorkQueue::OnFrame(const ReceivedFrame& received, uint32_t tag, Time now) {

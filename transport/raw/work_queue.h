@@ -37,7 +37,9 @@ class WorkQueue {
   void OnFrame(const ReceivedFrame& received, uint32_t tag, Time now);
 
   // Called when an error, not Modify, leads to kError. Set once.
-  void OnFailure(std::function<void()> told) { told_ = std::move(told); }
+  void OnFailure(std::function<void()> callback) {
+    on_failure_ = std::move(callback);
+  }
 
  private:
   void Fail(Reason reason, Time now);
@@ -45,7 +47,7 @@ class WorkQueue {
   QpCore core_;
   MessageReceiver receiver_;
   WqState state_ = WqState::kReset;
-  std::function<void()> told_ = [] {};
+  std::function<void()> on_failure_ = [] {};
 };
 
 // Puts a frame into a receive of `core`. Drops and counts it if there is none.

@@ -86,7 +86,7 @@ void OutOfOrderPackets::PopFirst() {
 void OutOfOrderPackets::Clear() {
   size_ = 0;
   head_ = 0;
-  pool_->Give(std::move(arena_));
+  pool_->Return(std::move(arena_));
 }
 
 }  // namespace transport

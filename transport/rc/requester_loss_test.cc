@@ -80,7 +80,7 @@ TEST(RequesterLossTest, TimeoutReplaysEverything) {
   peer.Transmit();
   EXPECT_EQ(peer.NextTimer(), kTimeout8);
   peer.At(kTimeout8);
-  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   EXPECT_EQ(peer.Transmit(),
             "SEND_FIRST 100 A [256]; SEND_MIDDLE 101 [256]; SEND_LAST 102 A "
             "[88]; SEND_ONLY 103 A [1]");
@@ -138,7 +138,7 @@ TEST(RequesterLossTest, ProbesTheTailThenReplays) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
   EXPECT_EQ(peer.path().window(), Path::kInitialWindow);
   peer.At(begin + 3 * kMillisecond);
-  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   EXPECT_EQ(peer.Transmit(),
             "SEND_ONLY 101 A [1]; SEND_ONLY 102 [1]; SEND_ONLY 103 A [1]");
   EXPECT_EQ(peer.NextTimer(), begin + 7 * kMillisecond);
@@ -160,7 +160,7 @@ TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
   peer.At(3 * kFirstProbe);
   peer.Transmit();
   EXPECT_LT(peer.sent.size(), 40u);  // as many as the least window takes
-  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   peer.Ack(165);
   EXPECT_GE(peer.path().window(), Path::kInitialWindow);
 }

@@ -514,7 +514,7 @@ TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   peer.At(4 * kMillisecond);  // the first probe
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.At(12 * kMillisecond);  // the second: the window is at its least
-  EXPECT_EQ(peer.path().window(), Path::kLeastWindow);
+  EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.ReadResponse(kFirst, 100, 256);
   peer.At(peer.NextTimer());

@@ -118,13 +118,13 @@ class Responder {
   // The NAK that was sent for the expected PSN. No other NAK is sent until that
   // PSN arrives, unless a copy of a buffered packet asks for an ACK: then the
   // NAK was lost.
-  enum class NakMade : uint8_t {
+  enum class SentNak : uint8_t {
     kNone,
     kSequence,
     kRnr,  // the packet has arrived, and must be sent again
   };
   struct GapReport {
-    NakMade made = NakMade::kNone;
+    SentNak nak = SentNak::kNone;
     uint8_t idle_reports = 0;  // kMaxIdleReports
     // When to report the gap that is open; once it is reported, when to drop
     // what is buffered.

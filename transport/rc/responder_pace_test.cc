@@ -124,14 +124,14 @@ TEST_F(ResponderPaceTest, AStormOfCnpsDoesNotStopThem) {
     const int sent = Send();
     sent_ += sent;
     if (sent != 0) last = peer.now;
-    ASSERT_LE(peer.now - last, ResponsePace::kMostPause);
+    ASSERT_LE(peer.now - last, ResponsePace::kMaxPause);
     Notify();
     ++storm;
     peer.now += 10 * kMicrosecond;
     peer.endpoint.OnTimer(peer.now);
   }
   EXPECT_GT(storm, 1000);
-  EXPECT_GE(rate(), ResponsePace::kLeastRate);
+  EXPECT_GE(rate(), ResponsePace::kMinRate);
   EXPECT_LT(rate(), ResponsePace::kFullRate / 100);
 }
 

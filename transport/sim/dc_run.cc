@@ -34,7 +34,7 @@ DcRun::DcRun(uint64_t seed) : ServiceRun(seed, false) {
     host.connections = std::make_unique<transport::DcConnections>(
         host.node->endpoint(), host,
         crowded_ ? static_cast<size_t>(initiators + 1) / 2
-                 : transport::DcConnections::kMost);
+                 : transport::DcConnections::kMax);
   }
   for (int64_t i = random_.Between(1, 3); i > 0; --i) {
     targets_.emplace_back(&there().pool);

@@ -210,8 +210,8 @@ TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
   for (Neighbors::Connection* pair : pairs) neighbors.Post(*pair);
   neighbors.RunTo(2 * kMillisecond);  // sent, and not yet probed
   const uint64_t in_flight = pairs.front()->a.qp->path()->in_flight();
-  EXPECT_LE(in_flight, transport::Path::kMostWithUnanswered);
-  EXPECT_GT(in_flight, transport::Path::kMostWithUnanswered / 2);
+  EXPECT_LE(in_flight, transport::Path::kMaxWithUnanswered);
+  EXPECT_GT(in_flight, transport::Path::kMaxWithUnanswered / 2);
   // Eventually all of them fail.
   neighbors.RunTo(60 * kSecond, [&] {
     return std::all_of(pairs.begin(), pairs.end(),

@@ -4,6 +4,9 @@
 // Step() jumps to the next event; nothing else moves the clock. Packets are
 // checked on the wire (burst shape, headers, ICRC), and can be written to a
 // capture file with the fate of each packet as its comment.
+//
+// network.cc has the clock, timers and calls, network_send.cc and
+// network_receive.cc the packets.
 #ifndef TRANSPORT_SIM_NETWORK_H_
 #define TRANSPORT_SIM_NETWORK_H_
 
@@ -11,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -285,6 +289,11 @@ class Network {
     }
   };
 
+  // Difference between the forger's port and the peer's.
+  static constexpr uint16_t kForgedPort = 0x100;
+
+  // A packet in words.
+  static std::string Describe(std::span<const uint8_t> bytes);
   void Push(Time time, Kind kind, int node, uint32_t index);
   uint32_t NewPacket();
   Node* FindNode(const wire::IpAddress& address);

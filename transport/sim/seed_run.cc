@@ -23,7 +23,7 @@ namespace {
 // Per host. Plans use up to 4 MB; untouched pages take no memory.
 constexpr size_t kArenaBytes = 12 << 20;
 // A run that has not ended by then is stuck.
-constexpr Time kMostVirtualTime = 300 * kSecond;
+constexpr Time kMaxVirtualTime = 300 * kSecond;
 // A run without a completion for this time is stuck.
 constexpr Time kLongestSilence = 30 * kSecond;
 
@@ -382,7 +382,7 @@ void SeedRun::Play() {
   while (!checker_.failed() && !Done()) {
     if (!network_.Step()) {
       checker_.Fail("stuck: nothing left to happen");
-    } else if (network_.now() > kMostVirtualTime ||
+    } else if (network_.now() > kMaxVirtualTime ||
                network_.now() - last_progress_ > kLongestSilence) {
       checker_.Fail("stuck: no progress");
     }

@@ -119,7 +119,7 @@ TransferResult RunTransfer(const TransferOptions& options) {
                          options.message_bytes) != 0) {
     result.failed = "the bytes differ";
   }
-  for (auto& arena : taken) pool->Give(std::move(arena));
+  for (auto& arena : taken) pool->Return(std::move(arena));
   result.done = result.failed.empty();
   result.lost = pair.net.link(from, to).lost;
   result.mean_in_flight = samples == 0 ? 0 : in_flight / samples;

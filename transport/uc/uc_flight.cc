@@ -12,9 +12,9 @@ namespace {
 
 // Maximum bytes between requests for a report: little overhead for the
 // receiver. Smaller windows use a quarter.
-constexpr uint64_t kMostUnasked = 64 * 1024;
+constexpr uint64_t kMaxUnasked = 64 * 1024;
 // More than a peer can miss between two reports.
-constexpr uint32_t kMostMissed = 1 << 16;
+constexpr uint32_t kMaxMissed = 1 << 16;
 
 // Window limit for a receive buffer of 2^`code` KiB. The kernel charges a
 // packet up to 2.4 times its cost in the window (Path).
@@ -37,7 +37,7 @@ wire::Aeth UcFlight::Report(uint64_t receive_buffer, uint32_t missed) {
 }
 
 uint64_t UcFlight::AskEvery(const Path& path) {
-  return std::min(path.window() / 4, kMostUnasked);
+  return std::min(path.window() / 4, kMaxUnasked);
 }
 
 uint64_t UcFlight::PacketsAllowed(const Path& path, uint64_t cost) const {
@@ -75,9 +75,9 @@ void UcFlight::OnSent(Path* path, uint64_t cost, Time now) {
 }
 
 void UcFlight::OnAsked(uint32_t psn, Time now) {
-  if (asked_ == kMostAsked) {
-    if (!reports_) doublings_ = std::min(doublings_ + 1, kMostDoublings);
-    Forget(reports_ ? 1 : kMostAsked);
+  if (asked_ == kMaxAsked) {
+    if (!reports_) doublings_ = std::min(doublings_ + 1, kMaxDoublings);
+    Forget(reports_ ? 1 : kMaxAsked);
   }
   at(asked_) = {.psn = psn, .bytes = reports_ ? unasked_ : 0, .sent = now};
   ++asked_;
@@ -92,7 +92,7 @@ size_t UcFlight::Find(uint32_t psn) const {
 }
 
 void UcFlight::Forget(size_t count) {
-  first_ = (first_ + count) % kMostAsked;
+  first_ = (first_ + count) % kMaxAsked;
   asked_ -= count;
 }
 
@@ -116,7 +116,7 @@ bool UcFlight::OnReport(Path* path, uint32_t psn, const wire::Aeth& aeth,
   path->OnAnswered(bytes, limit_, now);
   const uint32_t lost = (aeth.msn - missed_) & wire::kPsnMask;
   missed_ = aeth.msn;
-  if (reports_ && lost != 0 && lost <= kMostMissed) {
+  if (reports_ && lost != 0 && lost <= kMaxMissed) {
     path->OnLost(lost * cost);
     path->OnLoss(now);
   }
@@ -132,7 +132,7 @@ void UcFlight::OnTimer(Path* path, Time now) {
   // A flight without a request for a report does not show a silent peer.
   asks_next_ = true;
   if (!asked) return;
-  if (++timeouts_ <= kMostTimeouts) return;
+  if (++timeouts_ <= kMaxTimeouts) return;
   timeouts_ = 0;
   reports_ = false;
 }

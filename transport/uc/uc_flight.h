@@ -24,15 +24,15 @@ class UcFlight {
   // After this many timeouts in a row, the peer counts as not reporting. Each
   // timeout is twice the previous one, up to kLongestWait: 127 ms to 2 s in
   // total. Meanwhile its bytes in flight take the path's window from others.
-  static constexpr int kMostTimeouts = 7;
+  static constexpr int kMaxTimeouts = 7;
   static constexpr Time kLongestWait = 250 * kMillisecond;
   // Maximum of requests for a report that are outstanding.
-  static constexpr size_t kMostAsked = 8;
-  // A peer that does not report gets at most kMostAsked requests for a report
+  static constexpr size_t kMaxAsked = 8;
+  // A peer that does not report gets at most kMaxAsked requests for a report
   // in this interval, then in twice the interval, and so on. So a peer like
   // ours that was silent is asked again after at most twice its silence.
   static constexpr Time kAskInterval = 100 * kMillisecond;
-  static constexpr int kMostDoublings = 10;
+  static constexpr int kMaxDoublings = 10;
 
   // The AETH of a report. Its credit field is the log2 of the receive buffer in
   // KiB, not a number of messages.
@@ -81,12 +81,12 @@ class UcFlight {
     Time sent = 0;
   };
 
-  Asked& at(size_t index) { return ring_[(first_ + index) % kMostAsked]; }
+  Asked& at(size_t index) { return ring_[(first_ + index) % kMaxAsked]; }
   const Asked& at(size_t index) const {
-    return ring_[(first_ + index) % kMostAsked];
+    return ring_[(first_ + index) % kMaxAsked];
   }
   bool MayAsk(Time now) const {
-    return asked_ < kMostAsked ||
+    return asked_ < kMaxAsked ||
            (reports_ ? at(0).bytes == 0  // timed out
                      : now - at(0).sent >= kAskInterval << doublings_);
   }
@@ -94,7 +94,7 @@ class UcFlight {
   void Forget(size_t count);        // the oldest ones
   static uint64_t AskEvery(const Path& path);
 
-  std::array<Asked, kMostAsked> ring_;
+  std::array<Asked, kMaxAsked> ring_;
   size_t first_ = 0;
   size_t asked_ = 0;
   uint64_t bytes_ = 0;    // in flight

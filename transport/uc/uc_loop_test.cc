@@ -164,7 +164,7 @@ TEST_F(UcLoopTest, APeerThatStopsReportingIsPaced) {
   EXPECT_EQ(Bursts().size(), kWindow);
   const Time first = a.qp->path()->ProbeTimeout();
   EXPECT_EQ(Next(), a.now + first);
-  for (int timeouts = 1; timeouts <= UcFlight::kMostTimeouts; ++timeouts) {
+  for (int timeouts = 1; timeouts <= UcFlight::kMaxTimeouts; ++timeouts) {
     RunTimer();
     EXPECT_EQ(in_flight(), 0u);
     const std::vector<Bytes> packets = Bursts();
@@ -182,7 +182,7 @@ TEST_F(UcLoopTest, APeerThatStopsReportingIsPaced) {
     sent += Bursts().size();
     EXPECT_EQ(in_flight(), 0u);
   }
-  EXPECT_EQ(sent, 40 * 16 - kWindow - UcFlight::kMostTimeouts);
+  EXPECT_EQ(sent, 40 * 16 - kWindow - UcFlight::kMaxTimeouts);
   EXPECT_GT(a.now - begin, Path::kPaceInterval);
   EXPECT_LT(a.now - begin, 3 * Path::kPaceInterval);
 }
@@ -196,7 +196,7 @@ TEST_F(UcLoopTest, ASilentPeerIsGivenUpSoonDespiteLongRoundTrips) {
   WritePackets(2 * kWindow);
   EXPECT_EQ(Bursts().size(), kWindow);
   const Time begin = a.now;
-  for (int timeouts = 0; timeouts <= UcFlight::kMostTimeouts; ++timeouts) {
+  for (int timeouts = 0; timeouts <= UcFlight::kMaxTimeouts; ++timeouts) {
     ASSERT_NE(in_flight(), 0u) << timeouts;
     RunTimer();
     EXPECT_EQ(in_flight(), 0u) << timeouts;
@@ -233,7 +233,7 @@ TEST_F(UcLoopTest, APeerThatNeverReportsIsPaced) {
   const Time took = a.now - begin;
   EXPECT_GT(took, 90 * Path::kPaceInterval);
   EXPECT_LT(took, UcFlight::kAskInterval);
-  EXPECT_EQ(asked, UcFlight::kMostAsked);
+  EXPECT_EQ(asked, UcFlight::kMaxAsked);
   // Ever more rarely, but never stops.
   Time interval = UcFlight::kAskInterval;
   for (int i = 0; i < 20; ++i) {
@@ -243,8 +243,8 @@ TEST_F(UcLoopTest, APeerThatNeverReportsIsPaced) {
       WritePackets(kWindow);
       asked += Asking(All()).size();
     }
-    EXPECT_EQ(asked, UcFlight::kMostAsked) << i;
-    if (i < UcFlight::kMostDoublings) interval *= 2;
+    EXPECT_EQ(asked, UcFlight::kMaxAsked) << i;
+    if (i < UcFlight::kMaxDoublings) interval *= 2;
     a.now += interval / 2;
     WritePackets(kWindow);
     EXPECT_EQ(Asking(All()).size(), 0u) << i;

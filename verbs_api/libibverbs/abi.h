@@ -249,7 +249,7 @@ static_assert(std::min({sizeof(Pd), sizeof(Mr), sizeof(Mw), sizeof(Dm),
 
 // Entries of a memory key that fit a work request, whatever the queue pair's
 // `max_inline_data` (mlx5dv_wr_post(3)).
-inline constexpr uint32_t kLeastMkeyEntries = 4;
+inline constexpr uint32_t kMinMkeyEntries = 4;
 
 // The setters of mlx5dv_wr_mkey_configure(3) that were called and will be.
 struct MkeySetters {

@@ -610,7 +610,7 @@ namespace {
 __attribute__((destructor)) void CheckEnd() {
   Checker* const checker = Checker::Current();
   if (checker == nullptr || !checker->IsOn(lint::Lint::kLeak)) return;
-  std::vector<Checker::Left> left;
+  std::vector<Checker::LeakedObject> left;
   const auto add = [&](const char* kind, const char* call, auto* base,
                        bool may_be_of_rdma_cm = false) {
     left.push_back({kind, call, base, may_be_of_rdma_cm});

@@ -151,7 +151,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
     constexpr uint32_t kEntry = transport::kMkeyEntrySize;
     const uint32_t entries = (config.capacity.max_inline_data + 4) / kEntry;
     config.capacity.max_inline_data =
-        std::max({config.capacity.max_inline_data, kLeastMkeyEntries * kEntry,
+        std::max({config.capacity.max_inline_data, kMinMkeyEntries * kEntry,
                   entries * kEntry});
   }
   // The data of ibv_wr_atomic_write(3) is always inline.

@@ -18,14 +18,14 @@ using rxe_user::trace::QueueKind;
 using rxe_user::trace::QueueName;
 
 // A work request with more SGEs than this is invalid; they are not read.
-constexpr int kMostSges = 256;
+constexpr int kMaxSges = 256;
 
 template <typename Wr>
 Post Describe(const Wr& wr) {
   Post post;
   post.wr_id = wr.wr_id;
   const int sges = ReadOnce(wr.num_sge);
-  if (sges <= 0 || sges > kMostSges || wr.sg_list == nullptr) return post;
+  if (sges <= 0 || sges > kMaxSges || wr.sg_list == nullptr) return post;
   post.sges = static_cast<uint16_t>(sges);
   for (int i = 0; i < sges; ++i) post.bytes += ReadOnce(wr.sg_list[i].length);
   return post;

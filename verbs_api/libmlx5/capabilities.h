@@ -13,7 +13,7 @@ inline constexpr uint32_t kCompressionFormats =
     MLX5DV_CQE_RES_FORMAT_HASH | MLX5DV_CQE_RES_FORMAT_CSUM |
     MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX;
 // The number of completions that are compressed into one: 1, so none are.
-inline constexpr uint32_t kMostCompressed = 1;
+inline constexpr uint32_t kMaxCompressed = 1;
 
 }  // namespace libmlx5
 

@@ -71,7 +71,7 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
   out->flags =
       MLX5DV_CONTEXT_FLAGS_CQE_128B_COMP | MLX5DV_CONTEXT_FLAGS_CQE_128B_PAD;
   if (fills(MLX5DV_CONTEXT_MASK_CQE_COMPRESION)) {
-    out->cqe_comp_caps = {kMostCompressed, kCompressionFormats};
+    out->cqe_comp_caps = {kMaxCompressed, kCompressionFormats};
   }
   // The conversion stays valid as long as differences fit in the clock's mask.
   if (fills(MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE)) {

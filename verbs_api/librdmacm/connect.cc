@@ -24,7 +24,7 @@ namespace cm = transport::cm;
 // The values that the kernel's rdma_cm sends: 4.3 s, 15 retries.
 constexpr uint8_t kResponseTimeout = 20;
 constexpr uint8_t kMaxCmRetries = 15;
-constexpr uint8_t kMostRetries = 7;  // 3 bits
+constexpr uint8_t kMaxRetries = 7;  // 3 bits
 constexpr uint16_t kDefaultPkey = 0xffff;
 // RoCE has no LIDs (A17).
 constexpr uint16_t kPermissiveLid = 0xffff;
@@ -126,16 +126,16 @@ int Connect(Id& id, const rdma_conn_param* given) {
   } else {
     param.responder_resources = RDMA_MAX_RESP_RES;
     param.initiator_depth = RDMA_MAX_INIT_DEPTH;
-    param.retry_count = param.rnr_retry_count = kMostRetries;
+    param.retry_count = param.rnr_retry_count = kMaxRetries;
   }
   cm::ConnectOptions options;
   {
     std::lock_guard<std::mutex> lock(id.mutex);
     if (id.state != IdState::kRouteResolved) return EINVAL;
     if (const int error = TakeReadLimits(id, param)) return error;
-    id.attributes.retry_count = std::min(param.retry_count, kMostRetries);
+    id.attributes.retry_count = std::min(param.retry_count, kMaxRetries);
     id.attributes.rnr_retry_count =
-        std::min(param.rnr_retry_count, kMostRetries);
+        std::min(param.rnr_retry_count, kMaxRetries);
     options.local = id.source.address;
     options.remote = id.destination.address;
     options.packet_life_time = id.path.packet_life_time;
@@ -195,7 +195,7 @@ int AnswerOf(Id& id, const rdma_conn_param& param, wire::CmRep* rep,
   rep->vendor_id = ece->vendor_id;
   rep->local_qpn = QpnOf(id, param);
   rep->end_to_end_flow_control = param.flow_control != 0;
-  rep->rnr_retry_count = std::min(param.rnr_retry_count, kMostRetries);
+  rep->rnr_retry_count = std::min(param.rnr_retry_count, kMaxRetries);
   rep->srq = HasSrq(id, param);
   rep->local_ca_guid = GuidOf(id);
   return 0;

@@ -91,10 +91,9 @@ class EventChannel {
   std::mutex mutex_;  // guards the members below
   rxe_user::UniqueFd fd_;
   Events events_;
-  // The number of threads that have read the counter, but whose event another
-  // thread has taken or withdrawn before they got the lock: each reads again.
-  // The counter and the threads that have read it are always as many as the
-  // events and these threads.
+  // Threads that have read the eventfd's counter, but wait for the lock while
+  // another thread takes or withdraws their event. Each reads again. Always:
+  // counter + threads that have read it = events + withdrawn_.
   uint64_t withdrawn_ = 0;
   Waiter* waiters_ = nullptr;  // each is on its thread's stack
 };

@@ -45,22 +45,22 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
                                       : RDMA_CM_EVENT_ADDR_CHANGE;
   // All memory is allocated before the first id is told, so on failure the
   // whole call can be repeated.
-  struct News {
+  struct Notice {
     std::shared_ptr<Id> id;
     UnsentEvent event;
   };
-  std::vector<News> all;
+  std::vector<Notice> all;
   for (const std::shared_ptr<Id>& id : Ids().All()) {
     std::lock_guard<std::mutex> lock(id->mutex);
     if (id->interface != interface || id->destroyed) continue;
     all.push_back({id, id->NewEvent(type)});
   }
-  for (News& news : all) {
-    std::lock_guard<std::mutex> lock(news.id->mutex);
-    if (news.id->interface != interface || news.id->destroyed) continue;
-    news.id->Push(std::move(news.event));
+  for (Notice& notice : all) {
+    std::lock_guard<std::mutex> lock(notice.id->mutex);
+    if (notice.id->interface != interface || notice.id->destroyed) continue;
+    notice.id->Push(std::move(notice.event));
     // Removal is reported once.
-    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) news.id->interface = 0;
+    if (type == RDMA_CM_EVENT_DEVICE_REMOVAL) notice.id->interface = 0;
   }
   if (change == rxe_user::InterfaceChange::kGone) OnInterfaceGone(interface);
 }

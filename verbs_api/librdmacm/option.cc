@@ -94,9 +94,9 @@ CM_EXPORT int rdma_set_option(rdma_cm_id* pointer, int level, int name,
 
 CM_EXPORT int rdma_set_local_ece(rdma_cm_id* pointer, ibv_ece* ece) {
   return IdCall(pointer, [&](Id& id) -> int {
-    constexpr uint32_t kMostVendors = 1u << 24;
+    constexpr uint32_t kMaxVendors = 1u << 24;
     if (ece == nullptr || ece->comp_mask != 0) return EINVAL;
-    if (ece->vendor_id == 0 || ece->vendor_id >= kMostVendors) return EINVAL;
+    if (ece->vendor_id == 0 || ece->vendor_id >= kMaxVendors) return EINVAL;
     // Only for queue pairs that the application created itself.
     if (id.part.qp != nullptr) return EINVAL;
     std::lock_guard<std::mutex> lock(id.mutex);

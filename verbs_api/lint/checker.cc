@@ -579,7 +579,7 @@ void Checker::OnMade(const void* object) {
   made_[object] = origin;
 }
 
-void Checker::OnEnd(std::span<const Left> left) {
+void Checker::OnEnd(std::span<const LeakedObject> left) {
   if (!IsOn(Lint::kLeak)) return;
   Session session(*this);
   struct Group {
@@ -587,7 +587,7 @@ void Checker::OnEnd(std::span<const Left> left) {
     const char* call = nullptr;
   };
   std::map<std::pair<std::string_view, std::string>, Group> groups;
-  for (const Left& one : left) {
+  for (const LeakedObject& one : left) {
     const Origin origin = made_[one.object];
     if (one.may_be_of_rdma_cm && origin.by_rdma_cm) continue;
     Group& group = groups[{one.kind, MadeBy(origin)}];

@@ -169,14 +169,14 @@ class Checker final : private rxe_user::ForkGuard {
   // An object was made, perhaps at the address of one that no longer exists.
   void OnMade(const void* object);
   // An object that still exists at the end of the program.
-  struct Left {
+  struct LeakedObject {
     const char* kind;  // "protection domain"
     const char* call;  // the call that destroys it
     const void* object;
     // librdmacm may have made it for itself.
     bool may_be_of_rdma_cm = false;
   };
-  void OnEnd(std::span<const Left> left);
+  void OnEnd(std::span<const LeakedObject> left);
 
  private:
   class Session;

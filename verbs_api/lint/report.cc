@@ -28,11 +28,11 @@ void Report(const Finding& finding) {
   static constinit std::array<std::atomic<int>, kLintCount> lines{};
   const int before = lines[static_cast<size_t>(finding.lint)].fetch_add(
       1, std::memory_order_relaxed);
-  if (before > kMostLines) return;
+  if (before > kMaxLines) return;
   const LintText& text = TextOf(finding.lint);
   const std::string name = "check: lint " + std::to_string(text.number) + " (" +
                            std::string(text.name) + "): ";
-  if (before == kMostLines) {
+  if (before == kMaxLines) {
     rxe_user::Warn(name + "more of them are not shown");
     return;
   }

@@ -16,9 +16,9 @@ struct Finding {
 };
 
 // Prints the finding, and counts it for `rxe-user run --expect`. After
-// kMostLines findings of one lint, no more of them are printed. Takes no lock
+// kMaxLines findings of one lint, no more of them are printed. Takes no lock
 // of this module. Thread: any.
-inline constexpr int kMostLines = 20;
+inline constexpr int kMaxLines = 20;
 void Report(const Finding& finding);
 
 // The place at which the program called our libraries.

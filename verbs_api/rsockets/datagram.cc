@@ -11,12 +11,12 @@ namespace {
 
 // At this number of destinations all are forgotten. They are learned again from
 // the next datagrams, which go by UDP until then.
-constexpr size_t kMostDestinations = 4096;
-constexpr size_t kMostWaiting = 1024;
-constexpr size_t kMostUdp = 1 << 16;
+constexpr size_t kMaxDestinations = 4096;
+constexpr size_t kMaxWaiting = 1024;
+constexpr size_t kMaxUdp = 1 << 16;
 // The most datagrams that a call reads from the UDP socket, so that a fast
 // sender does not hold it up.
-constexpr int kMostReads = 64;
+constexpr int kMaxReads = 64;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ int Datagram::Create(int domain, std::shared_ptr<Socket>* out) {
       ::socket(domain, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket->udp_.valid()) return -errno;
   if (const int error = socket->Watch(socket->udp_.get())) return error;
-  socket->packet_.resize(kMostUdp);
+  socket->packet_.resize(kMaxUdp);
   *out = std::move(socket);
   return 0;
 }
@@ -174,7 +174,7 @@ Datagram::Destination* Datagram::FindDestination(const DatagramAddress& to,
   DatagramAddress local;
   *error = LocalFor(to, &local);
   if (*error != 0) return nullptr;
-  if (destinations_.size() >= kMostDestinations) ForgetDestinations();
+  if (destinations_.size() >= kMaxDestinations) ForgetDestinations();
   Destination& destination = destinations_[to.Key()];
   destination.address = to;
   destination.qp = QpFor(local);
@@ -239,7 +239,7 @@ void Datagram::OnUdp(std::span<const uint8_t> packet,
   Learn(*destination, header->qpn);
   if (header->op != UdpOp::kData) return;
   SendUdp(*destination, UdpOp::kControl, IovCursor(nullptr, 0), 0);
-  if (waiting_.size() >= kMostWaiting) return;
+  if (waiting_.size() >= kMaxWaiting) return;
   const auto data = packet.subspan(length);
   waiting_.push_back({.qp = nullptr,
                       .slot = 0,
@@ -251,7 +251,7 @@ void Datagram::OnUdp(std::span<const uint8_t> packet,
 
 bool Datagram::ReadUdp() {
   bool any = false;
-  for (int i = 0; i < kMostReads; ++i) {
+  for (int i = 0; i < kMaxReads; ++i) {
     sockaddr_storage storage;
     socklen_t length = sizeof(storage);
     auto* const address = reinterpret_cast<sockaddr*>(&storage);
@@ -332,7 +332,7 @@ ssize_t Datagram::Send(IovCursor data, int flags, const sockaddr* to,
   if ((flags & MSG_OOB) != 0) return -EOPNOTSUPP;
   std::unique_lock<std::mutex> lock(mutex_);
   if (closed_) return -EBADF;
-  if (data.left() >= kMostUdp) return -EMSGSIZE;
+  if (data.left() >= kMaxUdp) return -EMSGSIZE;
   if (write_shut_) return -EPIPE;
   if (to == nullptr && !peer_.has_value()) return -EDESTADDRREQ;
   DatagramAddress address = to != nullptr ? DatagramAddress::Of(to) : *peer_;

@@ -11,7 +11,7 @@
 namespace rsockets {
 namespace {
 
-constexpr uint32_t kMostSlots = 384;
+constexpr uint32_t kMaxSlots = 384;
 // A received message follows a GRH of 40 bytes.
 constexpr uint32_t kGrh = 40;
 constexpr uint32_t kReceiveSlot = DatagramQp::kSlot + 64;
@@ -24,8 +24,8 @@ constexpr uint8_t kHopLimit = 64;
 DatagramQp::DatagramQp(const DatagramAddress& local, const Settings& settings)
     : local_(local),
       header_(EncodeSource(local)),
-      receives_(std::min(settings.receive_queue, kMostSlots)),
-      sends_(std::min(settings.send_queue, kMostSlots)) {}
+      receives_(std::min(settings.receive_queue, kMaxSlots)),
+      sends_(std::min(settings.send_queue, kMaxSlots)) {}
 
 int DatagramQp::Create(const DatagramAddress& local, const Settings& settings,
                        std::unique_ptr<DatagramQp>* out) {

@@ -231,7 +231,7 @@ void Endpoint::Arm() {
 }
 
 bool Endpoint::Drain() {
-  constexpr unsigned kMostUnacknowledged = 64;
+  constexpr unsigned kMaxUnacknowledged = 64;
   bool any = false;
   ibv_cq* cq;
   void* context;
@@ -240,7 +240,7 @@ bool Endpoint::Drain() {
     ++unacknowledged_;
     any = true;
   }
-  if (unacknowledged_ >= kMostUnacknowledged) {
+  if (unacknowledged_ >= kMaxUnacknowledged) {
     ibv_ack_cq_events(cq_, unacknowledged_);
     unacknowledged_ = 0;
   }
@@ -258,11 +258,11 @@ uint32_t Endpoint::SendRoom() {
 }
 
 int Endpoint::PostBytes(IovCursor& data, uint32_t length, ibv_send_wr* wr) {
-  constexpr uint32_t kMostInline = 256;
-  uint8_t bytes[kMostInline];
+  constexpr uint32_t kMaxInline = 256;
+  uint8_t bytes[kMaxInline];
   ibv_sge sges[2];
   wr->sg_list = sges;
-  if (length <= std::min(inline_data_, kMostInline)) {
+  if (length <= std::min(inline_data_, kMaxInline)) {
     data.CopyTo(bytes, length);
     sges[0] = {.addr = reinterpret_cast<uintptr_t>(bytes),
                .length = length,

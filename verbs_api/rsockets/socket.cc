@@ -75,9 +75,9 @@ std::shared_ptr<Socket> Withdraw(int fd) {
 }
 
 Deadline DeadlineIn(const timeval& timeout) {
-  constexpr time_t kMost = time_t{100} * 365 * 24 * 3600;
+  constexpr time_t kMax = time_t{100} * 365 * 24 * 3600;
   constexpr time_t kMicroseconds = 1'000'000;
-  if (timeout.tv_sec > kMost || timeout.tv_usec / kMicroseconds > kMost) {
+  if (timeout.tv_sec > kMax || timeout.tv_usec / kMicroseconds > kMax) {
     return std::nullopt;
   }
   // A negative timeout is over at once.

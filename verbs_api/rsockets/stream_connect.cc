@@ -12,7 +12,7 @@ namespace rsockets {
 namespace {
 
 constexpr int kResolveTimeoutMs = 2000;
-constexpr uint8_t kMostRetries = 7;  // of RNR NAKs: no limit
+constexpr uint8_t kMaxRetries = 7;  // of RNR NAKs: no limit
 
 // The error of a connection that failed. `accepted`: at the accepting end,
 // which already treats it as connected.
@@ -48,7 +48,7 @@ rdma_conn_param ParamOf(const std::array<uint8_t, kConnectionDataSize>& data) {
   param.private_data = data.data();
   param.private_data_len = kConnectionDataSize;
   param.flow_control = 1;
-  param.retry_count = param.rnr_retry_count = kMostRetries;
+  param.retry_count = param.rnr_retry_count = kMaxRetries;
   return param;
 }
 
@@ -168,7 +168,8 @@ int Stream::Connect(const sockaddr* address, socklen_t) {
   // EINTR).
   const int error = Await(lock, nonblocking(0), After(options_.send_timeout),
                           [&] { return !opening(); });
-  // Even if the peer answers at once: TCP reports the result later, too.
+  // Like a TCP socket, a non-blocking one returns EINPROGRESS and reports the
+  // result later, even if the peer answers at once.
   connect_result_pending_ =
       opening() || (!again && nonblocking(0) && request_sent_);
   if (opening() && !again) {

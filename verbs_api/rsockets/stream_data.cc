@@ -12,7 +12,7 @@ namespace rsockets {
 namespace {
 
 // The most bytes in one message: the peer can read them while more arrives.
-constexpr uint32_t kMostPerMessage = 1 << 16;
+constexpr uint32_t kMaxPerMessage = 1 << 16;
 
 int ErrorOf(ibv_wc_status status) {
   switch (status) {
@@ -195,7 +195,7 @@ int Stream::SendSome(std::unique_lock<std::mutex>& lock, IovCursor& data,
     return error;
   }
   const size_t length =
-      std::min<size_t>({data.left(), endpoint_->SendRoom(), kMostPerMessage});
+      std::min<size_t>({data.left(), endpoint_->SendRoom(), kMaxPerMessage});
   if (const int error =
           endpoint_->SendData(data, static_cast<uint32_t>(length))) {
     Fail(error);

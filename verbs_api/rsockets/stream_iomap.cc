@@ -9,7 +9,7 @@
 namespace rsockets {
 namespace {
 
-constexpr size_t kMostPerWrite = 1 << 16;
+constexpr size_t kMaxPerWrite = 1 << 16;
 
 }  // namespace
 
@@ -123,7 +123,7 @@ ssize_t Stream::WriteMapped(IovCursor data, off_t offset, int flags) {
     const uint64_t skip = at - iomap->offset;
     const auto part = static_cast<uint32_t>(
         std::min<uint64_t>({data.left(), iomap->buffer.length - skip,
-                            endpoint_->DirectRoom(), kMostPerWrite}));
+                            endpoint_->DirectRoom(), kMaxPerWrite}));
     const Buffer to = {iomap->buffer.address + skip, iomap->buffer.key, part};
     if (const int error = endpoint_->WriteDirect(data, part, to)) {
       Fail(error);

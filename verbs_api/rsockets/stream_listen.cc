@@ -41,11 +41,11 @@ size_t Limited(size_t most, size_t part) {
 // The size of the backlog of listen(2): one more than `backlog`, as in Linux; a
 // negative number is a large one.
 size_t BacklogCapacity(int backlog) {
-  constexpr size_t kMost = 1024;  // the limit of rdma_listen(3)
-  return Limited(std::min({size_t{static_cast<unsigned>(backlog)},
-                           MostOfSystem(), kMost}) +
-                     1,
-                 3);
+  constexpr size_t kMax = 1024;  // the limit of rdma_listen(3)
+  return Limited(
+      std::min({size_t{static_cast<unsigned>(backlog)}, MostOfSystem(), kMax}) +
+          1,
+      3);
 }
 
 // Shorter with each overdue peer, so that a flood of requests that are never

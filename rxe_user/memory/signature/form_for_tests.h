@@ -1,4 +1,5 @@
-// A form of data, built from the data as a whole.
+// Data with block signatures, written independently of SignatureConverter: in
+// one pass over all of it.
 #ifndef RXE_USER_MEMORY_SIGNATURE_FORM_FOR_TESTS_H_
 #define RXE_USER_MEMORY_SIGNATURE_FORM_FOR_TESTS_H_
 

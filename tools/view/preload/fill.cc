@@ -20,8 +20,8 @@ namespace {
 // System calls are made directly, as in helper.cc.
 
 constexpr size_t kArena = 256 << 10;  // bytes for paths; mapped on first use
-constexpr int kMostLinks = 40;        // the limit of the kernel
-constexpr long kMostWait = 10;        // for the lock, in seconds
+constexpr int kMaxLinks = 40;         // the limit of the kernel
+constexpr long kMaxWait = 10;         // for the lock, in seconds
 constexpr size_t kSignalSet = 8;      // bytes, the kernel's size
 
 // Memory for strings, freed at the end of a block.
@@ -335,7 +335,7 @@ long Seconds() {
 // may repeatedly find the lock held by another one.
 bool Lock(int root, unsigned long* before) {
   const unsigned long all = ~0ul;
-  const long deadline = Seconds() + kMostWait;
+  const long deadline = Seconds() + kMaxWait;
   while (Seconds() < deadline) {
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, before, kSignalSet);
     if (syscall(SYS_flock, root, LOCK_EX | LOCK_NB) == 0) return true;
@@ -365,7 +365,7 @@ void Fill(const char* root, const char* path, Look look) {
       if (look == Look::kAll || braces) {
         filler.List("", /*below=*/true);
       } else {
-        filler.Walk("", path, look, kMostLinks);
+        filler.Walk("", path, look, kMaxLinks);
       }
     }
     syscall(SYS_flock, fd, LOCK_UN);

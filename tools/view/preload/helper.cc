@@ -32,7 +32,7 @@ namespace {
 constexpr size_t kStack = 32 << 10;  // for each of the two children
 constexpr size_t kSignalSet = 8;     // bytes, the kernel's size
 constexpr long kHelperTimeout = 20;  // seconds
-constexpr int kMostVariables = 16;
+constexpr int kMaxVariables = 16;
 
 // The data of both children, in the mapping that holds their stacks. They are
 // not in our stack frame, which a signal handler of the program may leave by
@@ -41,7 +41,7 @@ struct Start {
   const char* helper;
   char* argv[8];
   char number[16];  // the process ID, one of the arguments
-  char* envp[kMostVariables + 1];
+  char* envp[kMaxVariables + 1];
   int output;
   char* stack;  // the end of the helper's stack
   pid_t pid;    // that of the helper; 0 until it is known
@@ -236,7 +236,7 @@ bool RunHelper(const char* helper, pid_t pid, Task task,
   memcpy(start.argv, argv, sizeof(argv));
   int variables = 0;
   for (char** v = environ; v != nullptr && *v != nullptr; ++v) {
-    if (variables < kMostVariables && IsForHelper(*v)) {
+    if (variables < kMaxVariables && IsForHelper(*v)) {
       start.envp[variables++] = *v;
     }
   }

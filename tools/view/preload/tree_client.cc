@@ -119,16 +119,16 @@ const char* InTree(int fd, const char* path, Look look,
   const int saved_errno = errno;
   // The name is written behind the space for the root.
   char* const name = buffer + kRootSize;
-  constexpr size_t kMost = PATH_MAX - kRootSize;
+  constexpr size_t kMax = PATH_MAX - kRootSize;
   const char* result = path;
   char root[kRootSize];
   bool viewed;
   if (path[0] == '/') {
     const size_t size = strlen(path) + 1;
-    viewed = size <= kMost;
+    viewed = size <= kMax;
     if (viewed) memcpy(name, path, size);
   } else {
-    viewed = KnownPath(fd, path, name, kMost);
+    viewed = KnownPath(fd, path, name, kMax);
   }
   if (viewed && FindRoot(look == Look::kOpen && IsCounter(name), root)) {
     Fill(root, name, look);

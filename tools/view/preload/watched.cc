@@ -14,7 +14,7 @@ bool any_watched = false;
 
 namespace {
 
-constexpr int kMost = 64;
+constexpr int kMax = 64;
 // The first read within this many nanoseconds after opening needs no refresh.
 constexpr long kFreshFromOpen = 10'000'000;
 
@@ -29,7 +29,7 @@ struct Entry {
   ino_t file;
   timespec opened;  // 0 after the first read
 };
-Entry entries[kMost];
+Entry entries[kMax];
 
 // A direct system call, because a sanitizer would report accesses to
 // descriptors of other threads.

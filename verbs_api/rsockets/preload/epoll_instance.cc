@@ -18,13 +18,13 @@ namespace {
 // Programs without rsockets in epoll pay nothing.
 std::atomic<int> instance_count{0};
 // By descriptor: whether it refers to an epoll instance.
-std::atomic<bool> is_epoll[kMostDescriptors];
+std::atomic<bool> is_epoll[kMaxDescriptors];
 
 // The datum of `news`: a pointer that the program cannot have.
 epoll_data_t NewsDatum() { return {.ptr = &instance_count}; }
 
 int Created(int epoll) {
-  if (epoll >= 0 && epoll < kMostDescriptors && IsOwner()) {
+  if (epoll >= 0 && epoll < kMaxDescriptors && IsOwner()) {
     is_epoll[epoll].store(true);
   }
   return epoll;
@@ -41,7 +41,7 @@ void Set(int eventfd) {
 bool SomeWaitInKernel(const Instance& instance) {
   return std::any_of(
       instance.numbers.begin(), instance.numbers.end(),
-      [](int n) { return n < kMostDescriptors && in_kernel[n].load() > 0; });
+      [](int n) { return n < kMaxDescriptors && in_kernel[n].load() > 0; });
 }
 
 // Makes all threads that wait for the instance check it again.
@@ -106,7 +106,7 @@ int Change(int epoll, int operation, int fd, const epoll_event* event) {
 
 }  // namespace
 
-std::atomic<int> in_kernel[kMostDescriptors];
+std::atomic<int> in_kernel[kMaxDescriptors];
 
 Instance::~Instance() {
   if (news >= 0) REAL(close)(news);
@@ -148,7 +148,7 @@ void HeardNews(const Instance& instance) {
 }
 
 void CopyEpoll(int epoll, int copy) {
-  if (epoll >= kMostDescriptors || !is_epoll[epoll].load()) return;
+  if (epoll >= kMaxDescriptors || !is_epoll[epoll].load()) return;
   Created(copy);
   const std::lock_guard<std::mutex> lock(AllEpolls().mutex);
   std::shared_ptr<Instance> instance = FindEpoll(epoll);
@@ -160,7 +160,7 @@ void CopyEpoll(int epoll, int copy) {
 }
 
 void ForgetEpoll(int first, int last) {
-  for (int fd = std::max(first, 0); fd <= last && fd < kMostDescriptors; ++fd) {
+  for (int fd = std::max(first, 0); fd <= last && fd < kMaxDescriptors; ++fd) {
     if (is_epoll[fd].load(std::memory_order_relaxed)) is_epoll[fd].store(false);
   }
   if (instance_count.load(std::memory_order_relaxed) == 0) return;

@@ -56,7 +56,7 @@ struct Instances {
 Instances& AllEpolls();
 
 // By descriptor: the number of threads that wait in the kernel on it.
-extern std::atomic<int> in_kernel[kMostDescriptors];
+extern std::atomic<int> in_kernel[kMaxDescriptors];
 
 void Clear(int eventfd);
 // Removes `news` from events of the kernel. Returns how many events are left.

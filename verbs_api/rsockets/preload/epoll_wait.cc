@@ -162,7 +162,7 @@ class KernelWait {
   KernelWait& operator=(const KernelWait&) = delete;
 
  private:
-  bool counted() const { return epoll_ >= 0 && epoll_ < kMostDescriptors; }
+  bool counted() const { return epoll_ >= 0 && epoll_ < kMaxDescriptors; }
   const int epoll_;
 };
 

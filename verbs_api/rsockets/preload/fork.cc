@@ -80,7 +80,7 @@ void MakeOwner() {
 // Whether forks are prepared for.
 std::atomic<bool> watches{false};
 // By rsocket: the number of running receive calls.
-std::atomic<int> receiving[kMostDescriptors];
+std::atomic<int> receiving[kMaxDescriptors];
 
 // A connection that is being replaced by a pair of local sockets.
 struct Handover {
@@ -231,7 +231,7 @@ void UnlockTablesInChild() {
 
 void Prepare() {
   std::map<int, std::vector<int>> found;
-  for (int fd = 0; fd < kMostDescriptors; ++fd) {
+  for (int fd = 0; fd < kMaxDescriptors; ++fd) {
     if (Behind(fd) >= 0) found[Behind(fd)].push_back(fd);
   }
   for (auto& [rsocket, fds] : found) {

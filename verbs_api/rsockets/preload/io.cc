@@ -67,10 +67,10 @@ inline ssize_t DispatchReceive(int fd, OnRsocket on_rsocket, OnFd on_fd) {
 
 // Sends from a file to an rsocket. `offset`: null for the file's own offset.
 ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
-  constexpr size_t kMost = 1 << 16;
+  constexpr size_t kMax = 1 << 16;
   // Not thread_local: that would take space in every thread's stack.
   const std::unique_ptr<char[]> memory(
-      new (std::nothrow) char[std::min(count, kMost)]);
+      new (std::nothrow) char[std::min(count, kMax)]);
   char* const buffer = memory.get();
   if (buffer == nullptr) {
     errno = ENOMEM;
@@ -78,7 +78,7 @@ ssize_t SendFile(int rsocket, int file, off64_t* offset, size_t count) {
   }
   size_t done = 0;
   while (done < count) {
-    const size_t part = std::min(count - done, kMost);
+    const size_t part = std::min(count - done, kMax);
     const ssize_t got = offset != nullptr ? pread64(file, buffer, part, *offset)
                                           : REAL(read)(file, buffer, part);
     if (got < 0) return done > 0 ? static_cast<ssize_t>(done) : -1;

@@ -58,7 +58,7 @@ void Forget(int first, int last) {
   const KeptErrno kept;
   ForgetEpoll(first, last);
   ForgetShared(first, last);
-  for (int fd = first; fd <= last && fd < kMostDescriptors; ++fd)
+  for (int fd = first; fd <= last && fd < kMaxDescriptors; ++fd)
     CloseRsocketBehind(fd);
 }
 
@@ -194,14 +194,14 @@ int Control(int fd, int result, int command, long argument) {
 
 // The number of bytes that can be read.
 int CountReadable(int rsocket, int* out) {
-  constexpr size_t kMost = 1 << 16;
-  const std::unique_ptr<uint8_t[]> scratch(new (std::nothrow) uint8_t[kMost]);
+  constexpr size_t kMax = 1 << 16;
+  const std::unique_ptr<uint8_t[]> scratch(new (std::nothrow) uint8_t[kMax]);
   if (scratch == nullptr) {
     errno = ENOMEM;
     return -1;
   }
   const ssize_t n =
-      rrecv(rsocket, scratch.get(), kMost, MSG_PEEK | MSG_DONTWAIT);
+      rrecv(rsocket, scratch.get(), kMax, MSG_PEEK | MSG_DONTWAIT);
   *out = n > 0 ? static_cast<int>(n) : 0;
   return 0;
 }
@@ -296,9 +296,9 @@ PRELOADED int close_range(unsigned first, unsigned last, int flags) noexcept {
     return -1;
   }
   if (first <= last && (flags & CLOSE_RANGE_CLOEXEC) == 0) {
-    constexpr unsigned kMost = INT_MAX;
-    rspreload::Forget(static_cast<int>(std::min(first, kMost)),
-                      static_cast<int>(std::min(last, kMost)));
+    constexpr unsigned kMax = INT_MAX;
+    rspreload::Forget(static_cast<int>(std::min(first, kMax)),
+                      static_cast<int>(std::min(last, kMax)));
   }
   return real(first, last, flags);
 }

@@ -8,13 +8,13 @@ namespace rspreload {
 namespace {
 
 // By descriptor: the rsocket's number + 1, or 0.
-std::atomic<int> behind[kMostDescriptors];
+std::atomic<int> behind[kMaxDescriptors];
 // By rsocket: how many descriptors refer to it, and counts of uses: reads in
 // the lower half, writes in the upper half.
-std::atomic<int> users[kMostDescriptors];
-std::atomic<uint64_t> used[kMostDescriptors];
+std::atomic<int> users[kMaxDescriptors];
+std::atomic<uint64_t> used[kMaxDescriptors];
 
-bool InRange(int fd) { return fd >= 0 && fd < kMostDescriptors; }
+bool InRange(int fd) { return fd >= 0 && fd < kMaxDescriptors; }
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 namespace rspreload {
 
 // Descriptors with larger numbers stay TCP.
-inline constexpr int kMostDescriptors = 1 << 16;
+inline constexpr int kMaxDescriptors = 1 << 16;
 
 // The program holds a socket of the kernel that is never connected. While an
 // rsocket is behind it, calls go to the rsocket. So the kernel keeps the

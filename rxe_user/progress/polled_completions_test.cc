@@ -1,14 +1,14 @@
-#include "rxe_user/progress/taken_completions.h"
+#include "rxe_user/progress/polled_completions.h"
 
 #include <gtest/gtest.h>
 
 namespace rxe_user {
 namespace {
 
-using Next = TakenCompletions::Next;
+using Next = PolledCompletions::Next;
 
-TEST(TakenCompletions, EachSixteenthRenewsTheLease) {
-  TakenCompletions t;
+TEST(PolledCompletions, EachSixteenthRenewsTheLease) {
+  PolledCompletions t;
   for (int i = 1; i < 256; ++i) {
     EXPECT_EQ(t.OnPoll(1, false),
               i % 16 == 0 ? Next::kRenewLease : Next::kNothing)
@@ -19,8 +19,8 @@ TEST(TakenCompletions, EachSixteenthRenewsTheLease) {
   EXPECT_EQ(t.OnPoll(1, false), Next::kRenewLease);
 }
 
-TEST(TakenCompletions, APollThatMadeARoundBeginsAnew) {
-  TakenCompletions t;
+TEST(PolledCompletions, APollThatMadeARoundBeginsAnew) {
+  PolledCompletions t;
   t.OnPoll(15, false);
   EXPECT_EQ(t.OnPoll(1, true), Next::kNothing);
   for (int i = 0; i < 100; ++i) EXPECT_NE(t.OnPoll(10, true), Next::kProgress);
@@ -28,8 +28,8 @@ TEST(TakenCompletions, APollThatMadeARoundBeginsAnew) {
   EXPECT_EQ(t.OnPoll(256, true), Next::kProgress);
 }
 
-TEST(TakenCompletions, EmptyPollsSayNothing) {
-  TakenCompletions t;
+TEST(PolledCompletions, EmptyPollsSayNothing) {
+  PolledCompletions t;
   t.OnPoll(16, false);
   EXPECT_EQ(t.OnPoll(0, false), Next::kNothing);
 }

@@ -1,6 +1,7 @@
-// Tests of rxe-user with programs that use the device.
-#ifndef TESTS_EXPECT_CLI_FIXTURE_H_
-#define TESTS_EXPECT_CLI_FIXTURE_H_
+// Runs rxe-user as it is installed, with the real libraries and the broker
+// beside it. tools/rxe_user_cli/cli_fixture.h does without them.
+#ifndef TESTS_EXPECT_INSTALLED_FIXTURE_H_
+#define TESTS_EXPECT_INSTALLED_FIXTURE_H_
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +19,7 @@
 
 #include "gtest/gtest.h"
 
-namespace cli_test {
+namespace expect_test {
 
 namespace fs = std::filesystem;
 
@@ -41,14 +42,14 @@ struct Result {
   std::string err;
 };
 
-// Runs an installed rxe-user in a folder of its own.
-class CliTest : public testing::Test {
+// An installation in a folder of its own.
+class InstalledTest : public testing::Test {
  protected:
   void SetUp() override {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "programs that are not instrumented would load the library";
 #endif
-    char name[] = "/tmp/cli_test_XXXXXX";
+    char name[] = "/tmp/expect_test_XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
     root_ = name;
     Install("bin", "CLI");
@@ -120,6 +121,6 @@ class CliTest : public testing::Test {
   std::string suffix_;  // of the files with the output of what is started next
 };
 
-}  // namespace cli_test
+}  // namespace expect_test
 
-#endif  // TESTS_EXPECT_CLI_FIXTURE_H_
+#endif  // TESTS_EXPECT_INSTALLED_FIXTURE_H_
