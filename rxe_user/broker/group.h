@@ -54,7 +54,8 @@ class Group {
              UniqueFd anchor);
   // Merges a dead broker's record of an adopted group.
   void MergeLedger(const LedgerGroup& former);
-  // Begins to find the positions, after which the program is installed. Adds
+  // Begins to find the positions, after which the program is installed, and the
+  // group is settled(). Adds
   // slot 0's socket if it was not handed back. Call it again later, since other
   // sockets of the group may close and move ours.
   absl::Status StartLocating();

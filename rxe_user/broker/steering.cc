@@ -26,7 +26,7 @@ constexpr auto kRtu = static_cast<uint32_t>(wire::CmAttribute::kRtu);
 constexpr uint32_t kDcFirstOpcode = 0x40;
 constexpr uint32_t kDcLastOpcode = 0x57;
 constexpr uint32_t kDcDctNumberOffset = wire::kBthSize + 13;
-constexpr uint32_t kDcLeastPacket = wire::kBthSize + 20 + wire::kIcrcSize;
+constexpr uint32_t kMinDcPacket = wire::kBthSize + 20 + wire::kIcrcSize;
 constexpr uint32_t kDcConnectSlot = SlotOf(wire::kMulticastQpn);
 static_assert(kDcConnectSlot >= kSlots);
 
@@ -233,7 +233,7 @@ std::vector<sock_filter> SteeringProgram(const IndexMap& map,
       // A DC packet without a queue pair is steered by the slot in the DCT
       // number.
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kDcLeastPacket, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kMinDcPacket, 0, 3),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kDcFirstOpcode, 0, 1),
       BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, kDcLastOpcode, 0, 1),

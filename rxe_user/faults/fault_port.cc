@@ -624,8 +624,9 @@ void FaultPort::HoldForStall(LonePacket packet) {
 void FaultPort::EndStall(Time now) {
   if (now < stall_.until) return;
   is_stalled_ = false;
-  for (LonePacket& packet : std::exchange(stalled_, {}))
+  for (LonePacket& packet : std::exchange(stalled_, {})) {
     Leave(std::move(packet));
+  }
 }
 
 void FaultPort::Overtake(bool transmitted, uint32_t qpn) {

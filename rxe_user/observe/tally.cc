@@ -169,7 +169,7 @@ void Tally::OnOpened() {
 
 void Tally::AddCounters(const std::vector<CounterValue>& counters) {
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < std::min(counters.size(), kTallyMostCounters); ++i) {
+  for (size_t i = 0; i < std::min(counters.size(), kMaxTallyCounters); ++i) {
     Add(&page_->counters[i], counters[i].value);
   }
   Add(&page_->devices_counted, 1);

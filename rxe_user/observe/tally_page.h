@@ -32,7 +32,7 @@ inline constexpr size_t kTallyQueues = 2;
 // IBV_WC_... values; the last entry counts all higher ones.
 inline constexpr size_t kTallyStatuses = 32;
 inline constexpr size_t kTallyEvents = std::size(transport::kRareEvents);
-inline constexpr size_t kTallyMostCounters = 256;
+inline constexpr size_t kMaxTallyCounters = 256;
 // transport::faults::Injector::kMaxRulesEver, including rules added to a
 // running program.
 inline constexpr size_t kTallyRules = 4096;
@@ -75,7 +75,7 @@ struct TallyPage {
   uint64_t devices_opened = 0;
   uint64_t devices_counted = 0;  // those of them whose counters have been added
   uint64_t counter_names = 0;    // TallyCounterNames()
-  uint64_t counters[kTallyMostCounters] = {};
+  uint64_t counters[kMaxTallyCounters] = {};
 };
 
 // A hash of the names of the counters, in their order.

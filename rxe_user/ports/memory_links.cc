@@ -428,8 +428,9 @@ void MemoryLinks::DoPending() {
   uint64_t ignored;
   (void)!::read(event_.get(), &ignored, sizeof(ignored));
   EndLinks();
-  for (int i = 0; i < kTurn && HasWanted() && !foreign_.valid(); ++i)
+  for (int i = 0; i < kTurn && HasWanted() && !foreign_.valid(); ++i) {
     BeginLink();
+  }
   if (HasWanted()) Wake();
   epoll_event events[kEvents];
   const int count = ::epoll_wait(poll_.get(), events, kEvents, 0);

@@ -375,8 +375,8 @@ TEST_F(MemoryPortTest, BusySocketsHaveTheirShare) {
 }
 
 // Packets of a program to itself must have arrived when it deregisters the
-// memory, on all its lanes. Only the lanes of these tests have rings within a
-// process.
+// memory, on all its lanes. The other tests here have both ends in one process,
+// so their lanes are made with rings (SelfTraffic::kRings).
 TEST_F(MemoryPortTest, AFlowWithinAProcessGoesByUdp) {
   b_.port.reset();
   a_.port =

@@ -638,7 +638,7 @@ int BusyPollOf(int fd) {
   return us;
 }
 
-// Receives look into the interface's queue while RXE_USER_SPIN_US asks for busy
+// Receives look into the interface's queue if RXE_USER_SPIN_US asks for busy
 // polling. The next owner of the socket decides for itself.
 TEST_P(PortTest, SpinningAlsoPollsTheInterface) {
   port_->RemoveReceiver(local_.address);
@@ -651,14 +651,14 @@ TEST_P(PortTest, SpinningAlsoPollsTheInterface) {
   }
   ASSERT_TRUE(port_->AddReceiver(local_, fd).ok());
   EXPECT_EQ(BusyPollOf(fd), 0);
-  port_->RemoveReceiver(local_.address);
+  port_.reset();
 
   setenv("RXE_USER_SPIN_US", "100", 1);
-  fd = Bind();
-  const absl::Status added = port_->AddReceiver(local_, fd);
+  Open(GetParam().address, GetParam().create);
   unsetenv("RXE_USER_SPIN_US");
-  ASSERT_TRUE(added.ok());
-  EXPECT_EQ(BusyPollOf(fd), 1);
+  const std::vector<int> descriptors = port_->ReceiveDescriptors();
+  ASSERT_FALSE(descriptors.empty());
+  EXPECT_EQ(BusyPollOf(descriptors[0]), 1);
   Queue(transport::Flow(av_), {64});
   port_->Flush();
   EXPECT_EQ(Receive(1).size(), 1u);

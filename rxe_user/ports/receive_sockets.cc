@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "rxe_user/base/public_addresses.h"
-#include "rxe_user/base/settings.h"
 
 namespace rxe_user {
 namespace {
@@ -37,7 +36,7 @@ absl::Status ReceiveSockets::Add(const LocalAddress& local, int fd) {
   absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
   // Also off: a former owner may have had them on.
   SetKernelTimes(fd, notes_kernel_times_);
-  SetBusyPoll(fd, HelperSpin() != 0);
+  SetBusyPoll(fd, busy_polls_);
   const size_t count = socket_count_.load(std::memory_order_relaxed);
   size_t index = 0;
   while (index < count && sockets_[index].fd >= 0) ++index;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rxe_user/base/settings.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/udp_socket.h"
 
@@ -107,7 +108,9 @@ class ReceiveSockets {
   PortCounters& counters_;
   bool abandoned_ = false;
 
-  std::mutex adding_;                // serializes growth of the table
+  std::mutex adding_;  // serializes growth of the table
+  // RXE_USER_SPIN_US asks for busy polling.
+  const bool busy_polls_ = HelperSpin() != 0;
   bool notes_kernel_times_ = false;  // under adding_
   std::array<Socket, kMaxSockets> sockets_;
   std::atomic<size_t> socket_count_ = 0;

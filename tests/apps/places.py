@@ -161,10 +161,11 @@ def tap_place(mtu, wire):
     a, b = _namespace(f"ta{mtu}"), _namespace(f"tb{mtu}")
     process = subprocess.Popen([wire, a, b], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
+    # It ends with its stdin, at the latest when this program ends.
     if not process.stdout.readline():
         raise Failure(f"{wire} has not started")
     place = _two_sides(f"tap {mtu}", "tap0", mtu, a, b)
-    place.wire = process  # ends with its stdin
+    place.wire = process
     return place
 
 

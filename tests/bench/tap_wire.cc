@@ -2,9 +2,9 @@
 // process carries frames from one to the other. Segmented sends stay whole
 // (IFF_VNET_HDR), as between a virtual machine and its host.
 //
-//   tap_wire --name NAME NETNS NETNS   until stdin ends; prints a line once
-//   both
-//                                      interfaces exist
+//   tap_wire [--name NAME] NETNS NETNS
+//
+// Prints a line once both interfaces exist, and ends when stdin ends.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>

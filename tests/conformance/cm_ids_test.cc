@@ -2,7 +2,6 @@
 // rdma_resolve_addr(3), rdma_migrate_id(3), rdma_set_option(3).
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -85,7 +85,7 @@ class PairTest : public DeviceTest {
   // Moves a queue pair from RESET to RTS with the attributes of its type.
   // Returns the result of the last ibv_modify_qp.
   int ToRts(ibv_qp* qp, uint32_t peer, const ConnectOptions& options = {});
-  // The same for UD.
+  // From RESET to RTS, for UD. Fails the test on error.
   void ToRtsAsUd(ibv_qp* qp, uint32_t qkey);
   void Connect(Side* a, Side* b, const ConnectOptions& options = {});
   ibv_qp_attr RtrAttributes(uint32_t peer, const ConnectOptions& options = {});

@@ -352,6 +352,7 @@ TEST_P(RouteFaultTest, DatagramsAreLost) {
     MakeSide(side, options);
     ToRtsAsUd(side->qp, kQkey);
   }
+  ASSERT_FALSE(HasFailure());
   ibv_ah_attr to = {};
   to.is_global = 1;
   to.port_num = 1;

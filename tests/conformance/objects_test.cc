@@ -1,9 +1,5 @@
 // Creating and destroying: order, limits, invalid arguments.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstring>
-#include <memory>
 #include <set>
 #include <type_traits>
 #include <utility>

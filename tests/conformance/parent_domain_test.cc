@@ -98,6 +98,7 @@ TEST_F(ParentDomainTest, AnAddressOfTheOneIsGoodForTheOther) {
   ASSERT_NE(parent, nullptr);
   MakeSide(&a_, {.type = IBV_QPT_UD});
   ToRtsAsUd(a_.qp, 0);
+  ASSERT_FALSE(HasFailure());
   ibv_ah_attr to = RtrAttributes(0).ah_attr;
   ibv_ah* ah = ibv_create_ah(parent, &to);
   ASSERT_NE(ah, nullptr);

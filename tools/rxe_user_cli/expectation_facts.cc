@@ -164,7 +164,7 @@ Facts::Range Facts::OfProcess(const Process& process,
     const std::string_view name = ExpectedCounters()[quantity.counter];
     const auto counted = FindCounted(page, name);
     const bool has_counters = page.devices_counted >= page.devices_opened;
-    const uint64_t added = quantity.counter < rxe_user::kTallyMostCounters
+    const uint64_t added = quantity.counter < rxe_user::kMaxTallyCounters
                                ? page.counters[quantity.counter]
                                : 0;
     if (has_counters && is_final) {

@@ -83,8 +83,9 @@ class Shrinker {
     // the others hit.
     const bool is_fixed = by_chance_ && ReplaceByFired(&rules);
     std::vector<std::string> found = Smallest(rules);
-    if (!is_fixed && !is_ended_ && ReplaceByFired(&found))
+    if (!is_fixed && !is_ended_ && ReplaceByFired(&found)) {
       found = Smallest(found);
+    }
     return Print(found);
   }
 

@@ -402,8 +402,8 @@ TEST(TimelineTest, QueuePairsOfAProcessAreInTheOrderOfTheirCreation) {
   }
 }
 
-// Each packet has an event that names the sender's queue pair, of which there
-// may be many.
+// Each packet has an event that names the sender's queue pair, so the sender is
+// known among many even without an answer.
 TEST(TimelineTest, TheSenderIsKnownByItsEvent) {
   Recorded r({});
   // Nothing arrives, so no answer shows the sender.

@@ -11,7 +11,7 @@ constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
 constexpr Time kMinEarlyProbe = 100 * kMicrosecond;
 // Limits of how far answered probes prolong timeouts.
 constexpr int kGreatestBackoff = 8;
-constexpr Time kMaxBackoff = kSecond;
+constexpr Time kMaxBackedOffTimeout = kSecond;
 // Routes change.
 constexpr Time kBaseLife = 10 * kSecond;
 constexpr Time kGreatestSample = 60 * kSecond;
@@ -22,7 +22,7 @@ Time RoundTrip::ProbeTimeout() const {
   const Time timeout =
       smoothed_ == 0 ? kProbeTimeoutWithoutSample
                      : std::max(kMinProbeTimeout, smoothed_ + 4 * variation_);
-  return std::max(timeout, std::min(timeout << backoff_, kMaxBackoff));
+  return std::max(timeout, std::min(timeout << backoff_, kMaxBackedOffTimeout));
 }
 
 Time RoundTrip::EarlyProbeTimeout() const {

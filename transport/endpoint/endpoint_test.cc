@@ -1,5 +1,5 @@
-// Malformed packets, each of which was a bug in some implementation, and packets
-// that no queue pair is for.
+// Malformed packets, each of which was a bug in some implementation, and
+// packets that no queue pair is for.
 #include "transport/endpoint/endpoint.h"
 
 #include <array>

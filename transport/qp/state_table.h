@@ -91,7 +91,7 @@ constexpr Posting PostingReceive(QpState state) {
   }
   return Posting::kRefused;
 }
-// The same for any type.
+// PostingSend for any type: kRefused if it has no send queue.
 Posting PostingSend(QpType type, QpState state);
 
 }  // namespace transport
