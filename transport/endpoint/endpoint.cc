@@ -147,7 +147,7 @@ inline Disposition Endpoint::Take(const Datagram& datagram, Time now,
       wire::PacketView::Parse(datagram.bytes, &packet);
   if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
   // Looked up before the ICRC check, which needs the peer's last IP ID.
-  EndpointQp* const qp = Find(packet.bth().dest_qpn);
+  EndpointQp* const qp = Find(packet.dest_qpn());
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
   bool good = true;
@@ -203,7 +203,7 @@ inline bool Endpoint::Give(EndpointQp* qp, const Received& received, Time now) {
     if (strays == nullptr || !translations_.MayPassOn(now)) {
       return Drop(Disposition::kBadIcrc);
     }
-    strays->OnStray(datagram, packet.bth().dest_qpn);
+    strays->OnStray(datagram, packet.dest_qpn());
     return Drop(Disposition::kUnknownQp);
   }
   // The cheap checks first: a flood of packets that no queue pair would accept
@@ -278,7 +278,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
 [[gnu::noinline]] Disposition Endpoint::TakeUnaddressed(
     const Received& received, Time now, StraySink* strays) {
   const wire::PacketView& packet = *received.packet;
-  uint32_t qpn = packet.bth().dest_qpn;
+  uint32_t qpn = packet.dest_qpn();
   if (qpn == wire::kNoDcQpn && packet.transport() == wire::Transport::kDc &&
       packet.info().is_request) {
     qpn = packet.dceth().dct;

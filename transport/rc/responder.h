@@ -64,11 +64,11 @@ class Responder {
   // True if its PSN is the expected one, or one of kWindow beyond.
   bool OnRequest(const wire::PacketView& packet, Time now);
   bool IsExpected(const wire::PacketView& packet) const {
-    return Extend(packet.bth().psn) == expected_;
+    return Extend(packet.psn()) == expected_;
   }
   // Whether OnRequest would return true.
   bool IsWithinWindow(const wire::PacketView& packet) const {
-    const uint64_t psn = Extend(packet.bth().psn);
+    const uint64_t psn = Extend(packet.psn());
     return psn >= expected_ && psn - expected_ < kWindow;
   }
   void OnTimer(Time now);
@@ -81,7 +81,10 @@ class Responder {
   // Adds response packets. Those from the first READ response on are left out
   // if `acks_only`, or if the path delays it (ResponsePace). True if more could
   // be sent at once.
-  bool Transmit(Time now, Burst* burst, bool acks_only);
+  bool Transmit(Time now, Burst* burst, bool acks_only) {
+    return (resources_.any_pending() || owed_.any()) &&
+           TransmitPending(now, burst, acks_only);
+  }
   // What there is to transmit, in the order of PSNs: kAcks if packets other
   // than READ responses come first, kUnwindowed if there are READ responses
   // that may go out now.
@@ -214,6 +217,7 @@ class Responder {
   void RepeatPart(Resource* resource, uint64_t psn, uint32_t stop);
 
   // --- responder_transmit.cc
+  bool TransmitPending(Time now, Burst* burst, bool acks_only);
   bool TransmitResource(Resource* resource, Burst* burst);
   bool TransmitReadPacket(Resource* resource, Burst* burst);
   enum class Paced : uint8_t {
@@ -235,7 +239,10 @@ class Responder {
   void FailResponse(const Resource& failed, uint64_t psn);
   // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
-  wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
+  // Reserves a packet with space for a payload and its pad, and writes BTH and
+  // AETH. Null if `burst` has no room.
+  uint8_t* BeginResponse(uint8_t opcode, uint64_t psn, uint8_t syndrome,
+                         uint32_t msn, size_t payload, Burst* burst) const;
 
   QpCore& core_;
   MessageReceiver& receiver_;

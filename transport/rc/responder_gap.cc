@@ -43,7 +43,7 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
       // A peer that asks for an ACK of a buffered packet has not got the NAK.
       // After an RNR NAK nothing is missing: buffered packets arrive again with
       // the one that was refused.
-      if (packet.bth().ack_req && gap_.made == NakMade::kSequence) {
+      if (packet.ack_req() && gap_.made == NakMade::kSequence) {
         gap_.made = NakMade::kNone;
         ReportGap(now);
       }

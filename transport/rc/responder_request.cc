@@ -114,7 +114,7 @@ Responder::Outcome Responder::ExecuteMessagePacket(
       return Outcome::kFailed;
   }
   ++expected_;
-  if (packet.bth().ack_req) owed_.due = true;
+  if (packet.ack_req()) owed_.due = true;
   return Outcome::kExecuted;
 }
 
