@@ -28,7 +28,12 @@ class Burst {
   static Burst WithoutIcrc(std::span<uint8_t> buffer, int max_segments);
 
   // Starts an empty burst for `flow`. Null: not begun.
-  void Begin(const Flow* flow);
+  void Begin(const Flow* flow) {
+    flow_ = flow;
+    used_ = reserved_ = kept_ = segment_size_ = 0;
+    segments_ = 0;
+    longest_ = kAny;
+  }
 
   // Reserves space for a packet of `bytes` (BTH to ICRC). Null when it does not
   // fit: longer than the first packet, after a shorter one, or full. The caller

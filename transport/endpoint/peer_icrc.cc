@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "wire/bytes.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -31,12 +32,17 @@ bool PeerIcrc::VerifyOther(const Datagram& datagram) {
 }
 
 bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
-  const std::optional<uint16_t> id = FindAnyId(*flow_, datagram);
-  if (id == datagram.segment_index) {
-    found_ = datagram.segment_index;
+  const uint16_t usual = datagram.segment_index;
+  const size_t covered = datagram.bytes.size() - wire::kIcrcSize;
+  const uint32_t received = wire::LoadLe32(datagram.bytes.data() + covered);
+  const uint32_t computed =
+      flow_->Compute(datagram.bytes.first(covered), usual);
+  if (received == computed) [[likely]] {
+    found_ = usual;
     return true;
   }
-  return IsAccepted(id, now);
+  if (!flow_->is_v4()) return IsAccepted(std::nullopt, now);
+  return IsAccepted(wire::SolveIpId(received, computed, usual, covered), now);
 }
 
 bool PeerIcrc::IsAccepted(std::optional<uint16_t> id, Time now) {
