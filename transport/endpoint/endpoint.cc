@@ -585,8 +585,8 @@ void Endpoint::Update(EndpointQp* qp, Time now) {
   impl_->Apply(&qp->link(), qp->TakeInterests(now), false, now);
 }
 
-void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
-                           bool window_left, Time now) {
+void Endpoint::Impl::Apply(EndpointLink* link, Interests want, bool window_left,
+                           Time now) {
   if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
   if (!want.Has(Interests::kData | Interests::kUnwindowed)) {
     if (link->schedule != Schedule::kIdle || link->woken) {
@@ -620,7 +620,9 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
     }
     return;
   }
-  if (path->MaySend(1)) scheduler.Wake(&path->waiting);
+  if (!path->waiting.empty() && path->MaySend(1)) {
+    scheduler.Wake(&path->waiting);
+  }
 }
 
 // Unlimited if nobody else has anything to send or waits for the path.

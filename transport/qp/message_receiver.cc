@@ -56,9 +56,10 @@ inline bool MessageReceiver::TakeReceive() {
   progress_.sge = 0;
   progress_.sge_offset = 0;
   uint64_t capacity = 0;
-  for (const Sge& sge : receive_.sges) capacity += sge.length;
-  capacity_ =
-      static_cast<uint32_t>(std::min<uint64_t>(capacity, wire::kMaxMessage));
+  for (const Sge& sge : receive_.sges) {
+    capacity = std::min<uint64_t>(capacity + sge.length, wire::kMaxMessage);
+  }
+  capacity_ = static_cast<uint32_t>(capacity);
   return true;
 }
 
