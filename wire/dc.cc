@@ -10,23 +10,24 @@ namespace {
 // The bytes behind the AETH of an answer, as captured.
 constexpr uint8_t kAnswerTail[kDcAnswerSize] = {0x10};
 
-void EmitDcEth(const DcEth& dceth, uint8_t* p) {
-  p[0] =
-      static_cast<uint8_t>(dceth.version << 4 | (dceth.from_initiator ? 1 : 0));
-  StoreBe24(p + 1, dceth.src_qpn);
+}  // namespace
+
+void EmitDcEth(const DcEth& dceth, uint8_t opcode, uint8_t* packet) {
+  const OpcodeInfo& info = GetOpcodeInfo(opcode);
+  uint8_t* const p = packet + info.dceth_offset;
+  StoreBe32(p, uint32_t{dceth.version} << 28 |
+                   uint32_t{dceth.from_initiator} << 24 |
+                   (dceth.src_qpn & kQpnMask));
   StoreBe32(p + 4, dceth.initiator_session & kQpnMask);
   StoreBe32(p + 8, dceth.responder_session & kQpnMask);
   StoreBe32(p + 12, dceth.dct & kQpnMask);
   StoreBe32(p + 16, 0);
+  if (info.Has(kAeth)) StoreBe24(packet + info.aeth_offset + 1, 0);
 }
-
-}  // namespace
 
 size_t EmitDcHeaders(const Headers& headers, const DcEth& dceth, uint8_t* out) {
   const size_t size = EmitHeaders(headers, out);
-  const OpcodeInfo& info = GetOpcodeInfo(headers.bth.opcode);
-  EmitDcEth(dceth, out + info.dceth_offset);
-  if (info.Has(kAeth)) StoreBe24(out + info.aeth_offset + 1, 0);
+  EmitDcEth(dceth, headers.bth.opcode, out);
   return size;
 }
 

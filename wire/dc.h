@@ -39,8 +39,11 @@ inline constexpr size_t kDcAnswerPacketSize =
     kBthSize + kDcEthSize + kAethSize + kDcAnswerSize + kIcrcSize;
 static_assert(kDcAnswerPacketSize <= kDcConnectSize);
 
-// As EmitHeaders, for a DC opcode, with DCETH. `headers.aeth.msn` is not
-// written: DC counts no messages.
+// Writes DCETH into a DC packet that has its other headers, and 0 into the MSN
+// of its AETH: DC counts no messages.
+void EmitDcEth(const DcEth& dceth, uint8_t opcode, uint8_t* packet);
+
+// As EmitHeaders, for a DC opcode, with DCETH (EmitDcEth).
 size_t EmitDcHeaders(const Headers& headers, const DcEth& dceth, uint8_t* out);
 
 // A CONNECT without its ICRC; `bth.opcode` is set here. Returns its size in

@@ -161,9 +161,9 @@ IcrcFlow::IcrcFlow(const IpAddress& src, const IpAddress& dst,
   base_ = Crc(0, p, (v4_ ? kV4PrefixSize : kV6PrefixSize) + kBthSize);
 }
 
-uint32_t IcrcFlow::Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
+uint32_t IcrcFlow::Begin(const uint8_t* bth, size_t bth_to_pad_size,
                          uint16_t ip_id, bool df) const {
-  assert(first.size() >= kBthSize && bth_to_pad_size >= first.size());
+  assert(bth_to_pad_size >= kBthSize);
   const auto udp_size =
       static_cast<uint16_t>(kUdpHeaderSize + bth_to_pad_size + kIcrcSize);
   // CRCs are linear: a byte's contribution depends on its value and position
@@ -177,11 +177,10 @@ uint32_t IcrcFlow::Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
   } else {
     icrc ^= AddBe16<kV6PrefixSize - kV6Length>(udp_size);
   }
-  const uint8_t* const bth = first.data();
   for (size_t i = 0; i < kBthSize; ++i) {
     if (i != kBthMasked) icrc ^= kAdded[kBthSize - 1 - i][bth[i]];
   }
-  return Extend(icrc, first.subspan(kBthSize));
+  return icrc;
 }
 
 uint32_t IcrcFlow::Change(uint32_t psn_bits, uint16_t ip_id_bits) const {
@@ -193,16 +192,17 @@ uint32_t IcrcFlow::Change(uint32_t psn_bits, uint16_t ip_id_bits) const {
 }
 
 uint32_t IcrcFlow::Extend(uint32_t icrc, std::span<const uint8_t> next) {
-  const size_t size = next.size();
-  if (size > kShort) return Crc(icrc, next.data(), size);
-  // The CRC so far is xored into the first four bytes. With fewer bytes, its
-  // rest is xored into the result.
-  uint64_t rest = ~icrc;
-  uint32_t result = 0;
-  for (size_t i = 0; i < size; ++i, rest >>= 8) {
-    result ^= kAdded[size - 1 - i][(next[i] ^ rest) & 0xff];
+  const uint8_t* p = next.data();
+  size_t size = next.size();
+  if (size > kShort) return Crc(icrc, p, size);
+  uint32_t crc = ~icrc;
+  for (; size >= 4; size -= 4, p += 4) {
+    crc ^= LoadLe32(p);
+    crc = kAdded[3][crc & 0xff] ^ kAdded[2][crc >> 8 & 0xff] ^
+          kAdded[1][crc >> 16 & 0xff] ^ kAdded[0][crc >> 24];
   }
-  return ~(result ^ static_cast<uint32_t>(rest));
+  for (; size > 0; --size) crc = crc >> 8 ^ kAdded[0][(crc ^ *p++) & 0xff];
+  return ~crc;
 }
 
 void IcrcFlow::Store(std::span<uint8_t> udp_payload, uint16_t ip_id,

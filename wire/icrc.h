@@ -34,13 +34,14 @@ class IcrcFlow {
   // kBthSize, else a bug). `ip_id` and `df` are ignored for IPv6.
   uint32_t Compute(std::span<const uint8_t> bth_to_pad, uint16_t ip_id,
                    bool df = true) const {
-    return Begin(bth_to_pad, bth_to_pad.size(), ip_id, df);
+    return Extend(Begin(bth_to_pad.data(), bth_to_pad.size(), ip_id, df),
+                  bth_to_pad.subspan(kBthSize));
   }
 
-  // The same for a packet in pieces: Begin with the first piece (at least
-  // kBthSize bytes) and the total size, then Extend with each further piece.
-  uint32_t Begin(std::span<const uint8_t> first, size_t bth_to_pad_size,
-                 uint16_t ip_id, bool df = true) const;
+  // The same for a packet in pieces: Begin with its BTH and its size from BTH
+  // to pad, then Extend with each further piece.
+  uint32_t Begin(const uint8_t* bth, size_t bth_to_pad_size, uint16_t ip_id,
+                 bool df = true) const;
   static uint32_t Extend(uint32_t icrc, std::span<const uint8_t> next);
 
   // How the result of Begin changes (xor) if these bits of the PSN and of the

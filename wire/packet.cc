@@ -7,26 +7,6 @@
 namespace wire {
 namespace {
 
-// BTH as three words.
-Bth LoadBth(const uint8_t* p) {
-  const uint32_t first = LoadBe32(p);
-  const uint32_t second = LoadBe32(p + 4);
-  const uint32_t third = LoadBe32(p + 8);
-  return {
-      .opcode = static_cast<uint8_t>(first >> 24),
-      .solicited = (first >> 23 & 1) != 0,
-      .mig_req = (first >> 22 & 1) != 0,
-      .pad_count = static_cast<uint8_t>(first >> 20 & 3),
-      .transport_version = static_cast<uint8_t>(first >> 16 & 0xf),
-      .pkey = static_cast<uint16_t>(first),
-      .fecn = (second >> 31 & 1) != 0,
-      .becn = (second >> 30 & 1) != 0,
-      .dest_qpn = second & kQpnMask,
-      .ack_req = (third >> 31 & 1) != 0,
-      .psn = third & kPsnMask,
-  };
-}
-
 // Only an ACKNOWLEDGE may carry a NAK; READ responses and atomic ACKs may not.
 bool IsDefined(uint8_t opcode, uint8_t syndrome) {
   return AethKindOf(syndrome) == AethKind::kAck ||
@@ -43,58 +23,23 @@ bool IsDcAnswer(const OpcodeInfo& info, const uint8_t* data, size_t after) {
 
 }  // namespace
 
-void EmitBth(const Bth& bth, uint8_t* p) {
-  StoreBe32(p, uint32_t{bth.opcode} << 24 | uint32_t{bth.solicited} << 23 |
-                   uint32_t{bth.mig_req} << 22 | (bth.pad_count & 3u) << 20 |
-                   (bth.transport_version & 0xfu) << 16 | bth.pkey);
-  StoreBe32(p + 4, uint32_t{bth.fecn} << 31 | uint32_t{bth.becn} << 30 |
-                       (bth.dest_qpn & kQpnMask));
-  StoreBe32(p + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kPsnMask));
-}
-
-void EmitReth(const Reth& reth, uint8_t* p) {
-  StoreBe64(p, reth.va);
-  StoreBe32(p + 8, reth.rkey);
-  StoreBe32(p + 12, reth.length);
-}
-
 size_t EmitHeaders(const Headers& h, uint8_t* out) {
   EmitBth(h.bth, out);
   const OpcodeInfo& info = GetOpcodeInfo(h.bth.opcode);
   if (info.extended == 0) return kBthSize;
-  if (info.Has(kXrcEth))
-    StoreBe32(out + info.xrceth_offset, h.xrc_srqn & kQpnMask);
-  if (info.Has(kDeth)) {
-    uint8_t* p = out + info.deth_offset;
-    StoreBe32(p, h.deth.qkey);
-    StoreBe32(p + 4, h.deth.src_qpn & kQpnMask);
-  }
-  if (info.Has(kFeth)) {
-    StoreBe32(out + info.feth_offset,
-              (h.feth.placement_type & 0xfu) | (h.feth.selectivity & 3u) << 4);
-  }
-  if (info.Has(kReth)) {
-    EmitReth(h.reth, out + info.reth_offset);
-  }
+  if (info.Has(kXrcEth)) EmitXrcEth(h.xrc_srqn, out + info.xrceth_offset);
+  if (info.Has(kDeth)) EmitDeth(h.deth, out + info.deth_offset);
+  if (info.Has(kFeth)) EmitFeth(h.feth, out + info.feth_offset);
+  if (info.Has(kReth)) EmitReth(h.reth, out + info.reth_offset);
   if (info.Has(kAtomicEth)) {
-    uint8_t* p = out + info.atomiceth_offset;
-    StoreBe64(p, h.atomic.va);
-    StoreBe32(p + 8, h.atomic.rkey);
-    StoreBe64(p + 12, h.atomic.swap_or_add);
-    StoreBe64(p + 20, h.atomic.compare);
+    EmitAtomicEth(h.atomic, out + info.atomiceth_offset);
   }
-  if (info.Has(kAeth)) {
-    uint8_t* p = out + info.aeth_offset;
-    p[0] = h.aeth.syndrome;
-    StoreBe24(p + 1, h.aeth.msn);
-  }
+  if (info.Has(kAeth)) EmitAeth(h.aeth, out + info.aeth_offset);
   if (info.Has(kAtomicAckEth)) {
-    StoreBe64(out + info.atomicacketh_offset, h.atomic_ack.original);
+    EmitAtomicAckEth(h.atomic_ack, out + info.atomicacketh_offset);
   }
-  if (info.Has(kImmDt)) {
-    std::memcpy(out + info.immdt_offset, &h.imm_be, sizeof(h.imm_be));
-  }
-  if (info.Has(kIeth)) StoreBe32(out + info.ieth_offset, h.invalidate_rkey);
+  if (info.Has(kImmDt)) EmitImmDt(h.imm_be, out + info.immdt_offset);
+  if (info.Has(kIeth)) EmitIeth(h.invalidate_rkey, out + info.ieth_offset);
   return info.header_length;
 }
 
@@ -144,13 +89,15 @@ ParseError PacketView::Parse(std::span<const uint8_t> udp_payload,
   out->data_ = data;
   out->info_ = shape;
   out->payload_size_ = after_headers - pad;
-  out->bth_ = LoadBth(data);
+  for (size_t i = 0; i < kBthSize / 4; ++i) {
+    out->bth_[i] = LoadBe32(data + 4 * i);
+  }
   return ParseError::kOk;
 }
 
 Headers PacketView::headers() const {
   Headers h;
-  h.bth = bth_;
+  h.bth = bth();
   if (info_->Has(kXrcEth)) h.xrc_srqn = xrc_srqn();
   if (info_->Has(kDeth)) h.deth = deth();
   if (info_->Has(kFeth)) h.feth = feth();

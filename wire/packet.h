@@ -15,6 +15,7 @@
 #include "wire/bytes.h"
 #include "wire/headers.h"
 #include "wire/opcode.h"
+#include "wire/psn.h"
 
 namespace wire {
 
@@ -37,11 +38,46 @@ struct Headers {
   bool operator==(const Headers&) const = default;
 };
 
-// Writes the kBthSize bytes of BTH alone, the only header of a MIDDLE packet.
-void EmitBth(const Bth& bth, uint8_t* out);
-
-// Writes the kRethSize bytes of RETH alone.
-void EmitReth(const Reth& reth, uint8_t* out);
+// Writes one header at `out`.
+inline void EmitBth(const Bth& bth, uint8_t* out) {
+  StoreBe32(out, uint32_t{bth.opcode} << 24 | uint32_t{bth.solicited} << 23 |
+                     uint32_t{bth.mig_req} << 22 | (bth.pad_count & 3u) << 20 |
+                     (bth.transport_version & 0xfu) << 16 | bth.pkey);
+  StoreBe32(out + 4, uint32_t{bth.fecn} << 31 | uint32_t{bth.becn} << 30 |
+                         (bth.dest_qpn & kQpnMask));
+  StoreBe32(out + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kPsnMask));
+}
+inline void EmitXrcEth(uint32_t srqn, uint8_t* out) {
+  StoreBe32(out, srqn & kQpnMask);
+}
+inline void EmitDeth(const Deth& deth, uint8_t* out) {
+  StoreBe32(out, deth.qkey);
+  StoreBe32(out + 4, deth.src_qpn & kQpnMask);
+}
+inline void EmitFeth(const Feth& feth, uint8_t* out) {
+  StoreBe32(out, (feth.placement_type & 0xfu) | (feth.selectivity & 3u) << 4);
+}
+inline void EmitReth(const Reth& reth, uint8_t* out) {
+  StoreBe64(out, reth.va);
+  StoreBe32(out + 8, reth.rkey);
+  StoreBe32(out + 12, reth.length);
+}
+inline void EmitAtomicEth(const AtomicEth& atomic, uint8_t* out) {
+  StoreBe64(out, atomic.va);
+  StoreBe32(out + 8, atomic.rkey);
+  StoreBe64(out + 12, atomic.swap_or_add);
+  StoreBe64(out + 20, atomic.compare);
+}
+inline void EmitAeth(const Aeth& aeth, uint8_t* out) {
+  StoreBe32(out, uint32_t{aeth.syndrome} << 24 | (aeth.msn & kPsnMask));
+}
+inline void EmitAtomicAckEth(const AtomicAckEth& ack, uint8_t* out) {
+  StoreBe64(out, ack.original);
+}
+inline void EmitImmDt(uint32_t imm_be, uint8_t* out) {
+  std::memcpy(out, &imm_be, sizeof(imm_be));
+}
+inline void EmitIeth(uint32_t rkey, uint8_t* out) { StoreBe32(out, rkey); }
 
 // Writes BTH and the opcode's extended headers in wire order. Returns their
 // size in bytes (GetOpcodeInfo(opcode).header_length). `out` holds
@@ -95,10 +131,30 @@ class PacketView {
   static ParseError Parse(std::span<const uint8_t> udp_payload,
                           PacketView* out);
 
-  const Bth& bth() const { return bth_; }
-  uint8_t opcode() const { return bth_.opcode; }
-  Transport transport() const { return TransportOf(bth_.opcode); }
-  Operation operation() const { return OperationOf(bth_.opcode); }
+  // Decodes the copy of BTH at each call.
+  Bth bth() const {
+    return {
+        .opcode = opcode(),
+        .solicited = solicited(),
+        .mig_req = (bth_[0] >> 22 & 1) != 0,
+        .pad_count = pad_count(),
+        .transport_version = static_cast<uint8_t>(bth_[0] >> 16 & 0xf),
+        .pkey = pkey(),
+        .fecn = (bth_[1] >> 31 & 1) != 0,
+        .becn = (bth_[1] >> 30 & 1) != 0,
+        .dest_qpn = dest_qpn(),
+        .ack_req = ack_req(),
+        .psn = psn(),
+    };
+  }
+  bool solicited() const { return (bth_[0] >> 23 & 1) != 0; }
+  uint16_t pkey() const { return static_cast<uint16_t>(bth_[0]); }
+  uint32_t dest_qpn() const { return bth_[1] & kQpnMask; }
+  bool ack_req() const { return (bth_[2] >> 31 & 1) != 0; }
+  uint32_t psn() const { return bth_[2] & kPsnMask; }
+  uint8_t opcode() const { return static_cast<uint8_t>(bth_[0] >> 24); }
+  Transport transport() const { return TransportOf(opcode()); }
+  Operation operation() const { return OperationOf(opcode()); }
   const OpcodeInfo& info() const { return *info_; }
   // The answer to a DC connect, an ACKNOWLEDGE by its opcode.
   bool is_dc_answer() const { return info_ == &GetDcAnswerInfo(); }
@@ -171,24 +227,26 @@ class PacketView {
   }
   // BTH to pad: the part of the UDP payload that the ICRC covers.
   std::span<const uint8_t> bytes_covered() const {
-    return {data_, info_->header_length + payload_size_ + bth_.pad_count};
+    return {data_, info_->header_length + payload_size_ + pad_count()};
   }
   // The received ICRC as a number, comparable with IcrcFlow::Compute.
   uint32_t icrc() const {
-    return LoadLe32(data_ + info_->header_length + payload_size_ +
-                    bth_.pad_count);
+    return LoadLe32(data_ + info_->header_length + payload_size_ + pad_count());
   }
   // The bytes that were given to Parse.
   std::span<const uint8_t> udp_payload() const {
     return {data_,
-            info_->header_length + payload_size_ + bth_.pad_count + kIcrcSize};
+            info_->header_length + payload_size_ + pad_count() + kIcrcSize};
   }
 
  private:
+  uint8_t pad_count() const { return static_cast<uint8_t>(bth_[0] >> 20 & 3); }
+
   const uint8_t* data_ = nullptr;
   const OpcodeInfo* info_ = nullptr;
   size_t payload_size_ = 0;
-  Bth bth_;
+  // BTH as three words in host order, so that its fields need no byte swaps.
+  uint32_t bth_[kBthSize / 4] = {};
 };
 
 }  // namespace wire

@@ -14,10 +14,6 @@ namespace {
 using transport::MemoryStatus;
 using transport::SpanList;
 
-// Spans of one Translate: 16 KiB in pieces of 256 bytes. The limit bounds the
-// time of one access.
-constexpr size_t kMaxSpans = 64;
-
 // Bytes: the data of one packet. Prefetching pays for longer pieces only.
 constexpr uint64_t kMinCold = 4096;
 
@@ -29,19 +25,6 @@ uint32_t LocalRight(uint32_t access) {
                                transport::kAccessRemoteAtomic;
   return (access & kWrites) != 0 ? transport::kAccessLocalWrite
                                  : transport::kAccessLocalRead;
-}
-
-// Makes space for another span. False: the limit is reached, or there is no
-// memory for more.
-bool MakeSpace(SpanList* spans) {
-  if (spans->size() < spans->capacity()) return spans->size() < kMaxSpans;
-  if (spans->size() >= kMaxSpans) return false;
-  try {
-    spans->reserve(kMaxSpans);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  return true;
 }
 
 // Bytes of the layout after `configuration`, which may be refused because of
@@ -189,7 +172,7 @@ MemoryStatus RegionTable::AppendPieces(const Mkey& mkey,
   const size_t before = out->size();
   MkeyLayout::Cursor cursor(mkey.layout, access.va);
   Region region;  // of the last piece
-  for (uint64_t left = access.length; left > 0 && MakeSpace(out);) {
+  for (uint64_t left = access.length; left > 0 && !out->full();) {
     MkeyLayout::Piece piece;
     MemoryStatus status = MemoryStatus::kOk;
     if (!cursor.Next(left, &piece)) {

@@ -26,16 +26,6 @@ Burst Burst::WithoutIcrc(std::span<uint8_t> buffer, int max_segments) {
   return burst;
 }
 
-void Burst::Begin(const Flow* flow) {
-  flow_ = flow;
-  used_ = 0;
-  reserved_ = 0;
-  kept_ = 0;
-  segment_size_ = 0;
-  segments_ = 0;
-  longest_ = kAny;
-}
-
 bool Burst::LeavesRoom(size_t bytes) const {
   return (segments_ == 0 || bytes == segment_size_) && bytes >= kept_ &&
          segments_ + 1 < max_segments_ &&
@@ -68,8 +58,7 @@ uint32_t Burst::BeginIcrc(size_t header_bytes) {
                          wire::LoadBe32(bth + psn) ^ wire::LoadBe32(last + psn),
                          static_cast<uint16_t>(id ^ (id - 1)));
   } else {
-    begun_icrc_ = flow_->icrc.Begin(header.first(wire::kBthSize),
-                                    reserved_ - wire::kIcrcSize, id);
+    begun_icrc_ = flow_->icrc.Begin(bth, reserved_ - wire::kIcrcSize, id);
   }
   return wire::IcrcFlow::Extend(begun_icrc_, header.subspan(wire::kBthSize));
 }

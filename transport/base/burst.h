@@ -28,7 +28,12 @@ class Burst {
   static Burst WithoutIcrc(std::span<uint8_t> buffer, int max_segments);
 
   // Starts an empty burst for `flow`. Null: not begun.
-  void Begin(const Flow* flow);
+  void Begin(const Flow* flow) {
+    flow_ = flow;
+    used_ = reserved_ = kept_ = segment_size_ = 0;
+    segments_ = 0;
+    longest_ = kAny;
+  }
 
   // Reserves space for a packet of `bytes` (BTH to ICRC). Null when it does not
   // fit: longer than the first packet, after a shorter one, or full. The caller
@@ -67,7 +72,7 @@ class Burst {
   static constexpr size_t kMinCarriedIcrc = 512;
   bool CarriesIcrc(size_t payload) const { return payload >= min_carried_; }
   // Whether its packets get ICRCs (WithoutIcrc). Without, nothing reads a
-  // packet before it has left.
+  // payload before it has left.
   bool has_icrc() const { return min_carried_ != kAny; }
 
   // How far the hop limit of its packets is below that of the flow: a mark that

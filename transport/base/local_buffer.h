@@ -60,13 +60,16 @@ class LocalBuffer {
   const uint32_t qpn_;
   const uint32_t access_;
   const size_t piece_;
+
+  // --- Set by Seek.
   std::span<const Sge> sges_;
-  size_t sge_ = 0;
-  uint32_t sge_offset_ = 0;  // next byte to translate into spans_
-  SpanList spans_;
+  size_t sge_;
+  uint32_t sge_offset_;  // next byte to translate into spans_
   // Those of spans_ that are not copied yet; the first one may be in part.
-  Span* next_ = nullptr;
-  Span* end_ = nullptr;
+  Span* next_;
+  Span* end_;
+
+  SpanList spans_;  // of the last translation
 };
 
 }  // namespace transport

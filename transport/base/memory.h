@@ -6,12 +6,13 @@
 #ifndef TRANSPORT_BASE_MEMORY_H_
 #define TRANSPORT_BASE_MEMORY_H_
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
-#include "absl/container/inlined_vector.h"
 #include "transport/base/reason.h"
 #include "transport/base/types.h"
 #include "wire/icrc.h"
@@ -25,7 +26,39 @@ struct Span {
   // pays (Memory::CopyTo).
   bool cold = false;
 };
-using SpanList = absl::InlinedVector<Span, 4>;
+
+// The spans of one access. 1.5 KB.
+class SpanList {
+ public:
+  // 16 KiB in pieces of 256 bytes. Bounds the time of one access.
+  static constexpr size_t kCapacity = 64;
+
+  SpanList() {}
+  SpanList(const SpanList&) = delete;
+  SpanList& operator=(const SpanList&) = delete;
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  bool full() const { return size_ == kCapacity; }
+  Span* data() { return spans_; }
+  Span* begin() { return spans_; }
+  Span* end() { return spans_ + size_; }
+  const Span* begin() const { return spans_; }
+  const Span* end() const { return spans_ + size_; }
+  Span& operator[](size_t index) { return spans_[index]; }
+  Span& back() { return spans_[size_ - 1]; }
+  void push_back(const Span& span) {  // unless full
+    assert(!full());
+    std::construct_at(&spans_[size_++], span);
+  }
+  void clear() { size_ = 0; }
+  void resize(size_t size) { size_ = size; }  // to fewer
+
+ private:
+  size_t size_ = 0;
+  union {  // not initialized
+    Span spans_[kCapacity];
+  };
+};
 
 enum class MemoryStatus : uint8_t {
   kOk,
@@ -130,9 +163,10 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  // Checks `access` and appends its bytes, in order, to `*out`. Of a memory key
-  // with many pieces, it may check and append only the first bytes, at least
-  // one: the caller translates the rest again. (A region is always one span.)
+  // Checks `access` and appends its bytes, in order, to `*out`, which has space
+  // for at least one span. Of a memory key with many pieces, it may check and
+  // append only the first bytes, at least one: the caller translates the rest
+  // again. (A region is always one span.)
   virtual MemoryStatus Translate(const MemoryAccess& access, SpanList* out) = 0;
 
   // Copy out of and into application memory. False when a page is missing or

@@ -22,7 +22,7 @@ void DcConnection::Accept(const QpAttributes& target, const Received& connect,
                           uint32_t session, uint16_t source_port) {
   const wire::PacketView& packet = *connect.packet;
   const wire::DcEth dc = packet.dceth();
-  connect_psn_ = packet.bth().psn;
+  connect_psn_ = packet.psn();
   port_ = connect.datagram->source_port;
   QpAttributes& own = core().attributes;
   own = target;
@@ -64,7 +64,7 @@ bool DcConnection::IsMine(const wire::PacketView& packet) const {
          dc.initiator_session == dceth_.initiator_session &&
          (dc.responder_session == dceth_.responder_session ||
           (dc.responder_session == wire::kNoDcSession &&
-           packet.bth().dest_qpn != qpn()));
+           packet.dest_qpn() != qpn()));
 }
 
 void DcConnection::Close(Time now) {
@@ -161,10 +161,6 @@ Interests DcConnection::TransmitService(Time now, const TransmitTurn& turn,
     owner_.OnUsed(this, now);
   }
   return TakeServiceInterests(now);
-}
-
-size_t DcConnection::Emit(const wire::Headers& headers, uint8_t* out) const {
-  return wire::EmitDcHeaders(headers, dceth_, out);
 }
 
 }  // namespace transport

@@ -12,7 +12,7 @@
 #include "transport/qp/header_front.h"
 #include "transport/qp/queue_pair.h"
 #include "transport/rc/responder.h"
-#include "wire/headers.h"
+#include "wire/dc.h"
 
 namespace transport {
 
@@ -76,7 +76,9 @@ class DcConnection final : public QueuePair, private HeaderFront {
                             Burst* burst) override;
 
   // --- HeaderFront.
-  size_t Emit(const wire::Headers& headers, uint8_t* out) const override;
+  void Emit(uint8_t opcode, uint8_t* packet) const override {
+    wire::EmitDcEth(dceth_, opcode, packet);
+  }
 
   // Whether `packet` is a request of this session.
   bool IsMine(const wire::PacketView& packet) const;

@@ -256,7 +256,7 @@ void DciQueuePair::TransmitConnect(Time now, Burst* burst) {
 
 bool DciQueuePair::IsAnswer(const wire::PacketView& packet) const {
   if (phase_ != Phase::kConnecting || !packet.is_dc_answer() ||
-      packet.bth().psn != attempt_.psn) {
+      packet.psn() != attempt_.psn) {
     return false;
   }
   const wire::DcEth dc = packet.dceth();
@@ -354,10 +354,6 @@ Interests DciQueuePair::TransmitService(Time now, const TransmitTurn& turn,
       return requester_.Transmit(now, turn, burst);
   }
   return {};
-}
-
-size_t DciQueuePair::Emit(const wire::Headers& headers, uint8_t* out) const {
-  return wire::EmitDcHeaders(headers, dceth_, out);
 }
 
 }  // namespace transport

@@ -34,7 +34,7 @@
 #include "transport/qp/queue_pair.h"
 #include "transport/rc/requester.h"
 #include "transport/rc/retry_budget.h"
-#include "wire/headers.h"
+#include "wire/dc.h"
 
 namespace transport {
 
@@ -113,7 +113,9 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
                             Burst* burst) override;
 
   // --- HeaderFront.
-  size_t Emit(const wire::Headers& headers, uint8_t* out) const override;
+  void Emit(uint8_t opcode, uint8_t* packet) const override {
+    wire::EmitDcEth(dceth_, opcode, packet);
+  }
 
   Target& TargetOf(uint64_t index) { return targets_[index & mask_]; }
   const Target& TargetOf(uint64_t index) const {

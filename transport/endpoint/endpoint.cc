@@ -147,7 +147,7 @@ inline Disposition Endpoint::Take(const Datagram& datagram, Time now,
       wire::PacketView::Parse(datagram.bytes, &packet);
   if (error != wire::ParseError::kOk) return Drop(DispositionOf(error));
   // Looked up before the ICRC check, which needs the peer's last IP ID.
-  EndpointQp* const qp = Find(packet.bth().dest_qpn);
+  EndpointQp* const qp = Find(packet.dest_qpn());
   const Flow* const flow = qp != nullptr ? qp->link().flow : nullptr;
   Origin origin = Origin::kElsewhere;
   bool good = true;
@@ -204,7 +204,7 @@ inline bool Endpoint::Deliver(EndpointQp* qp, const Received& received,
     if (strays == nullptr || !translations_.MayPassOn(now)) {
       return Drop(Disposition::kBadIcrc);
     }
-    strays->OnStray(datagram, packet.bth().dest_qpn);
+    strays->OnStray(datagram, packet.dest_qpn());
     return Drop(Disposition::kUnknownQp);
   }
   // The cheap checks first: a flood of packets that no queue pair would accept
@@ -279,7 +279,7 @@ std::optional<TrueSource> Endpoint::TrueSourceOfDatagram(
 [[gnu::noinline]] Disposition Endpoint::TakeUnaddressed(
     const Received& received, Time now, StraySink* strays) {
   const wire::PacketView& packet = *received.packet;
-  uint32_t qpn = packet.bth().dest_qpn;
+  uint32_t qpn = packet.dest_qpn();
   if (qpn == wire::kNoDcQpn && packet.transport() == wire::Transport::kDc &&
       packet.info().is_request) {
     qpn = packet.dceth().dct;
@@ -394,7 +394,7 @@ bool MayShareBurst(EndpointQp& a, EndpointQp& b) {
         want.Has(Interests::kUnwindowed) ||
         (want.Has(Interests::kData) && !want.Has(Interests::kWindow));
     scheduler.Transmitted(link, burst->bytes().size(), more && !burst->empty());
-    want.wants &= ~uint32_t{Interests::kEndTurn};
+    want.wants &= ~uint64_t{Interests::kEndTurn};
     window_left = link->schedule != Schedule::kWaiting;
   }
   Apply(link, want, window_left, now);
@@ -586,8 +586,8 @@ void Endpoint::Update(EndpointQp* qp, Time now) {
   impl_->Apply(&qp->link(), qp->TakeInterests(now), false, now);
 }
 
-void Endpoint::Impl::Apply(EndpointLink* link, const Interests& want,
-                           bool window_left, Time now) {
+void Endpoint::Impl::Apply(EndpointLink* link, Interests want, bool window_left,
+                           Time now) {
   if (want.Has(Interests::kEndTurn)) scheduler.EndTurn(link);
   if (!want.Has(Interests::kData | Interests::kUnwindowed)) {
     if (link->schedule != Schedule::kIdle || link->woken) {
@@ -621,7 +621,9 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
     }
     return;
   }
-  if (path->MaySend(1)) scheduler.Wake(&path->waiting);
+  if (!path->waiting.empty() && path->MaySend(1)) {
+    scheduler.Wake(&path->waiting);
+  }
 }
 
 // Unlimited if nobody else has anything to send or waits for the path.

@@ -20,8 +20,7 @@ namespace transport {
 struct Endpoint::Impl {
   // Acts on a queue pair's interests. `window_left`: it did not use all of its
   // path's window in its turn, so the next waiting one may.
-  void Apply(EndpointLink* link, const Interests& want, bool window_left,
-             Time now);
+  void Apply(EndpointLink* link, Interests want, bool window_left, Time now);
   // Gives the first queue pair that waits for `path` its turn, if the window
   // has space. The next one is woken after that turn. Sets the timer of a
   // pause.

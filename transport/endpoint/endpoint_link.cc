@@ -4,36 +4,6 @@
 
 namespace transport {
 
-void ScheduleList::PushFront(EndpointLink* link) {
-  const auto priority = static_cast<size_t>(link->priority);
-  list_.InsertBehind(LastBefore(link->priority), link);
-  if (last_[priority] == nullptr) last_[priority] = link;
-}
-
-void ScheduleList::PushBack(EndpointLink* link) {
-  EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
-  list_.InsertBehind(last != nullptr ? last : LastBefore(link->priority), link);
-  last = link;
-}
-
-void ScheduleList::Remove(EndpointLink* link) {
-  EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
-  if (link == last) {
-    EndpointLink* const previous = link->in_schedule.previous;
-    last = previous != nullptr && previous->priority == link->priority
-               ? previous
-               : nullptr;
-  }
-  list_.Remove(link);
-}
-
-EndpointLink* ScheduleList::LastBefore(Priority priority) const {
-  for (auto i = static_cast<size_t>(priority); i > 0; --i) {
-    if (last_[i - 1] != nullptr) return last_[i - 1];
-  }
-  return nullptr;
-}
-
 // Powers of two, so that adding links one by one rarely copies.
 void TimerHeap::Reserve(size_t links) {
   if (links > heap_.capacity()) heap_.reserve(std::bit_ceil(links));

@@ -117,13 +117,36 @@ class ScheduleList {
   bool empty() const { return list_.empty(); }
   size_t size() const { return list_.size(); }
   EndpointLink* front() const { return list_.front(); }
-  void PushFront(EndpointLink* link);  // before links of the same priority
-  void PushBack(EndpointLink* link);
-  void Remove(EndpointLink* link);  // must be in this list
+  void PushFront(EndpointLink* link) {  // before links of the same priority
+    EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
+    list_.InsertBehind(LastBefore(link->priority), link);
+    if (last == nullptr) last = link;
+  }
+  void PushBack(EndpointLink* link) {
+    EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
+    list_.InsertBehind(last != nullptr ? last : LastBefore(link->priority),
+                       link);
+    last = link;
+  }
+  void Remove(EndpointLink* link) {  // must be in this list
+    EndpointLink*& last = last_[static_cast<size_t>(link->priority)];
+    if (link == last) {
+      EndpointLink* const previous = link->in_schedule.previous;
+      last = previous != nullptr && previous->priority == link->priority
+                 ? previous
+                 : nullptr;
+    }
+    list_.Remove(link);
+  }
 
  private:
   // The last link of an earlier priority; null: none.
-  EndpointLink* LastBefore(Priority priority) const;
+  EndpointLink* LastBefore(Priority priority) const {
+    for (auto i = static_cast<size_t>(priority); i > 0; --i) {
+      if (last_[i - 1] != nullptr) return last_[i - 1];
+    }
+    return nullptr;
+  }
 
   LinkList<&EndpointLink::in_schedule> list_;
   EndpointLink* last_[kPriorities] = {};  // by Priority

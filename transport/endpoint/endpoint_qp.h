@@ -31,7 +31,8 @@ struct Interests {
     kEndTurn = 1u << 4,
     kReceivedData = 1u << 5,  // packets with payload have arrived
   };
-  uint32_t wants = 0;      // Want
+  // Want. 64 bits: without padding, a copy is two words.
+  uint64_t wants = 0;
   Time deadline = kNever;  // of the next OnTimer
 
   bool Has(uint32_t any) const { return (wants & any) != 0; }

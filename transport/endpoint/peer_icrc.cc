@@ -1,7 +1,9 @@
 #include "transport/endpoint/peer_icrc.h"
 
 #include <algorithm>
+#include <cassert>
 
+#include "wire/bytes.h"
 #include "wire/packet.h"
 
 namespace transport {
@@ -30,13 +32,20 @@ bool PeerIcrc::VerifyOther(const Datagram& datagram) {
   return id.has_value();
 }
 
+// As wire::VerifyAnyId, for the known flow.
 bool PeerIcrc::Verify(const Datagram& datagram, Time now) {
-  const std::optional<uint16_t> id = FindAnyId(*flow_, datagram);
-  if (id == datagram.segment_index) {
-    found_ = datagram.segment_index;
+  assert(datagram.bytes.size() >= wire::kBthSize + wire::kIcrcSize);
+  const uint16_t usual = datagram.segment_index;
+  const size_t covered = datagram.bytes.size() - wire::kIcrcSize;
+  const uint32_t received = wire::LoadLe32(datagram.bytes.data() + covered);
+  const uint32_t computed =
+      flow_->Compute(datagram.bytes.first(covered), usual);
+  if (received == computed) [[likely]] {
+    found_ = usual;
     return true;
   }
-  return IsAccepted(id, now);
+  if (!flow_->is_v4()) return IsAccepted(std::nullopt, now);
+  return IsAccepted(wire::SolveIpId(received, computed, usual, covered), now);
 }
 
 bool PeerIcrc::IsAccepted(std::optional<uint16_t> id, Time now) {

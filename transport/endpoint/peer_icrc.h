@@ -20,8 +20,9 @@ class PeerIcrc {
  public:
   // Whether `port` is the UDP source port of the last learned datagram.
   bool Knows(uint16_t port) const { return source_port_ == port; }
-  // Whether the ICRC is good for an IP ID that the peer may have used. Verify:
-  // from the known port; VerifyOther: from another one.
+  // Whether the ICRC of a packet, which has been parsed, is good for an IP ID
+  // that the peer may have used. Verify: from the known port; VerifyOther: from
+  // another one.
   bool Verify(const Datagram& datagram, Time now);
   bool VerifyOther(const Datagram& datagram);
   // The same for an unknown peer.

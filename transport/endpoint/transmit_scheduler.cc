@@ -21,12 +21,6 @@ void TransmitScheduler::Activate(EndpointLink* link) {
   List(link, Schedule::kActive, nullptr, false);
 }
 
-void TransmitScheduler::AddAcks(EndpointLink* link) {
-  if (link->acks) return;
-  link->acks = true;
-  acks_.InsertBehind(acks_.back(), link);
-}
-
 void TransmitScheduler::Wait(EndpointLink* link, ScheduleList* waiting) {
   if (link->schedule == Schedule::kWaiting) return;
   Unlist(link);
@@ -68,17 +62,6 @@ void TransmitScheduler::Remove(EndpointLink* link) {
   link->woken = false;
 }
 
-TransmitScheduler::Next TransmitScheduler::Peek() const {
-  EndpointLink* const acks = acks_.front();
-  if (acks == nullptr) return {.link = active_.front()};
-  return {.link = acks, .acks_only = !MayTransmitNow(*acks)};
-}
-
-void TransmitScheduler::Take(const Next& next) {
-  if (!next.acks_only) Unlist(next.link);
-  RemoveAcks(next.link);
-}
-
 // Whether `link` may transmit now with its ACKs: it is next anyway, or as fresh
 // as those before it.
 bool TransmitScheduler::MayTransmitNow(const EndpointLink& link) const {
@@ -115,12 +98,6 @@ void TransmitScheduler::FinishTurn(EndpointLink* link) {
   link->deficit += kQuantum;
   link->priority = Priority::kLast;
   link->turn_since = ended_;
-}
-
-void TransmitScheduler::RemoveAcks(EndpointLink* link) {
-  if (!link->acks) return;
-  link->acks = false;
-  acks_.Remove(link);
 }
 
 void TransmitScheduler::Unlist(EndpointLink* link) {

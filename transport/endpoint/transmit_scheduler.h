@@ -37,7 +37,11 @@ class TransmitScheduler {
   // Idempotent.
   void Activate(EndpointLink* link);
   // `link` has an ACK, NAK or CNP to send. Idempotent.
-  void AddAcks(EndpointLink* link);
+  void AddAcks(EndpointLink* link) {
+    if (link->acks) return;
+    link->acks = true;
+    acks_.InsertBehind(acks_.back(), link);
+  }
   // `link` has data, but waits until Wake is called for `waiting`. Idempotent.
   void Wait(EndpointLink* link, ScheduleList* waiting);
   // Gives the first waiting link its turn.
@@ -48,7 +52,11 @@ class TransmitScheduler {
   // window: the caller must wake another one. Idempotent.
   bool Deactivate(EndpointLink* link);
   // `link` has no ACKs to send. Idempotent.
-  void RemoveAcks(EndpointLink* link);
+  void RemoveAcks(EndpointLink* link) {
+    if (!link->acks) return;
+    link->acks = false;
+    acks_.Remove(link);
+  }
   // Ends the turn of `link`, even in its middle. Its next turn is one burst.
   void EndTurn(EndpointLink* link);
   // `link` has nothing to send. Idempotent.
@@ -59,7 +67,11 @@ class TransmitScheduler {
     EndpointLink* link = nullptr;
     bool acks_only = false;  // another link has the turn for data
   };
-  Next Peek() const;
+  Next Peek() const {
+    EndpointLink* const acks = acks_.front();
+    if (acks == nullptr) return {.link = active_.front()};
+    return {.link = acks, .acks_only = !MayTransmitNow(*acks)};
+  }
   // The link with the next turn for data, if it was idle before; null: none.
   EndpointLink* NextFresh() const {
     EndpointLink* const next = active_.front();
@@ -67,7 +79,10 @@ class TransmitScheduler {
                                                                  : nullptr;
   }
   // Removes the non-null result of Peek from its lists.
-  void Take(const Next& next);
+  void Take(const Next& next) {
+    if (!next.acks_only) Unlist(next.link);
+    RemoveAcks(next.link);
+  }
   // `link` has transmitted `bytes` in its turn; `more`: it has more to send
   // now. Not called for turns of ACKs only.
   void Transmitted(EndpointLink* link, size_t bytes, bool more);

@@ -34,7 +34,7 @@ Time DelayOf(const Rule& rule, uint64_t random) {
 // Whether the response acknowledges the request `psn`.
 bool Acknowledges(const wire::PacketView& packet, uint32_t psn) {
   if (!packet.info().is_response) return false;
-  const int32_t beyond = wire::PsnDiff(packet.bth().psn, psn);
+  const int32_t beyond = wire::PsnDiff(packet.psn(), psn);
   // A NAK acknowledges what comes before its PSN.
   const bool is_nak =
       packet.info().Has(wire::kAeth) &&
@@ -50,7 +50,7 @@ bool IsOfAMessage(const wire::PacketView& packet) {
 }
 
 RequestFacts FactsOf(const wire::PacketView& packet, uint32_t path_mtu) {
-  RequestFacts request = {.psn = packet.bth().psn,
+  RequestFacts request = {.psn = packet.psn(),
                           .starts = packet.info().starts_message,
                           .mtu = path_mtu};
   if (packet.operation() == wire::Operation::kReadRequest) {
@@ -285,7 +285,7 @@ void Injector::Connection::FollowSession(const wire::PacketView& packet) {
   next.last_session = session;
   next.sessions_before = session ? sessions_before + 1 : 0;
   next.session = of_packet;
-  next.first_psn = packet.bth().psn;
+  next.first_psn = packet.psn();
   // The CONNECT takes a PSN, but is no message.
   if (begins) next.received_messages.StartAt(wire::PsnAdd(next.first_psn, 1));
   *this = std::move(next);
@@ -306,7 +306,7 @@ Injector::Connection* Injector::ConnectionOf(const PacketFacts& facts,
     return &qp->own;
   }
   const Initiator initiator = {facts.peer, facts.transmitted
-                                               ? packet.bth().dest_qpn
+                                               ? packet.dest_qpn()
                                                : packet.dceth().src_qpn};
   auto& all = qp->of_initiators;
   auto found = all.find(initiator);
@@ -357,7 +357,7 @@ bool Injector::Matches(const Rule& rule, const PacketFacts& facts,
   }
   if (rule.peer && *rule.peer != facts.peer) return false;
   if (rule.psn &&
-      *rule.psn != (rule.psn_is_relative ? relative : packet.bth().psn)) {
+      *rule.psn != (rule.psn_is_relative ? relative : packet.psn())) {
     return false;
   }
   if (rule.iteration && *rule.iteration != iteration) return false;

@@ -2,17 +2,15 @@
 #ifndef TRANSPORT_QP_HEADER_FRONT_H_
 #define TRANSPORT_QP_HEADER_FRONT_H_
 
-#include <cstddef>
 #include <cstdint>
-
-#include "wire/packet.h"
 
 namespace transport {
 
 class HeaderFront {
  public:
-  // As wire::EmitHeaders. May change AETH's message count.
-  virtual size_t Emit(const wire::Headers& headers, uint8_t* out) const = 0;
+  // Writes it into a packet that has its AETH, if any. May change AETH's
+  // message count.
+  virtual void Emit(uint8_t opcode, uint8_t* packet) const = 0;
 
  protected:
   ~HeaderFront() = default;

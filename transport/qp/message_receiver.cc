@@ -56,9 +56,10 @@ inline bool MessageReceiver::TakeReceive() {
   progress_.sge = 0;
   progress_.sge_offset = 0;
   uint64_t capacity = 0;
-  for (const Sge& sge : receive_.sges) capacity += sge.length;
-  capacity_ =
-      static_cast<uint32_t>(std::min<uint64_t>(capacity, wire::kMaxMessage));
+  for (const Sge& sge : receive_.sges) {
+    capacity = std::min<uint64_t>(capacity + sge.length, wire::kMaxMessage);
+  }
+  capacity_ = static_cast<uint32_t>(capacity);
   return true;
 }
 
@@ -139,7 +140,7 @@ ReceiveOutcome MessageReceiver::ReceiveSend(const wire::PacketView& packet,
     completion.imm_be_or_rkey = rkey;
   }
   completion.byte_len = static_cast<uint32_t>(progress_.received);
-  completion.solicited = packet.bth().solicited;
+  completion.solicited = packet.solicited();
   return Complete(&completion, now);
 }
 
@@ -156,7 +157,7 @@ ReceiveOutcome MessageReceiver::ReceiveDatagram(const wire::PacketView& packet,
   }
   completion.src_qpn = packet.deth().src_qpn;
   completion.service_level = static_cast<uint8_t>(kind);
-  completion.solicited = packet.bth().solicited;
+  completion.solicited = packet.solicited();
   return ReceiveWhole(header, packet.payload(), &completion, now);
 }
 
@@ -231,7 +232,7 @@ ReceiveOutcome MessageReceiver::ReceiveWrite(const wire::PacketView& packet,
   completion.flags = kWcWithImm;
   completion.imm_be_or_rkey = packet.imm_be();
   completion.byte_len = reth.length;
-  completion.solicited = packet.bth().solicited;
+  completion.solicited = packet.solicited();
   return Complete(&completion, now);
 }
 

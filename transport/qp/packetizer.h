@@ -25,13 +25,13 @@ class Packetizer {
   Packetizer(QpCore& core, Burst* burst)
       : core_(core),
         burst_(burst),
-        bth_{.dest_qpn = core.attributes.dest_qpn},
+        dest_qpn_(core.attributes.dest_qpn),
         buffer_(*core.config.memory, core.config.pd, core.config.qpn,
                 kAccessLocalRead) {}
 
   // UD: destination queue pair and Q_Key of the following packets.
   void SetDestination(uint32_t qpn, uint32_t qkey) {
-    bth_.dest_qpn = qpn;
+    dest_qpn_ = qpn;
     qkey_ = qkey;
   }
 
@@ -78,33 +78,36 @@ class Packetizer {
   bool Reserve(const SendWqe& wqe, wire::Operation operation, bool last,
                uint32_t psn);
   void EmitHeaders();
-  // For packets that have an extended header other than RETH.
+  // The extended headers other than RETH and the service's own.
   [[gnu::noinline]] void EmitOtherHeaders();
-  wire::Reth MakeReth() const;
-  // The headers behind the BTH, which are those of the packet before.
-  [[gnu::noinline]] void RepeatHeaders();
+  // The headers of the packet before, with the next PSN.
+  void RepeatHeaders();
   // `icrc`: null, or extended over the copied bytes.
   MemoryStatus CopyPayload(uint64_t offset, uint8_t* to, size_t bytes,
                            uint32_t* icrc);
 
   QpCore& core_;
   Burst* const burst_;
+  uint32_t dest_qpn_;
   uint32_t qkey_ = 0;
 
-  // --- The current packet.
-  const SendWqe* wqe_ = nullptr;
-  uint64_t index_ = 0;   // of `wqe_`
-  uint64_t offset_ = 0;  // of its payload in the message
-  // Reserve and SetDestination set what differs between packets. The other
-  // fields keep their defaults.
-  wire::Bth bth_;
-  uint32_t reth_length_ = 0;
-  bool middle_ = false;
-  size_t header_ = 0;  // bytes
-  size_t payload_ = 0;
-  size_t size_ = 0;
-  uint32_t filled_ = 0;
-  uint8_t* out_ = nullptr;
+  // --- The current packet. Set by Begin or BeginSegment.
+  const SendWqe* wqe_;
+  uint64_t index_;   // of `wqe_`
+  uint64_t offset_;  // of its payload in the message, in bytes
+  uint32_t psn_;
+  uint8_t opcode_;
+  bool solicited_;
+  bool middle_;
+  uint32_t reth_length_;
+  // --- Bytes.
+  uint8_t pad_;
+  size_t header_;
+  size_t payload_;
+  size_t size_;
+
+  uint32_t filled_;  // packets
+  uint8_t* out_;
   std::optional<uint32_t> icrc_;
 
   // Position after the last payload, so that the next packet needs no seek.

@@ -54,10 +54,10 @@ struct QpCore {
   // Executes a work request without packets (SendKind::kLocal), the oldest.
   WcResult ExecuteLocal(const SendWqe& wqe);
 
-  // Writes the headers of a packet, and the service's own if it has one.
-  size_t EmitHeaders(const wire::Headers& headers, uint8_t* out) const {
-    return front == nullptr ? wire::EmitHeaders(headers, out)
-                            : front->Emit(headers, out);
+  // Writes the service's own header, if it has one, into a packet that has its
+  // AETH, if any.
+  void EmitFront(uint8_t opcode, uint8_t* packet) const {
+    if (front != nullptr) front->Emit(opcode, packet);
   }
 
   QpConfig config;

@@ -316,7 +316,7 @@ bool QueuePair::OnPacket(const Received& received, Time now) {
   return in_window;
 }
 
-void QueuePair::NoteCongestion(const Received& received, Time now) {
+inline void QueuePair::NoteCongestion(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   const bool response = packet.info().is_response;
   if (!packet.payload().empty()) {
@@ -328,7 +328,7 @@ void QueuePair::NoteCongestion(const Received& received, Time now) {
     ++core_.counters.ecn_marked;
     // The requester of a READ limits the responses in flight, so it acts on the
     // mark too.
-    if (RequestCnp(packet.bth().pkey, now) && response) {
+    if (RequestCnp(packet.pkey(), now) && response) {
       core_.path->OnCongestionNotification(now);
     }
   }

@@ -264,8 +264,8 @@ class QueuePair : public EndpointQp {
   // Whether the state permits the packet.
   bool StateTakes(const wire::PacketView& packet) const;
   static bool PkeyMatches(const wire::PacketView& packet) {
-    return packet.bth().pkey == wire::kDefaultPkey ||
-           wire::PkeysMatch(packet.bth().pkey, wire::kDefaultPkey);
+    return packet.pkey() == wire::kDefaultPkey ||
+           wire::PkeysMatch(packet.pkey(), wire::kDefaultPkey);
   }
   // Handles a packet that is not from a peer's address.
   bool AdmitElsewhere(const wire::PacketView& packet);

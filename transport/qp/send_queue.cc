@@ -121,11 +121,13 @@ inline SendQueue::Shape SendQueue::Examine(const SendRequest& request) const {
                 : request.sges.size() > max_sge_) {
     return {.error = EINVAL};
   }
-  uint64_t length = 0;
-  for (const Sge& sge : request.sges) length += sge.length;
   const uint64_t most = is_inline ? max_inline_ : wire::kMaxMessage;
-  return {.error = length > most ? EINVAL : 0,
-          .operation = &operation,
+  uint64_t length = 0;
+  for (const Sge& sge : request.sges) {
+    length += sge.length;
+    if (length > most) return {.error = EINVAL};
+  }
+  return {.operation = &operation,
           .sges = request.sges,
           .length = length,
           .is_inline = is_inline};
@@ -155,8 +157,9 @@ int SendQueue::Push(const SendRequest& request) {
       to += sge.length;
     }
   } else {
+    Sge* const to = sges_of(tail_);
     for (const Sge& sge : shape.sges) {
-      if (sge.length != 0) sges_of(tail_)[num_sge++] = sge;
+      if (sge.length != 0) to[num_sge++] = sge;
     }
   }
   at(tail_) = {

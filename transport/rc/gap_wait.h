@@ -59,7 +59,7 @@ class GapWait {
   // transmissions. READs and atomics always have AckReq, but are seldom
   // retransmitted: if responses are lost, only the missing part is requested.
   void OnFilled(const wire::PacketView& packet, Time now) {
-    const bool asks = packet.bth().ack_req;
+    const bool asks = packet.ack_req();
     const RequestKind kind = KindOf(packet.operation());
     filled_by_first_ =
         !asks || kind == RequestKind::kRead || kind == RequestKind::kAtomic;
@@ -73,7 +73,7 @@ class GapWait {
   // The reported request has arrived once more.
   void OnCopy(const wire::PacketView& packet, Time now) {
     reported_ = kNoPsn;
-    const bool too_early = filled_by_first_ && packet.bth().ack_req;
+    const bool too_early = filled_by_first_ && packet.ack_req();
     reorder_wait_.OnTooEarly(too_early ? SinceReport(now) * kMillisecond : 0);
   }
   // Nothing is missing any more.

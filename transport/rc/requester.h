@@ -121,7 +121,8 @@ class Requester {
   // flow. Returns what TakeInterests would.
   Interests Transmit(Time now, const TransmitTurn& turn, Burst* burst);
   Interests TakeInterests(Time now) {
-    return InterestsWith(NextSource(now) != Source::kNothing);
+    return InterestsWith(!queue().empty() &&
+                         NextSource(now) != Source::kNothing);
   }
 
  private:
@@ -316,7 +317,10 @@ class Requester {
   // The next packet of a run is `next`, if that still belongs to it.
   void ContinueResend(uint64_t next);
   // Moves nxt over what the peer is known to have.
-  void SkipAcknowledged();
+  void SkipAcknowledged() {
+    if (snd_.nxt < snd_.max && snd_.nxt < snd_.acknowledged) SkipAtNext();
+  }
+  void SkipAtNext();  // there is something to skip
 
   // --- requester_timer.cc
   void RunTimers(Time now);
@@ -333,7 +337,15 @@ class Requester {
   LossDetector::Conditions TimerConditions() const;
 
   // --- requester_flight.cc
-  void SyncFlight();
+  void SyncFlight() {
+    const uint64_t sent_to = snd_.CostBefore(queue(), snd_.nxt_index, snd_.nxt);
+    const bool some_arrived = HasMissing() || peer_.buffered_bytes != 0;
+    flight_.Set(path(),
+                some_arrived ? NotArrived(sent_to) : sent_to - snd_.una_cost);
+  }
+  // What is in flight while packets beyond una have arrived. `sent_to`: the
+  // cost of everything before nxt.
+  [[gnu::noinline]] uint64_t NotArrived(uint64_t sent_to) const;  // rare
   // Nothing is in flight, and something may be sent: decides how it will count
   // (FlightAccount).
   void BeginFlight();

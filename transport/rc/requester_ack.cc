@@ -29,7 +29,7 @@ std::optional<WcResult> FatalResult(wire::NakCode code) {
 }  // namespace
 
 bool Requester::Answers(const wire::PacketView& packet) const {
-  const int64_t seq = snd_.SeqOf(packet.bth().psn);
+  const int64_t seq = snd_.SeqOf(packet.psn());
   return phase_.running && seq >= static_cast<int64_t>(snd_.una) &&
          seq < static_cast<int64_t>(snd_.max) &&
          (packet.operation() == wire::Operation::kAcknowledge ||
@@ -37,7 +37,7 @@ bool Requester::Answers(const wire::PacketView& packet) const {
 }
 
 bool Requester::TakeResponse(const wire::PacketView& packet, Time now) {
-  const int64_t seq = snd_.SeqOf(packet.bth().psn);
+  const int64_t seq = snd_.SeqOf(packet.psn());
   if (seq >= static_cast<int64_t>(snd_.max)) {  // ghost
     ++core_.counters.dropped_window;
     return false;

@@ -15,8 +15,7 @@ constexpr size_t kMostPacketOverhead = 128;
 
 }  // namespace
 
-void Requester::SyncFlight() {
-  const uint64_t sent_to = snd_.CostBefore(queue(), snd_.nxt_index, snd_.nxt);
+uint64_t Requester::NotArrived(uint64_t sent_to) const {
   uint64_t sent = sent_to - snd_.una_cost;
   if (HasMissing() && snd_.nxt >= missing_->known_to()) {
     const uint64_t known = missing_->known_to();
@@ -24,10 +23,7 @@ void Requester::SyncFlight() {
         sent_to - snd_.CostBefore(queue().at(IndexOf(known - 1)), known);
     sent = std::min(sent, beyond + missing_->missing() * snd_.PacketCost());
   }
-  if (peer_.buffered_bytes != 0) {
-    sent -= std::min<uint64_t>(peer_.buffered_bytes, sent / 8 * 7);
-  }
-  flight_.Set(path(), sent);
+  return sent - std::min<uint64_t>(peer_.buffered_bytes, sent / 8 * 7);
 }
 
 void Requester::BeginFlight() {

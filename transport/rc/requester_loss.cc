@@ -6,7 +6,7 @@
 
 namespace transport {
 
-void Requester::SkipAcknowledged() {
+void Requester::SkipAtNext() {
   while (snd_.nxt < snd_.max && snd_.nxt < snd_.acknowledged) {
     const SendWqe& wqe = queue().at(snd_.nxt_index);
     uint64_t next = snd_.acknowledged;

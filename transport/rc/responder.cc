@@ -46,7 +46,7 @@ uint64_t Responder::Extend(uint32_t psn) const {
 }
 
 bool Responder::OnRequest(const wire::PacketView& packet, Time now) {
-  const uint64_t psn = Extend(packet.bth().psn);
+  const uint64_t psn = Extend(packet.psn());
   if (psn < expected_) {
     OnDuplicate(packet, psn, now);
     return false;

@@ -64,11 +64,11 @@ class Responder {
   // True if its PSN is the expected one, or one of kWindow beyond.
   bool OnRequest(const wire::PacketView& packet, Time now);
   bool IsExpected(const wire::PacketView& packet) const {
-    return Extend(packet.bth().psn) == expected_;
+    return Extend(packet.psn()) == expected_;
   }
   // Whether OnRequest would return true.
   bool IsWithinWindow(const wire::PacketView& packet) const {
-    const uint64_t psn = Extend(packet.bth().psn);
+    const uint64_t psn = Extend(packet.psn());
     return psn >= expected_ && psn - expected_ < kWindow;
   }
   void OnTimer(Time now);
@@ -81,7 +81,10 @@ class Responder {
   // Adds response packets. Those from the first READ response on are left out
   // if `acks_only`, or if the path delays it (ResponsePace). True if more could
   // be sent at once.
-  bool Transmit(Time now, Burst* burst, bool acks_only);
+  bool Transmit(Time now, Burst* burst, bool acks_only) {
+    return (resources_.any_pending() || owed_.any()) &&
+           TransmitPending(now, burst, acks_only);
+  }
   // What there is to transmit, in the order of PSNs: kAcks if packets other
   // than READ responses come first, kUnwindowed if there are READ responses
   // that may go out now.
@@ -115,16 +118,16 @@ class Responder {
     // A buffered packet that would have failed: it is treated as lost.
     kRefused,
   };
-  // The NAK that was sent for the expected PSN. No other NAK is sent until that
+  // The NAK for the expected PSN, due or sent. No other NAK is sent until that
   // PSN arrives, unless a copy of a buffered packet asks for an ACK: then the
   // NAK was lost.
-  enum class SentNak : uint8_t {
+  enum class GapNak : uint8_t {
     kNone,
     kSequence,
     kRnr,  // the packet has arrived, and must be sent again
   };
   struct GapReport {
-    SentNak nak = SentNak::kNone;
+    GapNak reported = GapNak::kNone;
     uint8_t idle_reports = 0;  // kMaxIdleReports
     // When to report the gap that is open; once it is reported, when to drop
     // what is buffered.
@@ -214,6 +217,7 @@ class Responder {
   void RepeatPart(Resource* resource, uint64_t psn, uint32_t stop);
 
   // --- responder_transmit.cc
+  bool TransmitPending(Time now, Burst* burst, bool acks_only);
   bool TransmitResource(Resource* resource, Burst* burst);
   bool TransmitReadPacket(Resource* resource, Burst* burst);
   enum class Paced : uint8_t {
@@ -235,7 +239,11 @@ class Responder {
   void FailResponse(const Resource& failed, uint64_t psn);
   // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
-  wire::Headers ResponseHeaders(wire::Operation operation, uint64_t psn) const;
+  // Reserves a packet with space for a payload and its pad, and writes
+  // BTH, AETH if the opcode has one, and the service's own header. Null if
+  // `burst` has no room.
+  uint8_t* BeginResponse(uint8_t opcode, uint64_t psn, uint8_t syndrome,
+                         uint32_t msn, size_t payload, Burst* burst) const;
 
   QpCore& core_;
   MessageReceiver& receiver_;

@@ -16,7 +16,7 @@ bool Responder::OnGap(const wire::PacketView& packet, uint64_t psn, Time now) {
   const Time wait = gap_wait_.wait();
   if (wait == 0) {
     ReportGap(now);
-  } else if (gap_.nak == SentNak::kNone) {
+  } else if (gap_.reported == GapNak::kNone) {
     // Counted from when the gap was noticed: kGapTimeout may be running
     // already.
     gap_.deadline = std::min(gap_.deadline, now + wait);
@@ -34,7 +34,7 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
       wire::kMaxHeaderSize + mtu() + 3 + wire::kIcrcSize;  // 3 of pad
   switch (out_of_order_.Insert(psn, packet.udp_payload(), longest)) {
     case OutOfOrderPackets::Inserted::kBuffered:
-      if (gap_.nak != SentNak::kNone) gap_.deadline = now + kBufferTime;
+      if (gap_.reported != GapNak::kNone) gap_.deadline = now + kBufferTime;
       break;
     case OutOfOrderPackets::Inserted::kConflict:
       ++core_.counters.dropped_conflict;
@@ -43,8 +43,8 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
       // A peer that asks for an ACK of a buffered packet has not got the NAK.
       // After an RNR NAK nothing is missing: buffered packets arrive again with
       // the one that was refused.
-      if (packet.bth().ack_req && gap_.nak == SentNak::kSequence) {
-        gap_.nak = SentNak::kNone;
+      if (packet.ack_req() && gap_.reported == GapNak::kSequence) {
+        gap_.reported = GapNak::kNone;
         ReportGap(now);
       }
       break;
@@ -54,16 +54,17 @@ void Responder::Buffer(const wire::PacketView& packet, uint64_t psn, Time now) {
 }
 
 void Responder::ReportGap(Time now) {
-  if (gap_.nak != SentNak::kNone) return;
+  if (gap_.reported != GapNak::kNone) return;
   gap_.deadline = out_of_order_.unused() ? kNever : now + kBufferTime;
-  gap_.nak = SentNak::kSequence;
+  gap_.reported = GapNak::kSequence;
   gap_wait_.OnReported(expected_, now);
   owed_.nak = {.psn = expected_,
                .syndrome = wire::MakeNakSyndrome(wire::NakCode::kPsnSequence)};
 }
 
 void Responder::OnGapTimer(Time now) {
-  if (gap_.nak == SentNak::kNone && ++gap_.idle_reports <= kMaxIdleReports) {
+  if (gap_.reported == GapNak::kNone &&
+      ++gap_.idle_reports <= kMaxIdleReports) {
     ReportGap(now);
   } else {
     DropBuffered();

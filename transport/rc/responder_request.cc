@@ -5,7 +5,7 @@ namespace transport {
 
 Responder::Outcome Responder::Execute(const wire::PacketView& packet,
                                       Time now) {
-  if (gap_.nak != SentNak::kNone) OnAwaited(packet, now);
+  if (gap_.reported != GapNak::kNone) OnAwaited(packet, now);
   if (core_.config.may_refuse) [[unlikely]] {
     if (const auto syndrome = RefusalOnCommand()) return Refuse(*syndrome, now);
   }
@@ -67,11 +67,11 @@ std::optional<uint8_t> Responder::RefusalOnCommand() const {
 }
 
 void Responder::OnAwaited(const wire::PacketView& packet, Time now) {
-  if (gap_.nak == SentNak::kSequence && gap_wait_.IsReported(expected_)) {
+  if (gap_.reported == GapNak::kSequence && gap_wait_.IsReported(expected_)) {
     gap_wait_.OnFilled(packet, now);
   }
   // A NAK that is still due is void.
-  gap_.nak = SentNak::kNone;
+  gap_.reported = GapNak::kNone;
   if (owed_.nak.psn != 0) {
     owed_.nak = {};
     owed_.due = true;
@@ -114,21 +114,21 @@ Responder::Outcome Responder::ExecuteMessagePacket(
       return Outcome::kFailed;
   }
   ++expected_;
-  if (packet.bth().ack_req) owed_.due = true;
+  if (packet.ack_req()) owed_.due = true;
   return Outcome::kExecuted;
 }
 
 Responder::Outcome Responder::NotReady() {
   owed_.nak = {.psn = expected_,
                .syndrome = wire::MakeRnrSyndrome(attributes().min_rnr_timer)};
-  gap_.nak = SentNak::kRnr;
+  gap_.reported = GapNak::kRnr;
   return Outcome::kNotReady;
 }
 
 Responder::Outcome Responder::Refuse(uint8_t syndrome, Time now) {
   if (wire::AethKindOf(syndrome) == wire::AethKind::kRnrNak) {
     owed_.nak = {.psn = expected_, .syndrome = syndrome};
-    gap_.nak = SentNak::kRnr;
+    gap_.reported = GapNak::kRnr;
     return Outcome::kNotReady;
   }
   const wire::NakCode code = wire::NakCodeOf(syndrome);

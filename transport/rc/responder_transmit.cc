@@ -13,6 +13,9 @@ namespace transport {
 
 namespace {
 
+// The syndrome of an ACK.
+constexpr uint8_t kAck = wire::MakeAckSyndrome(wire::kCreditNone);
+
 // An ACK of what comes before a READ need not wait for the READ's response.
 bool OwesAckNow(const Resource& read) {
   return read.owes_ack && !read.answered && read.next_psn == read.first_psn;
@@ -41,7 +44,7 @@ void Responder::AddPending(Time now, Interests* want) const {
   if (owed_.any()) want->wants |= Interests::kAcks;
 }
 
-bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
+bool Responder::TransmitPending(Time now, Burst* burst, bool acks_only) {
   bool begun = false;
   while (Resource* resource = resources_.NextPending()) {
     if (resource->operation == wire::Operation::kReadRequest) {
@@ -65,13 +68,12 @@ bool Responder::Transmit(Time now, Burst* burst, bool acks_only) {
     owed_.nak = {};
     owed_.OnSent();  // it acknowledges all that precedes it
   }
-  const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
   if (owed_.due) {
-    if (!TransmitAcknowledge(expected_ - 1, ack, msn_, burst)) return true;
+    if (!TransmitAcknowledge(expected_ - 1, kAck, msn_, burst)) return true;
     owed_.OnSent();
   }
   if (owed_.repeated_psn != 0) {
-    if (!TransmitAcknowledge(owed_.repeated_psn, ack, owed_.repeated_msn,
+    if (!TransmitAcknowledge(owed_.repeated_psn, kAck, owed_.repeated_msn,
                              burst)) {
       return true;
     }
@@ -86,8 +88,7 @@ Responder::Paced Responder::TransmitPaced(Time now, Resource* resource,
   ResponsePace& pace = core_.path->responses();
   if (!*begun && !pace.MayBegin(now)) {
     if (!OwesAckNow(*resource)) return Paced::kHeld;
-    const uint8_t ack = wire::MakeAckSyndrome(wire::kCreditNone);
-    if (!TransmitAcknowledge(resource->first_psn - 1, ack, resource->msn - 1,
+    if (!TransmitAcknowledge(resource->first_psn - 1, kAck, resource->msn - 1,
                              burst)) {
       return Paced::kFull;
     }
@@ -121,14 +122,24 @@ bool Responder::TransmitResource(Resource* resource, Burst* burst) {
   return true;
 }
 
-wire::Headers Responder::ResponseHeaders(wire::Operation operation,
-                                         uint64_t psn) const {
-  wire::Headers headers;
-  headers.bth.opcode = wire::MakeOpcode(core_.transport, operation);
-  headers.bth.dest_qpn = attributes().dest_qpn;
-  headers.bth.psn = static_cast<uint32_t>(psn) & wire::kPsnMask;
-  headers.aeth.syndrome = wire::MakeAckSyndrome(wire::kCreditNone);
-  return headers;
+uint8_t* Responder::BeginResponse(uint8_t opcode, uint64_t psn,
+                                  uint8_t syndrome, uint32_t msn,
+                                  size_t payload, Burst* burst) const {
+  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
+  const uint8_t pad = wire::PadCount(payload);
+  uint8_t* const out =
+      burst->Reserve(info.header_length + payload + pad + wire::kIcrcSize);
+  if (out == nullptr) return nullptr;
+  wire::EmitBth({.opcode = opcode,
+                 .pad_count = pad,
+                 .dest_qpn = attributes().dest_qpn,
+                 .psn = static_cast<uint32_t>(psn)},
+                out);
+  if (info.Has(wire::kAeth)) {
+    wire::EmitAeth({.syndrome = syndrome, .msn = msn}, out + info.aeth_offset);
+  }
+  core_.EmitFront(opcode, out);
+  return out;
 }
 
 bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
@@ -139,18 +150,14 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
   const size_t bytes = std::min<uint64_t>(mtu(), resource->stop - offset);
   const bool first = psn == resource->start_psn;
   const bool last = offset + bytes == resource->stop;
-  wire::Headers headers =
-      ResponseHeaders(first ? (last ? kReadResponseOnly : kReadResponseFirst)
-                            : (last ? kReadResponseLast : kReadResponseMiddle),
-                      psn);
-  headers.bth.pad_count = wire::PadCount(bytes);
-  headers.aeth.msn = resource->msn & wire::kPsnMask;
-  const size_t header_bytes =
-      wire::GetOpcodeInfo(headers.bth.opcode).header_length;
-  uint8_t* out = burst->Reserve(header_bytes + bytes + headers.bth.pad_count +
-                                wire::kIcrcSize);
+  const uint8_t opcode = wire::MakeOpcode(
+      core_.transport, first
+                           ? (last ? kReadResponseOnly : kReadResponseFirst)
+                           : (last ? kReadResponseLast : kReadResponseMiddle));
+  uint8_t* const out =
+      BeginResponse(opcode, psn, kAck, resource->msn, bytes, burst);
   if (out == nullptr) return false;
-  core_.EmitHeaders(headers, out);
+  const size_t header_bytes = wire::GetOpcodeInfo(opcode).header_length;
   std::optional<uint32_t> icrc;
   if (burst->CarriesIcrc(bytes)) icrc = burst->BeginIcrc(header_bytes);
   uint8_t* const payload = out + header_bytes;
@@ -168,8 +175,9 @@ bool Responder::TransmitReadPacket(Resource* resource, Burst* burst) {
     return true;
   }
   uint8_t* const pad = payload + bytes;
-  std::memset(pad, 0, headers.bth.pad_count);
-  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {pad, headers.bth.pad_count});
+  const size_t pad_bytes = wire::PadCount(bytes);
+  std::memset(pad, 0, pad_bytes);
+  if (icrc) icrc = wire::IcrcFlow::Extend(*icrc, {pad, pad_bytes});
   burst->Commit(icrc);
   ++resource->next_psn;
   if (last && resource->rest != 0) {
@@ -249,16 +257,17 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
   // ATOMIC WRITE and FLUSH are answered by a READ response without payload.
   const bool empty = resource->operation == wire::Operation::kAtomicWrite ||
                      resource->operation == wire::Operation::kFlush;
-  wire::Headers headers =
-      ResponseHeaders(empty ? wire::Operation::kReadResponseOnly
-                            : wire::Operation::kAtomicAcknowledge,
-                      resource->first_psn);
-  headers.aeth.msn = resource->msn & wire::kPsnMask;
-  headers.atomic_ack.original = resource->original;
-  uint8_t* out = burst->Reserve(
-      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
+  const uint8_t opcode = wire::MakeOpcode(
+      core_.transport, empty ? wire::Operation::kReadResponseOnly
+                             : wire::Operation::kAtomicAcknowledge);
+  uint8_t* const out =
+      BeginResponse(opcode, resource->first_psn, kAck, resource->msn, 0, burst);
   if (out == nullptr) return false;
-  core_.EmitHeaders(headers, out);
+  if (!empty) {
+    wire::EmitAtomicAckEth(
+        {.original = resource->original},
+        out + wire::GetOpcodeInfo(opcode).atomicacketh_offset);
+  }
   burst->Commit();
   resource->pending = false;
   resource->answered = true;
@@ -268,13 +277,11 @@ bool Responder::TransmitAtomicAck(Resource* resource, Burst* burst) {
 
 bool Responder::TransmitAcknowledge(uint64_t psn, uint8_t syndrome,
                                     uint32_t ack_msn, Burst* burst) {
-  wire::Headers headers = ResponseHeaders(wire::Operation::kAcknowledge, psn);
-  headers.aeth.syndrome = syndrome;
-  headers.aeth.msn = ack_msn & wire::kPsnMask;
-  uint8_t* out = burst->Reserve(
-      wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize);
-  if (out == nullptr) return false;
-  core_.EmitHeaders(headers, out);
+  const uint8_t opcode =
+      wire::MakeOpcode(core_.transport, wire::Operation::kAcknowledge);
+  if (BeginResponse(opcode, psn, syndrome, ack_msn, 0, burst) == nullptr) {
+    return false;
+  }
   burst->Commit();
   return true;
 }

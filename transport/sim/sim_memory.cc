@@ -161,7 +161,7 @@ MemoryStatus SimMemory::Translate(const transport::MemoryAccess& access,
   }
   uint64_t va = access.va;
   uint64_t left = access.length;
-  while (left > 0) {
+  while (left > 0 && !out->full()) {
     uint64_t n = left;
     if (span_bytes_ != 0) n = std::min(n, span_bytes_ - va % span_bytes_);
     out->push_back({data, n});

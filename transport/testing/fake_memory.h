@@ -61,7 +61,7 @@ class FakeMemory : public Memory {
         return MemoryStatus::kOk;
       }
       uint8_t* data = region.bytes.data() + (access.va - region.va);
-      for (uint64_t left = access.length; left > 0;) {
+      for (uint64_t left = access.length; left > 0 && !out->full();) {
         const size_t part = left < region.piece ? left : region.piece;
         out->push_back({data, part, region.cold});
         data += part;

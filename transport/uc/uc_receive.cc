@@ -17,20 +17,20 @@ bool UcQueuePair::IsAhead(uint32_t psn, uint32_t expected) {
 }
 
 bool UcQueuePair::IsExpected(const wire::PacketView& packet) const {
-  const uint32_t psn = packet.bth().psn;
+  const uint32_t psn = packet.psn();
   if (packet.info().is_response) return flight_.Expects(psn);
   return IsAhead(psn, expected_psn_) || IsBeginning(packet);
 }
 
 bool UcQueuePair::IsBeginning(const wire::PacketView& packet) const {
   return unheard_ && packet.info().is_request &&
-         IsAhead(packet.bth().psn, core().attributes.rq_psn);
+         IsAhead(packet.psn(), core().attributes.rq_psn);
 }
 
 // Reports of our UC extension: see UcFlight.
 bool UcQueuePair::OnResponse(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  if (flight_.OnReport(core().path, packet.bth().psn, packet.aeth(),
+  if (flight_.OnReport(core().path, packet.psn(), packet.aeth(),
                        core().attributes.path_mtu + Path::kPacketOverhead,
                        now)) {
     return true;
@@ -56,7 +56,7 @@ bool UcQueuePair::TransmitReport(Burst* burst) {
 
 bool UcQueuePair::OnRequest(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
-  const uint32_t psn = packet.bth().psn;
+  const uint32_t psn = packet.psn();
   if (IsBeginning(packet)) {
     unheard_ = false;
     // A peer whose first packets were lost may return here when its PSNs wrap.
