@@ -49,12 +49,12 @@ size_t Lines(const std::string& text) {
 }
 
 TEST_F(ExpectTest, SilentIfAllIsAsExpected) {
-  const Result r = Run({"repeated == 0", "wc(*) == wc(SUCCESS)",
+  const Result r = Run({"naks == 0", "wc(*) == wc(SUCCESS)",
                         "wc(SUCCESS) == 10 and send_wc(*) == 5",
                         "every wc within 60s of post", "naks + 0 == 0"},
                        "send", "exit0");
   EXPECT_EQ(r.status, 2);  // no sums
-  const Result good = Run({"repeated == 0", "wc(*) == wc(SUCCESS)",
+  const Result good = Run({"naks == 0", "wc(*) == wc(SUCCESS)",
                            "wc(SUCCESS) == 10 and send_wc(*) == 5",
                            "every wc within 60s of post", "rdma_sends == 5"},
                           "send", "exit0");
@@ -150,7 +150,7 @@ TEST_F(ExpectTest, TheProgramsStatusWins) {
 TEST_F(ExpectTest, KilledPrograms) {
   for (const auto& [end, status] : std::vector<std::pair<std::string, int>>{
            {"term", 143}, {"segv", 139}, {"kill", 137}}) {
-    const Result r = Run({"wc(SUCCESS) == 10 and repeated == 0",
+    const Result r = Run({"wc(SUCCESS) == 10 and naks == 0",
                           "every wc within 60s of post", "rx_calls == 0"},
                          "send", end);
     EXPECT_EQ(r.status, status);
