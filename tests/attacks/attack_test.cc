@@ -110,6 +110,7 @@ struct Victim {
   uint32_t peer_port = 0;
   uint32_t expected_psn = 0;
   uint32_t send_psn = 0;
+  uint32_t unacked_psn = 0;  // the oldest; older ones are acknowledged
   Evidence evidence;
 };
 
@@ -309,8 +310,8 @@ std::vector<Attack> Attacks() {
        {kPeerPort},
        {"duplicate_response"},
        [](const Target& t) {
-         Forged forged = {
-             t.Header(kAcknowledge, t.victim.send_psn - 1 - t.number % 1000)};
+         Forged forged = {t.Header(kAcknowledge,
+                                   t.victim.unacked_psn - 1 - t.number % 1000)};
          forged.headers.aeth.syndrome =
              t.number % 2 == 0
                  ? wire::MakeAckSyndrome(wire::kCreditNone)
@@ -552,6 +553,8 @@ class AttackTest : public testing::TestWithParam<Setting> {
       victims_[i].expected_psn =
           static_cast<uint32_t>(own.Number("expected_psn"));
       victims_[i].send_psn = static_cast<uint32_t>(own.Number("send_psn"));
+      victims_[i].unacked_psn =
+          static_cast<uint32_t>(own.Number("unacked_psn"));
       victims_[1 - i].peer_port =
           static_cast<uint32_t>(own.Number("source_port"));
     }
