@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "nlohmann/json.hpp"
+#include "rxe_user/testing/ring_descriptors.h"
 #include "tests/soak/link.h"
 #include "tests/soak/pattern.h"
 #include "tests/soak/station.h"
@@ -32,7 +33,6 @@ using nlohmann::json;
 
 constexpr int kRocePort = 4791;
 constexpr int kFirstSourcePort = 0xc000;
-constexpr int kFirstOfDevice = 512;  // of the device's descriptors
 constexpr int64_t kStatisticsMs = 200;
 constexpr int kIdleMs = 5;  // links have deadlines this short
 constexpr int kBatch = 32;
@@ -77,17 +77,6 @@ size_t DescriptorsOfRing(int fd) {
   }
   if (is_ring(getpeername)) return 2;  // this process is the sender
   return is_ring(getsockname) ? 1 : 0;
-}
-
-// Whether it is an io_uring of the device, or the pipe that shows when the
-// kernel has ended one (arrival_bell.h).
-bool IsOfIoUring(int fd) {
-  std::error_code gone;
-  const std::string file =
-      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), gone)
-          .string();
-  return file == "anon_inode:[io_uring]" ||
-         (fd >= kFirstOfDevice && file.starts_with("pipe:"));
 }
 
 std::vector<int> OpenDescriptors() {
@@ -344,8 +333,10 @@ class Peer {
     size_t io_urings = 0;
     size_t others = 0;
     for (const int fd : OpenDescriptors()) {
-      ++(IsOfIoUring(fd) ? io_urings
-                         : (PortOf(fd) >= kFirstSourcePort ? senders : others));
+      const bool of_ring =
+          rxe_user::IsOfRing("/proc/self/fd/" + std::to_string(fd));
+      ++(of_ring ? io_urings
+                 : (PortOf(fd) >= kFirstSourcePort ? senders : others));
       rings += DescriptorsOfRing(fd);
     }
     json links = json::array();
