@@ -99,7 +99,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
     std::vector<uint32_t> icrcs;  // as they arrived
   };
   // What observers are told of a received packet of which a copy was delivered.
-  // They see packets as they arrived, so that a recording matches the sender's.
+  // Observers see packets as they arrived, so that a recording matches the
+  // sender's.
   struct Delivered {
     std::span<uint8_t> bytes;
     uint32_t icrc = 0;                                   // as it arrived

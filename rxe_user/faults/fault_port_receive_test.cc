@@ -142,7 +142,7 @@ TEST_F(FaultPortTest, ReordersAReceivedPacket) {
   const std::vector<Sent> got = Receive();
   EXPECT_EQ(PsnsOf(got), (Psns{10, 12, 13, 11, 14}));
   ExpectGood(got);
-  // Without packets that overtake it, it leaves after a time.
+  // If no packets overtake it, it leaves after a time.
   Open("reorder 2 rx nth=2");
   Arrive(10, 3);
   EXPECT_EQ(PsnsOf(Receive()), (Psns{10, 12}));

@@ -12,7 +12,7 @@ void FaultTargets::Add(uint32_t qpn, FaultedQueuePair* qp) {
   try {
     queue_pairs_[qpn] = qp;
   } catch (const std::bad_alloc&) {
-    // Without memory, its events are not raised.
+    // Not recorded: rules raise no events of this queue pair.
   }
 }
 

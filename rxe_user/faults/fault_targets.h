@@ -40,7 +40,8 @@ class FaultedContext {
 };
 
 // Thread: any; a lane's lock may be held. Its lock is taken inside that of a
-// lane. Without memory a queue pair or context is not known.
+// lane. A queue pair or context for which there is no memory stays unknown:
+// rules do not act on it.
 class FaultTargets {
  public:
   void Add(uint32_t qpn, FaultedQueuePair* qp);

@@ -38,7 +38,7 @@ struct FaultRuleStatus {
 // A stall: the device receives and sends nothing until `until`.
 struct FaultStall {
   transport::Time until = 0;
-  const transport::faults::Rule* rule = nullptr;  // by which it lasts so long
+  const transport::faults::Rule* rule = nullptr;  // makes it last until then
 };
 
 // Whether the port is down on command.
@@ -81,11 +81,11 @@ class ProcessFaults {
   bool is_for_calls() const { return Has(transport::faults::kProgramCalls); }
   // Whether a rule takes memory away.
   bool unmaps() const { return Has(transport::faults::kTransfers); }
-  // Whether the port is down on command. An outage whose time is over counts
-  // until the next Tick.
+  // Whether the port is down on command. An outage counts until the first Tick
+  // after its end.
   bool link_is_down() const { return Has(kLinkDown); }
-  // The same, but outages count until their time. Takes no lock if the port is
-  // up.
+  // The same, but an outage counts only until its end. Takes no lock if the
+  // port is up.
   bool link_is_down(transport::Time now) const {
     return link_is_down() && link().is_down(now);
   }
@@ -141,8 +141,8 @@ class ProcessFaults {
   std::vector<const transport::faults::Rule*> Tick(transport::Time now,
                                                    transport::Time* next);
   // A context was opened, or is being closed: after Remove it is not called any
-  // more. Rules whose time was over before a context was opened while no other
-  // was open do not fire. The caller holds no lane's lock.
+  // more. Rules whose time ended while no context was open do not fire. The
+  // caller holds no lane's lock.
   void Add(FaultedContext* context, transport::Time now);
   void Remove(FaultedContext* context) { targets_.Remove(context); }
   // The queue pairs and contexts that rules act on.

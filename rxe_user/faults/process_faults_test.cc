@@ -49,7 +49,7 @@ class FakeContext final : public FaultedContext {
 };
 using Told = std::vector<std::string>;
 
-// Notices that it is known.
+// Records that TickAfter was called, so FaultTargets knows this context.
 class NoticingContext final : public FaultedContext {
  public:
   void OnEventOnCommand(int) override {}

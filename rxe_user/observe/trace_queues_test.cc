@@ -197,7 +197,7 @@ TEST_F(TraceQueuesTest, UnsignaledRequestsEndWithTheNextCompletion) {
       events[1].header.cause,
       See(Direction::kReceived, Operation::kAcknowledge, 11).event.header.id);
   EXPECT_EQ(Complete(3)[0].posted, posts[2].id);
-  // Requests that have ended do not begin.
+  // The next packet begins the new request, and none that has ended.
   Add({Request(4, 8)});
   EXPECT_EQ(Send(Operation::kSendOnly, 12).begun->wr_id, 4u);
 }

@@ -86,8 +86,8 @@ uint32_t ThreadId(const void* tracer) {
 }
 
 // The time of a packet's event. Packets of one burst or batch were sent or
-// received by one call, and have the time of its first one: the clock is read
-// once. `tracer` is another one in a child of fork.
+// received by one call, so the clock is read once, for the first packet.
+// `tracer` is another one in a child of fork.
 int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
   struct First {
     const void* tracer = nullptr;
@@ -555,7 +555,7 @@ void Tracer::Posting::End(size_t accepted, int error) {
     event.opcode = static_cast<uint8_t>(post.opcode);
     event.error = i == accepted ? static_cast<uint32_t>(error) : 0;
     tracer_.Write(event);
-    if (i == accepted) break;  // what is behind it was not looked at
+    if (i == accepted) break;  // later requests of the list were not examined
   }
 }
 

@@ -1,5 +1,4 @@
-// Polls of a port with an ArrivalBell, which are no system calls while nothing
-// arrives.
+// A port with an ArrivalBell: polls make no system calls while nothing arrives.
 #include "rxe_user/ports/arrival_bell.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +23,8 @@ namespace {
 
 class ArrivalBellTest : public UringPortTest {
  protected:
-  // Whether polls of this thread come to make no system calls.
+  // Polls until 100 polls in a row make no system call. False if that never
+  // happens, or if something arrives.
   bool BecomesQuiet() {
     for (int i = 0; i < 1000; ++i) {
       const uint64_t before = port_->counters().rx_calls;
@@ -45,7 +45,7 @@ TEST_F(ArrivalBellTest, AnEmptyPollIsNoSystemCall) {
     }
     for (int i = 0; i < 10'000; ++i) port_->Receive(false);
     EXPECT_EQ(port_->counters().rx_errors, 0u);
-    // The filter does count.
+    // The filter works: an error is counted.
     SendFromElsewhere(local_.address, 100);
     port_->Receive(false);
     EXPECT_NE(port_->counters().rx_errors, 0u);
@@ -100,7 +100,7 @@ TEST_F(ArrivalBellTest, ARemovedSocketIsClosedAtOnce) {
   EXPECT_TRUE(last.valid());
 }
 
-// Nor one of a thread that has ended, or that sleeps elsewhere.
+// The same if the bell's owner has ended, or sleeps in another call.
 TEST_F(ArrivalBellTest, ASocketThatAnotherThreadHasPolledIsClosedAtOnce) {
   std::thread([&] { EXPECT_TRUE(BecomesQuiet()); }).join();
   port_->RemoveReceiver(local_.address);
@@ -124,7 +124,8 @@ TEST_F(ArrivalBellTest, ASocketThatAnotherThreadHasPolledIsClosedAtOnce) {
   thread.join();
 }
 
-// An owner that stops polling without a call may sleep in any other.
+// An owner may stop polling, without telling the port, and sleep in another
+// call.
 TEST_F(ArrivalBellTest, AnArrivalInterruptsNoThread) {
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
@@ -156,7 +157,7 @@ TEST_F(ArrivalBellTest, AnotherThreadFollowsOneThatHasEnded) {
   }
 }
 
-// The child's copy goes; the parent's works on.
+// The child closes its copy; the parent's bell continues to work.
 TEST_F(ArrivalBellTest, AChildOfForkAbandonsIt) {
   ASSERT_TRUE(BecomesQuiet());
   const pid_t child = ::fork();
@@ -173,7 +174,7 @@ TEST_F(ArrivalBellTest, AChildOfForkAbandonsIt) {
   EXPECT_TRUE(BecomesQuiet());
 }
 
-// Where the system refuses it, polls go on to be system calls.
+// Where the system refuses the bell, polls continue to make system calls.
 TEST_F(ArrivalBellTest, WithoutItPollsGoOn) {
   std::thread([&] {
     if (!RefuseCall(__NR_io_uring_setup, EPERM)) {

@@ -66,8 +66,8 @@ class MemoryLinkUser {
   // `number` is -1: there is no ring for `route`. Otherwise the ring of link
   // `number` has ended. The route may have got another ring after a Disconnect.
   virtual void OnOutgoingEnd(const MemoryRoute& route, int number) = 0;
-  // Whether the user gives up the ring of link `number`, because it has sent
-  // nothing by it for long. If so, it has forgotten the ring when the call
+  // Whether the user gives up the ring of link `number`, because it has not
+  // sent by it for a long time. If so, it has forgotten the ring when the call
   // returns. Called at least every MemoryLinks::kAskUnused.
   virtual bool GivesUp(const MemoryRoute& route, int number) = 0;
   // Packets from `source` to `destination` come in `ring`, whose bit is `bit`.

@@ -31,7 +31,8 @@ TEST_F(MemoryPortTest, TheFirstPacketsGoByUdpAndLaterOnesByMemory) {
   Run(a_);
   EXPECT_NE(a_.port->Begin(*flow), nullptr);
   EXPECT_FALSE(UsesMemory(a_, b_));
-  // It is not read before there is a ring, but must come first all the same.
+  // This datagram is not read before there is a ring, and must still come
+  // first.
   ASSERT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
   Pause(a_);
   EXPECT_TRUE(UsesMemory(a_, b_));

@@ -337,7 +337,7 @@ TEST_F(PortBlockedTest, ABlackholeIsNotAnOldKernel) {
   EXPECT_EQ(port_->counters().tx_errors, kPackets);
   EXPECT_EQ(port_->Begin(flow)->Room(kBytes), 1u);
   EXPECT_EQ(port_->Begin(elsewhere)->Room(kBytes), 128u);
-  // Nor does another error, or one of a single part, show that.
+  // Neither another error nor an error of a single part shows an old kernel.
   Run({-EINVAL, -ENETUNREACH, -EIO}, [&] {
     Queue(elsewhere, std::vector<size_t>(kPackets, kBytes), 1, 1);
     port_->Flush();

@@ -10,8 +10,8 @@
 namespace rxe_user {
 namespace {
 
-// Batches smaller than this are received several in a call. Larger ones would
-// leave the cache before they are processed.
+// Batches smaller than this are received several at a time, by one call. Larger
+// ones would leave the cache before they are processed.
 constexpr size_t kSmallBatch = 16 << 10;
 
 }  // namespace

@@ -36,9 +36,9 @@ wire::IpAddress FromSocketAddress(const SocketAddress& address);
 // checksums over IPv6, a receive buffer as large as allowed.
 absl::Status PrepareReceiver(int fd, bool v6);
 
-// Sets whether a receive that finds the socket empty looks into the queue of
-// the interface (SO_BUSY_POLL), if that has a queue of its own (NAPI). Turning
-// it on takes CAP_NET_ADMIN, and has no effect without it.
+// Sets whether a receive that finds the socket empty polls the queue of the
+// interface (SO_BUSY_POLL), if the interface has one (NAPI). Turning it on
+// needs CAP_NET_ADMIN; without that the call has no effect.
 void SetBusyPoll(int fd, bool on);
 
 // Sets whether the kernel notes when it receives each datagram

@@ -154,7 +154,7 @@ TEST_F(UringBulkTest, DatagramsKeepTheirOrder) {
   const auto receive = [&] {
     for (const int number : ReceiveOnce()) EXPECT_EQ(number, received++);
   };
-  // So that the socket's buffer holds all that is on its way.
+  // So that the socket's buffer holds all datagrams in flight.
   constexpr uint8_t kMostOnTheWay = 8;
   for (int phase = 0; phase < 40; ++phase) {
     const bool bulk = phase % 2 == 1;

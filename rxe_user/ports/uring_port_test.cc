@@ -31,8 +31,8 @@ namespace {
 
 constexpr int kNoFilter = 77;  // the status of a child without seccomp filters
 
-// One call sends, and takes in what has come: to the next Receive it is there
-// without a call, and until then the ring wakes whoever waits.
+// One call sends and also receives the datagrams that have arrived. The next
+// Receive returns them without a call; until then the ring is readable.
 TEST_F(UringPortTest, ASendTakesInWhatHasCome) {
   const transport::Flow flow(av_);
   Queue(flow, {64}, 1);
@@ -48,7 +48,8 @@ TEST_F(UringPortTest, ASendTakesInWhatHasCome) {
   EXPECT_EQ(port_->counters().rx_calls, 1u);
 }
 
-// It ends because the socket is empty, so no further call has to find that out.
+// A receive ends because the socket is empty, so no further call is needed to
+// find that out.
 TEST_F(UringPortTest, AReceiveSeesTheEnd) {
   for (uint8_t i = 0; i < 3; ++i) {
     SendFromElsewhere(local_.address, 100, i);
@@ -68,7 +69,7 @@ TEST_F(UringPortTest, OneCallAsksSeveralSockets) {
   }
   EXPECT_EQ(ReceiveOnce(), std::vector<int>());
   EXPECT_EQ(port_->counters().rx_calls, 1u);
-  // Each has its own, also if one of them takes all buffers.
+  // Each socket's datagrams are received, even if one socket takes all buffers.
   for (int round = 0; round < 5; ++round) {
     for (uint8_t i = 0; i < 3; ++i) {
       for (int j = 0; j <= round; ++j) {
@@ -95,7 +96,7 @@ TEST_F(UringPortTest, ManySocketsAreAskedByMoreCalls) {
   EXPECT_EQ(port_->counters().rx_calls, 6u);
   SendFromElsewhere(last, 100, 8);
   EXPECT_EQ(ReceiveOnce(), std::vector<int>{8});
-  EXPECT_EQ(port_->counters().rx_calls, 7u);  // it is the first to be asked
+  EXPECT_EQ(port_->counters().rx_calls, 7u);  // `last` is asked first
 }
 
 // A ring that was readable without a datagram would wake threads for nothing.
@@ -110,8 +111,8 @@ TEST_F(UringPortTest, ASendThatFindsNothingLeavesNoResults) {
   }
 }
 
-// Nor do results that are there for a moment: while threads may wait on the
-// ring, sends leave to the sockets what has come.
+// While threads may wait on the ring, sends do not receive, so the ring is not
+// readable even for a moment.
 TEST_F(UringPortTest, ASendWakesNoThread) {
   port_->SetWaitedOn(true);
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -134,14 +135,15 @@ TEST_F(UringPortTest, ASendWakesNoThread) {
   EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
 }
 
-// The poll behind it need not ask again, since no answer comes so soon.
+// A poll right after a send that received nothing makes no call, since no
+// answer arrives so soon.
 TEST_F(UringPortTest, APollBehindASendThatFoundNothingMakesNoCall) {
   transport::AddressVector av = av_;
   av.destination = *wire::IpAddress::Parse("127.0.0.9");
   const transport::Flow elsewhere(av);
   const auto calls = [&] { return port_->counters().rx_calls; };
   bool quiet = false;
-  // This thread may lose its core in between.
+  // This thread may be preempted in between.
   for (int i = 0; i < 1000 && !quiet; ++i) {
     Queue(elsewhere, {64});
     port_->Flush();
@@ -154,7 +156,7 @@ TEST_F(UringPortTest, APollBehindASendThatFoundNothingMakesNoCall) {
   EXPECT_TRUE(quiet);
 }
 
-// But a later one must, and so must a thread that is about to sleep.
+// A later poll asks the sockets, and so does a thread that is about to sleep.
 TEST_F(UringPortTest, ALaterPollAsksAgain) {
   using Clock = std::chrono::steady_clock;
   transport::AddressVector av = av_;
@@ -170,7 +172,7 @@ TEST_F(UringPortTest, ALaterPollAsksAgain) {
   }
 }
 
-// Nor does it change how many datagrams a receive takes.
+// A send that finds nothing does not change how many datagrams a receive takes.
 TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   const auto receives = [&](size_t count) {
     // Sizes differ: no merging.
@@ -185,13 +187,14 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   av.destination = *wire::IpAddress::Parse("127.0.0.9");
   Queue(transport::Flow(av), {64});
   port_->Flush();
-  // Twice: the first receive may have the buffers that the send has not used.
+  // Twice: the first receive may still have the buffers that were provided for
+  // the send.
   EXPECT_EQ(receives(8), 8u);
   EXPECT_EQ(receives(8), 8u);
 }
 
-// A send that fails has a result, which stays behind a datagram. When there is
-// no more room, sends wait for a Receive.
+// The result of a failed send stays in the ring behind a datagram. When there
+// is no more room for results, sends wait for a Receive.
 TEST_F(UringPortTest, EachFailedSendIsSeen) {
   constexpr uint64_t kSends = 200;
   Queue(transport::Flow(av_), {64}, 1);
@@ -212,7 +215,8 @@ TEST_F(UringPortTest, EachFailedSendIsSeen) {
   EXPECT_EQ(received, std::vector<int>{1});
 }
 
-// What a send has taken in is not overtaken by what a later call takes in.
+// Datagrams that a later call receives do not overtake those that a send has
+// received.
 TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
   const transport::Flow flow(av_);
   std::vector<int> sent;
@@ -234,8 +238,8 @@ TEST_F(UringPortTest, DatagramsKeepTheirOrder) {
   EXPECT_EQ(received, sent);
 }
 
-// Each send takes in what a busy socket has, and so each Receive has something.
-// All the same, one in eight asks the others.
+// Each send also receives from the busy socket, so each Receive has a datagram.
+// Even so, one Receive in eight asks the other sockets.
 TEST_F(UringPortTest, ABusySocketDoesNotStarveOthers) {
   LocalAddress quiet;
   quiet.address = *wire::IpAddress::Parse("127.0.0.2");
@@ -298,7 +302,7 @@ TEST_F(UringPortTest, ARemovedSocketsDatagramsAreDropped) {
   }
 }
 
-// Any thread may drive it, also after the one that opened it has ended.
+// Any thread may drive the ring, also after the one that opened it has ended.
 TEST_F(UringPortTest, ThreadsTakeTurns) {
   const transport::Flow flow(av_);
   for (uint8_t i = 1; i < 20; ++i) {
@@ -312,7 +316,8 @@ TEST_F(UringPortTest, ThreadsTakeTurns) {
   }
 }
 
-// A thread that has sent by a ring sleeps on when the ring's owner is gone.
+// A thread that has sent by a ring continues to sleep when the port is
+// destroyed.
 TEST_F(UringPortTest, ItsEndInterruptsNoThread) {
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
@@ -330,7 +335,7 @@ TEST_F(UringPortTest, ItsEndInterruptsNoThread) {
   });
   ASSERT_TRUE(thread.AwaitSleep());
   port_.reset();
-  // The system ends a ring behind close(2), which nothing reports.
+  // The system ends a ring some time after close(2), and does not report it.
   for (int i = 0; i < 50 && woken_by < 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -341,7 +346,7 @@ TEST_F(UringPortTest, ItsEndInterruptsNoThread) {
   EXPECT_EQ(woken_by, 1);
 }
 
-// The next one has the descriptor of the last, and nothing that it received.
+// The next port has the descriptor of the last one, and none of its datagrams.
 TEST_F(UringPortTest, ItsRingServesTheNextOne) {
   const int before = ring();
   Queue(transport::Flow(av_), {64}, 1);
@@ -363,7 +368,7 @@ TEST_F(UringPortTest, ItsDescriptorIsHighAndClosedByExec) {
   EXPECT_EQ(::fcntl(ring(), F_GETFD), FD_CLOEXEC);
 }
 
-// The child's copy goes; the parent's works on.
+// The child closes its copy; the parent's ring continues to work.
 TEST_F(UringPortTest, AChildOfForkAbandonsIt) {
   const transport::Flow flow(av_);
   Queue(flow, {64}, 1);
@@ -386,8 +391,8 @@ TEST_F(UringPortTest, AChildOfForkAbandonsIt) {
   EXPECT_EQ(ReceiveOnce(), std::vector<int>{2});
 }
 
-// The child used to close it with its first ring; the number might be the
-// program's by then.
+// The child used to close the idle ring's descriptor with its first ring; by
+// then the program may have a file with that number.
 TEST_F(UringPortTest, AChildOfForkHasNoIdleRing) {
   port_.reset();
   ASSERT_FALSE(RingDescriptors().empty());
@@ -439,7 +444,7 @@ TEST_F(UringPortTest, ARefusedReceiveIsMadeByPlainCalls) {
 }
 
 // As with Docker's seccomp profile, and on systems without it. In a child,
-// since a process that has had a ring has it still.
+// since a process keeps its rings.
 TEST(UringPortRefusalTest, TheReasonIsSaid) {
   for (const int error : {EPERM, ENOSYS}) {
     const pid_t child = ::fork();

@@ -43,9 +43,9 @@ TEST_F(SqpollTest, OneFailedSendDoesNotHideOthers) {
 
 // The kernel thread shows results before it moves the head of the submission
 // queue. A call made in between used to wait for the last call's requests, for
-// ever. That takes a core for each, hence the priority, where it is allowed.
-// The ring's thread has the priority, too, and would serve later rings of this
-// process: hence a child.
+// ever. Caller and kernel thread need a core each for that to happen, hence the
+// priority, where it is allowed. The kernel thread inherits the priority and
+// would serve later rings of this process, hence the child.
 TEST_F(SqpollTest, EachCallEnds) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

@@ -115,7 +115,7 @@ TEST_F(EstablishedTest, ReceivesMayBePostedWhenItIsEstablished) {
     ibv_mr* const mr = rdma_reg_msgs(id, data.data(), data.size());
     ASSERT_NE(mr, nullptr);
     ASSERT_EQ(rdma_accept(id, nullptr), 0);
-    // A message that comes before its receive is to come again soon.
+    // A message that arrives before its receive is to be sent again soon.
     ibv_qp_attr soon = {};
     soon.min_rnr_timer = 12;  // 0.64 ms; librdmacm's 0 is 655
     ASSERT_EQ(ibv_modify_qp(id->qp, &soon, IBV_QP_MIN_RNR_TIMER), 0);

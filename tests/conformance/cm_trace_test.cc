@@ -80,7 +80,8 @@ TEST_P(CmTraceTest, EachMessageHasItsCause) {
   EXPECT_EQ(first("REP sent")["cause"], first("REQ received")["id"]);
   EXPECT_EQ(first("RTU sent")["cause"], first("REP received")["id"]);
   EXPECT_EQ(first("DREP sent")["cause"], first("DREQ received")["id"]);
-  // Each belongs to the queue pair of its end, but a REQ that has none yet.
+  // Each message belongs to the queue pair of its end. A received REQ has none
+  // yet.
   for (const char* name :
        {"REQ sent", "REP received", "RTU sent", "DREQ sent", "DREP received"}) {
     EXPECT_EQ(first(name)["qpn"], client) << name;
@@ -94,8 +95,8 @@ TEST_P(CmTraceTest, EachMessageHasItsCause) {
                        nullptr, 16),
             client);
 
-  // Their packets: sent because of the message; the message because of the
-  // packet.
+  // The cause of a sent packet is its message, and that of a received message
+  // is its packet.
   std::map<std::string, int> arrows;
   for (const Json& packet : packets_) {
     ASSERT_TRUE(packet.contains("mad")) << packet;

@@ -51,8 +51,8 @@ bool DropNetAdmin() {
   return syscall(SYS_capset, &header, data) == 0;
 }
 
-// How many datagrams the kernel dropped since a socket's buffer was full, over
-// all sockets of this network namespace. proc(5), /proc/net/udp.
+// How many datagrams the kernel dropped because a socket's buffer was full,
+// over all sockets of this network namespace. proc(5), /proc/net/udp.
 uint64_t Dropped() {
   std::ifstream file("/proc/self/net/udp");
   uint64_t sum = 0;
@@ -74,7 +74,8 @@ class Process : public PairTest {
  public:
   explicit Process(int socket) : socket_(socket) { make_pair_ = false; }
 
-  // Has queue pairs for all senders, and does nothing: the device works.
+  // Has queue pairs for all senders, and does nothing else: the device
+  // receives.
   void Receive() {
     PairTest::SetUp();
     std::vector<Side> sides(kSenders * kPairs);
@@ -91,7 +92,7 @@ class Process : public PairTest {
     PairTest::TearDown();
   }
 
-  // Writes whenever it is told to, and tells the first status that is no
+  // Writes whenever it is told to, and reports the first status other than
   // success.
   void Send(const ConnectOptions& options) {
     PairTest::SetUp();
@@ -202,7 +203,7 @@ class IncastTest : public testing::Test {
     }
     for (const Child& child : children_) AwaitReady(child);
   }
-  // Gives what one tells to the other.
+  // Passes a message from one process to another.
   static void Pass(const Child& from, const Child& to) {
     Introduction text = {};
     ASSERT_EQ(read(from.socket, &text, sizeof(text)),

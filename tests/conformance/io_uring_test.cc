@@ -1,5 +1,5 @@
-// RXE_USER_IO=auto, uring and uring-sqpoll: a program sees no difference, but
-// for a descriptor, and none where the system refuses io_uring.
+// RXE_USER_IO=auto, uring and uring-sqpoll: a program sees no difference except
+// a descriptor, and not even that where the system refuses io_uring.
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -101,7 +101,8 @@ struct Refusal {
   int error;
 };
 
-// In the environment of a program that may not make a call: RXE_USER_IO.
+// The environment variable by which a program with a refused call gets its
+// RXE_USER_IO.
 constexpr char kRefused[] = "RXE_USER_TEST_REFUSED";
 
 class RefusedProgram : public IoUringTest {
@@ -202,7 +203,7 @@ class NoLockedMemoryTest : public IoUringTest {
   rlimit before_{};
 };
 
-// Whether the limit counts depends on the kernel.
+// Whether rings count against the limit depends on the kernel.
 TEST_F(NoLockedMemoryTest, RingOrSocketsServeWithoutAWord) { ExpectTraffic(); }
 
 class SqpollTest : public IoUringTest {

@@ -369,7 +369,7 @@ TEST_F(LintTest, SendFromMemoryThatIsReadOnly) {
   ASSERT_EQ(Write(1, IBV_SEND_SIGNALED), 0);
   ExpectSuccess(a_.cq, 1);
   EXPECT_EQ(Said(), "");
-  // To read into it is another thing.
+  // Reading into it is a fault.
   ASSERT_EQ(Send(a_, IBV_WR_RDMA_READ, 2, 0, 100, IBV_SEND_SIGNALED,
                  b_.address(), b_.mr->rkey),
             0);

@@ -439,8 +439,9 @@ TEST_F(Mlx5DcTest, SeveralInitiatorsShareATarget) {
   for (uint64_t id = 0; id < 8; ++id) ExpectSuccess(target_.cq, id);
 }
 
-// All connect at once. Those that come while DcConnections::kMaxWaiting of
-// this address are without data get no answer and connect again.
+// All connect at once. A CONNECT that arrives while DcConnections::kMaxWaiting
+// connections of this address wait for their first data gets no answer, and is
+// sent again.
 TEST_F(Mlx5DcTest, AThousandInitiatorsShareATarget) {
   constexpr size_t kInitiators = 1000;
   Side from;
@@ -675,7 +676,7 @@ TEST_F(Mlx5DcTest, ADestroyedTargetIsSilent) {
   ExpectStatus(b_.cq, 2, IBV_WC_RETRY_EXC_ERR);
 }
 
-// A device without the face has none of it, whatever the objects are.
+// A device that does not look like mlx5 has no DC, whatever objects are passed.
 TEST_F(Mlx5DcTest, NotOnAPlainDevice) {
   ibv_device** const list = ibv_get_device_list(nullptr);
   ibv_context* plain = nullptr;

@@ -149,7 +149,7 @@ TEST_F(Mlx5QueuePairTest, RefusesWhatItDoesNotHave) {
   Refused(EINVAL, Attributes(&a_, IBV_QPT_DRIVER), mlx5);
 }
 
-// Entries that are not built are there all the same: they fail the batch.
+// Operations that are not supported have entries, too, which fail the batch.
 TEST_F(Mlx5QueuePairTest, NoEntryOfTheTableIsNull) {
   MakePair(0);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);
@@ -191,7 +191,7 @@ TEST_F(Mlx5QueuePairTest, OnlyQueuePairsWithBuildersHaveATable) {
   MakeSide(&a_);
   EXPECT_EQ(mlx5dv_qp_ex_from_ibv_qp_ex(reinterpret_cast<ibv_qp_ex*>(a_.qp)),
             nullptr);
-  // One of ibv_create_qp_ex has builders too.
+  // A queue pair of ibv_create_qp_ex has builders, too.
   QpOptions options;
   options.send_ops = IBV_QP_EX_WITH_SEND;
   MakeSide(&b_, options);
@@ -255,7 +255,7 @@ TEST_F(Mlx5QueuePairTest, TheUdpSourcePortCanBeChosen) {
   ASSERT_EQ(mlx5dv_modify_qp_udp_sport(a_.qp, port), 0);
   EXPECT_EQ(SocketsOn(port), 1);
   exchange(1);
-  // Again the same, and another one when messages have been sent.
+  // The same port again, and other ports after messages have been sent.
   ASSERT_EQ(mlx5dv_modify_qp_udp_sport(a_.qp, port), 0);
   EXPECT_EQ(SocketsOn(port), 1);
   ASSERT_EQ(mlx5dv_modify_qp_udp_sport(a_.qp, FreePort()), 0);

@@ -202,7 +202,8 @@ TEST_F(Mlx5SignatureTest, SendStripsAndReceiveAdds) {
   EXPECT_EQ(Check(from).err_type, MLX5DV_MKEY_NO_ERR);
   EXPECT_EQ(Check(to).err_type, MLX5DV_MKEY_NO_ERR);
 
-  // A wrong byte of block 3: the message arrives, and the error is told once.
+  // A wrong byte of block 3: the message arrives, and the error is reported
+  // once.
   a_.memory[3 * 516 + 100] ^= 1;
   ASSERT_EQ(PostReceive(b_, 3, {0, 8 * 512, to->lkey}), 0);
   ASSERT_EQ(Post(a_, IBV_WR_SEND, 4, {{0, 8 * 512, from->lkey}}), 0);
@@ -297,8 +298,8 @@ TEST_F(Mlx5SignatureTest, ConvertsBetweenTwoSignatures) {
   EXPECT_EQ(error.err.sig.offset, 0u);
 }
 
-// A header in plain memory, and a block whose CRC-32C goes elsewhere: as
-// programs use it that were written for cards.
+// A header in plain memory, and a block whose CRC-32C goes elsewhere: as in
+// programs that were written for cards.
 TEST_F(Mlx5SignatureTest, AHeaderBeforeTheBlock) {
   Domain crc = Domain::Crc(MLX5DV_SIG_CRC_TYPE_CRC32C, 0xffffffff,
                            MLX5DV_BLOCK_SIZE_4096);

@@ -30,7 +30,7 @@ class PostFaultsTest : public PairTest {
     to.qp_state = state;
     ASSERT_EQ(ibv_modify_qp(side.qp, &to, IBV_QP_STATE), 0);
   }
-  // The asynchronous event that has come; 0: none.
+  // The asynchronous event that has arrived; 0: none.
   int Event() {
     pollfd wait = {context_->async_fd, POLLIN, 0};
     if (poll(&wait, 1, 0) != 1) return 0;
@@ -41,12 +41,12 @@ class PostFaultsTest : public PairTest {
   }
 };
 
-// What was posted before stays known. It used to be forgotten in place of
-// requests that were refused and had not been noted.
+// Requests that were posted earlier stay known. They used to be forgotten in
+// place of requests that were refused and had not been recorded.
 TEST_F(PostFaultsTest, ARefusedPostWithoutMemoryTakesBackNothingElse) {
   if (!MallocCanBeRefused()) GTEST_SKIP() << "a sanitizer has its own malloc";
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_EQ(Receive(b_, i, 0, 64), 0);
-  // Requests are taken, and nothing is sent.
+  // Requests are queued, and nothing is sent.
   Move(a_, IBV_QPS_SQD);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 64), 0);
 
@@ -73,8 +73,8 @@ TEST_F(PostFaultsTest, ARefusedPostWithoutMemoryTakesBackNothingElse) {
   EXPECT_EQ(Event(), IBV_EVENT_LID_CHANGE);
   ExpectSuccess(a_.cq, 2);
   ExpectSuccess(a_.cq, 9);
-  // Requests behind one that was not noted are not found, until all of them
-  // are sent. No message is taken for another one.
+  // Rules do not find requests behind one that was not recorded, until all of
+  // these are sent. They do not take one message for another.
   EXPECT_EQ(Event(), 0);
   ASSERT_EQ(Receive(b_, 4, 0, 64), 0);
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 9, 0, 64), 0);

@@ -49,7 +49,8 @@ TEST_F(PreloadTest, AChildOfVforkChangesNothing) {
   EXPECT_EQ(Receive(client_, 1), "");
 }
 
-// A child with a copy of the memory that libc does not know of is independent.
+// A child that libc does not know of, with its own copy of the memory, is
+// independent.
 TEST_F(PreloadTest, AChildOfCloneHasItsOwnDescriptors) {
   Connect();
   const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);

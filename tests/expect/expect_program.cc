@@ -236,7 +236,7 @@ void SendFromHeap(Pair* pair, const std::string& what) {
   Need(ibv_dereg_mr(region), "ibv_dereg_mr");
 }
 
-// READs into a block of the heap, and at once WRITEs what that brings.
+// READs into a block of the heap, and posts a WRITE of the block at once.
 void SendWhatAReadBrings(Pair* pair) {
   auto* const block = Need(static_cast<char*>(std::malloc(kBytes)), "malloc");
   ibv_mr* const region =

@@ -309,7 +309,7 @@ TEST_F(FaultsTest, ShrinkFindsAPlantedPairAmongFiftyRules) {
             11);
 }
 
-// What chance has hit is found by its number.
+// Calls that failed by chance are found by their numbers.
 TEST_F(FaultsTest, ShrinkReplaysWhatChanceHasHit) {
   const Result r = Execute(
       {"faults", "shrink", "--faults", "fail ibv_reg_mr ENOMEM nth=2- p=50%",

@@ -85,7 +85,7 @@ def _hangs_up_early(setting, cell):
 
 def plan(full):
     """(setting, cell) of everything that runs. Without `full` each cell runs
-    once, and all of them on both kernels and in both directions."""
+    once, and the cells together cover both kernels and both directions."""
     if not full:
         out = []
         for turn, cell in enumerate(CELLS):

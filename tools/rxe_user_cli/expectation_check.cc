@@ -2,7 +2,7 @@
 //
 // A condition only compares values with numbers and with each other, so only
 // the order of values and numbers matters. Every order occurs if each of the k
-// values takes each number of the condition, 0, and k more values on either
+// values takes 0, each number of the condition, and the k numbers on either
 // side of each of these.
 #include <algorithm>
 #include <set>
