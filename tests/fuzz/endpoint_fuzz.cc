@@ -174,14 +174,14 @@ class Run {
     Watch& watch = Watched(victim);
     Sender sender = static_cast<Sender>((who >> 1) % 3);
     if (options_.outsider && sender != Sender::kElsewhere) {
-      sender = watch.PortIsSure(pair_.now()) ? Sender::kOtherPort
-                                             : Sender::kElsewhere;
+      sender = watch.PortIsPinned(pair_.now()) ? Sender::kOtherPort
+                                               : Sender::kElsewhere;
     }
     const ForgedBatch forged =
         Forge(input_, sender, victim, Other(victim), Forbidden(victim));
     const bool stranger =
         sender == Sender::kElsewhere ||
-        (sender == Sender::kOtherPort && watch.PortIsSure(pair_.now()));
+        (sender == Sender::kOtherPort && watch.PortIsPinned(pair_.now()));
     const Snapshot before(victim);
     victim.node->endpoint().OnGroBatch(forged.batch, pair_.now(), nullptr);
     watch.NoteReceived(before, stranger, pair_.now());

@@ -161,7 +161,7 @@ void Watch::Check(transport::Time now) {
   Require(counters.cnps_sent <= counters.ecn_marked, "more CNPs than marks");
 }
 
-bool Watch::PortIsSure(transport::Time now) const {
+bool Watch::PortIsPinned(transport::Time now) const {
   return side_->qp->link().peer_icrc.Knows(peer_port_) &&
          now - heard_ < transport::PeerPort::kSilence;
 }

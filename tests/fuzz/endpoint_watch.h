@@ -64,7 +64,7 @@ class Watch {
   void Check(transport::Time now);
   // Whether the peer's port is pinned, so that packets from other ports are
   // dropped.
-  bool PortIsSure(transport::Time now) const;
+  bool PortIsPinned(transport::Time now) const;
   bool AllCompleted() const { return completed_ == posted_; }
   uint64_t receives_left() const {
     return receives_posted_ - receives_completed_;

@@ -133,7 +133,7 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
     const std::string& path = options.files[file];
     trace::Recording recording;
     const bool opened =
-        trace::ReadRecording(path, &recording, trace::MostRecords(1),
+        trace::ReadRecording(path, &recording, trace::MaxRecords(1),
                              [&] { progress.Show(recording.read()); });
     progress.Clear();
     if (!recording.error.empty()) {

@@ -432,8 +432,8 @@ class Parser {
 
 }  // namespace
 
-bool SpeaksOfLints(const Condition& condition) {
-  return std::ranges::any_of(condition.parts, SpeaksOfLints) ||
+bool MentionsLints(const Condition& condition) {
+  return std::ranges::any_of(condition.parts, MentionsLints) ||
          condition.left.kind == Quantity::Kind::kLints ||
          condition.right.kind == Quantity::Kind::kLints;
 }

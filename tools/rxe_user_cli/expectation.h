@@ -86,7 +86,7 @@ inline constexpr size_t kLongestExpectation = 4096;
 inline constexpr size_t kDeepestExpectation = 64;
 
 // Whether the condition mentions lints, which are counted only with --check.
-bool SpeaksOfLints(const Condition& condition);
+bool MentionsLints(const Condition& condition);
 
 // Absent, with `*error`, if the text is not a condition, or if one of its parts
 // is always true or always false. Finds the latter in all comparisons, and in

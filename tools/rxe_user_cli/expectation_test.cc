@@ -52,9 +52,9 @@ TEST(ParseExpectation, KnowsLints) {
   const Condition c = Parsed("lints == 0");
   EXPECT_EQ(c.left.kind, Quantity::Kind::kLints);
   EXPECT_EQ(c.left.text, "lints");
-  EXPECT_TRUE(SpeaksOfLints(c));
-  EXPECT_TRUE(SpeaksOfLints(Parsed("wc(*) == 1 or not 3 > lints")));
-  EXPECT_FALSE(SpeaksOfLints(Parsed("wc(*) == 1 or not 3 > repeated")));
+  EXPECT_TRUE(MentionsLints(c));
+  EXPECT_TRUE(MentionsLints(Parsed("wc(*) == 1 or not 3 > lints")));
+  EXPECT_FALSE(MentionsLints(Parsed("wc(*) == 1 or not 3 > repeated")));
 }
 
 TEST(ParseExpectation, KnowsCompletions) {

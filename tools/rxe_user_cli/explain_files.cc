@@ -504,7 +504,7 @@ int ExplainFiles(const std::vector<std::string>& files, std::FILE* out,
   for (const std::string& path : files) {
     auto recording = std::make_unique<trace::Recording>();
     const bool opened = trace::ReadRecording(
-        path, recording.get(), trace::MostRecords(files.size()),
+        path, recording.get(), trace::MaxRecords(files.size()),
         [&] { progress.Show(read + recording->read()); });
     read += recording->read();
     progress.Clear();

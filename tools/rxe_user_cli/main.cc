@@ -286,7 +286,7 @@ int RunCommand(char** argv) {
   if (strict) options.check += options.check.empty() ? "strict" : ",strict";
   if (options.check.empty()) {
     for (const auto& expectation : options.expect.expectations) {
-      if (SpeaksOfLints(expectation.condition)) {
+      if (MentionsLints(expectation.condition)) {
         return WrongUse("run: --expect '" + expectation.text +
                         "' needs --check: without it there are no lints");
       }

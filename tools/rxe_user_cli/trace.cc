@@ -133,7 +133,7 @@ int RunTrace(const TraceOptions& options, std::FILE* out, std::FILE* err) {
   // Views of everything at once are limited to what fits into memory.
   const bool at_once = !options.svg.empty() || !options.html.empty() ||
                        !options.perfetto.empty();
-  const size_t most = trace::MostRecords(options.files.size());
+  const size_t most = trace::MaxRecords(options.files.size());
   trace::Parts parts(locals,
                      at_once ? most : std::min(most, trace::kPartRecords));
   for (const std::string& path : options.files) {

@@ -308,7 +308,7 @@ void RecordingReader::Drop(size_t packets, size_t events) {
   r.events_before += events;
 }
 
-size_t MostRecords(size_t files) {
+size_t MaxRecords(size_t files) {
   // Memory for a packet or event in the most demanding views.
   constexpr size_t kBytes = 640;
   size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *

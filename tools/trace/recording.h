@@ -148,7 +148,7 @@ class RecordingReader {
 // The number of packets and events of each of `files` files that fit in half of
 // the memory that the process may use: that of the machine, its cgroup, or
 // RLIMIT_AS.
-size_t MostRecords(size_t files);
+size_t MaxRecords(size_t files);
 
 // The line for a file of which no more was read.
 std::string LimitText(size_t most);
@@ -158,7 +158,7 @@ std::string LimitText(size_t most);
 // opened or is of another format. Calls `watch` now and then while it reads a
 // large file, unless `watch` is null.
 bool ReadRecording(const std::string& path, Recording* recording,
-                   size_t most = MostRecords(1),
+                   size_t most = MaxRecords(1),
                    const std::function<void()>& watch = nullptr);
 
 }  // namespace trace
