@@ -66,8 +66,8 @@ struct Client : std::enable_shared_from_this<Client> {
   std::optional<PendingOpen> open;
   boost::asio::steady_timer open_retry;
 
-  // Its answer so far to ListConnected. Absent if it was not asked, or has
-  // answered completely.
+  // The client's answer so far to ListConnected. Absent if the client was not
+  // asked, or has answered completely.
   std::optional<std::vector<OpenConnection>> listed;
   // When it may be asked again.
   Clock::time_point list_again = Clock::time_point::min();

@@ -212,7 +212,7 @@ TEST_F(LifetimeTest, WithoutABrokerOneProcessOwnsThePort) {
     EXPECT_NE(error.find("process " + std::to_string(getpid())),
               std::string::npos)
         << error;
-    // Nor can a process with a broker take its datagrams.
+    // A process with a broker cannot take this process's datagrams either.
     setenv("RXE_USER_BROKER", broker.c_str(), 1);
     Peer third({}, close_copies);
     EXPECT_NE(third.Start().find("process " + std::to_string(getpid())),

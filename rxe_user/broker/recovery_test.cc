@@ -209,7 +209,7 @@ TEST_F(RecoveryTest, FurtherSlotsComeBack) {
     std::vector<Peer> others = StartPeers(3);
     for (const Peer& p : others) EXPECT_NE(p.slot(), *further);
   }
-  // All its slots are free once the process has ended.
+  // All slots of the process are free once it has ended.
   const uint16_t number = *further;
   slot->reset();
   RawClient again;

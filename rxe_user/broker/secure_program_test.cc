@@ -114,7 +114,8 @@ TEST_F(SecureProgramTest, IgnoresTheEnvironment) {
   const std::string broker = std::to_string(std::atoi(said.c_str() + at + 7));
   EXPECT_EQ(ReadAll("/proc/" + broker + "/comm"), "rxe-user-port-b\n");
   EXPECT_EQ(ReadAll("/proc/" + broker + "/environ"), "");
-  // Nor may its caller stop it: none of its user IDs is the caller's.
+  // The program's caller cannot signal the broker: none of the broker's user
+  // IDs is the caller's.
   const std::string owner = std::to_string(kOwner);
   EXPECT_NE(ReadAll("/proc/" + broker + "/status")
                 .find("Uid:\t" + owner + "\t" + owner + "\t" + owner),
@@ -129,7 +130,8 @@ TEST_F(SecureProgramTest, IgnoresTheEnvironment) {
        {"RXE_USER_DEVICES", "RXE_USER_SPIN_US", "RXE_USER_UNKNOWN"}) {
     unsetenv(set);
   }
-  // It stays for the default time, since the test cannot set another.
+  // The broker stays for the default time, since the test cannot set another
+  // one.
   EXPECT_TRUE(
       Eventually([&] { return ProcessGone(std::atoi(broker.c_str())); }));
 }

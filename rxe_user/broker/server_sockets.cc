@@ -142,7 +142,8 @@ bool Server::TryOpen(Client& client) {
             "programs with another version of rxe_user use UDP port 4791 of " +
             local.ToString() + "; wait until they have ended"));
       }
-      // Another user keeps copies of lent sockets.
+      // Sockets of ours hold the port: another user keeps copies of lent
+      // sockets.
       created = Group::Join(local, ledger_.data().main);
       if (created.ok() && !settle_at_.has_value()) {
         SettleAt(Clock::now() + kSettleGaps);

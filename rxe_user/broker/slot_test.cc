@@ -344,7 +344,7 @@ TEST_F(SlotTest, MalformedMessagesCloseTheirConnectionOnly) {
     ASSERT_EQ(Await(thief.get(), MonotonicMs() + 20000, message),
               Message::Outcome::kMessage);
     EXPECT_EQ(message.As<HelloReply>()->refusal, Refusal::kSlotTaken);
-    // Nor is a foreign socket accepted as one of the group's.
+    // A foreign socket is not accepted as one of the group's.
     const UniqueFd forger = RawConnection();
     for (uint32_t s = 1; s < kSlots; ++s) {
       if (s != peer.slot()) hello.slot = s;

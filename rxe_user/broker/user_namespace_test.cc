@@ -127,7 +127,8 @@ TEST_F(UserNamespaceTest, AContainersBrokerDoesNotServeUnmappedUsers) {
   EXPECT_EQ(answer, "refused");
 }
 
-// That user's broker could not tell its own user from others, so there is none.
+// A broker of the overflow user could not tell its own user from others, so
+// there is none.
 TEST_F(UserNamespaceTest, TheOverflowUserOwnsThePortAlone) {
   Peer nobody({}, AsContainer(kSomebody, kOverflow));
   ASSERT_EQ(nobody.Start(), "");

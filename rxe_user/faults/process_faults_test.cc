@@ -130,7 +130,7 @@ TEST_F(ProcessFaultsTest, TheLinkGoesDownAtAPacket) {
   EXPECT_EQ(next, 106 * kMillisecond);
   faults.Tick(106 * kMillisecond, &next);
   EXPECT_EQ(context.told, (Told{"down", "up"}));
-  // It fires once, since the rule does not say how often.
+  // The rule fires once, since it does not say how often.
   EXPECT_FALSE(IsLost(faults, 107 * kMillisecond));
   EXPECT_EQ(faults.Status()[0].fired, 1u);
 }

@@ -458,8 +458,8 @@ int InChild(Body&& body) {
 volatile uintptr_t nowhere = 16;
 void Crash() { *reinterpret_cast<volatile int*>(nowhere) = 1; }
 
-// These run in children, where no handler is installed yet, since the order
-// matters.
+// These tests run in children, where no handler is installed yet, since the
+// order of installing matters.
 #if defined(__x86_64__) || defined(__aarch64__)
 // A scope checks once: a handler that is installed within it gets the fault.
 TEST(GuardedCopyChainTest, ChecksOnceInAScope) {

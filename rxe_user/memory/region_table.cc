@@ -16,7 +16,8 @@ bool IsNullMemory(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kNullMemory;
 }
 
-// Such bytes are in no region: null memory, and memory keys with signatures.
+// Whether the bytes are in no region: those of null memory, and of memory keys
+// with signatures.
 bool IsSpecial(const uint8_t* bytes) {
   return reinterpret_cast<uint64_t>(bytes) >= kSignedMemory;
 }

@@ -132,7 +132,8 @@ class Holder final : private ForkGuard {
     if (capture_ != nullptr) capture_->file().UnlockInParent();
     mutex_.unlock();
   }
-  // They are not freed, since the parent's lanes still refer to them.
+  // The parent's capture and tracer are not freed, since its lanes still refer
+  // to them.
   void AfterForkInChild() override {
     if (tracer_ != nullptr) tracer_->AbandonInChild();
     if (capture_ != nullptr) capture_->file().AbandonInChild();

@@ -83,7 +83,7 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
     WarnOnce(std::string(call) + " failed with " + ErrnoName(error) +
              (check.empty() ? "" : ": " + check));
   } catch (const std::bad_alloc&) {
-    // Without memory it is not noted.
+    // Without memory the refusal is not recorded.
   }
 }
 

@@ -393,9 +393,9 @@ TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   auto server = StatServer::Open([] { return "text"; });
   ASSERT_TRUE(server.ok());
   const std::string name = Ours()[0];
-  // Each leaves four connections. Created in advance: a child of fork() would
-  // inherit copies of the descriptors that are being closed, so the close would
-  // not wait.
+  // Each of these clients leaves four connections. They are created in advance:
+  // a child of fork() would inherit copies of the descriptors that are being
+  // closed, so the close would not wait.
   std::vector<std::unique_ptr<ForeignClient>> strangers;
   for (int i = 0; i < 5; ++i) {
     strangers.push_back(std::make_unique<ForeignClient>(name, 4));
@@ -419,7 +419,7 @@ TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
   EXPECT_GE((*server)->fd(), 0);
 }
 
-// Nor does it block the thread that destroys the server.
+// Such a client does not block the thread that destroys the server either.
 TEST(StatSocket, AForeignClientDoesNotBlockItsEnd) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
   auto server = StatServer::Open([] { return "text"; });

@@ -109,7 +109,7 @@ TEST_F(MemoryPortTest, ShortDescriptorsAreWaitedFor) {
   if (!refused) GTEST_SKIP() << "no seccomp filters here";
   EXPECT_EQ(task.fd(), -1);
   EXPECT_LT(task.time(), Port::ControlTask::Clock::time_point::max());
-  // Then it continues.
+  // When descriptors are available, the control thread continues.
   EXPECT_TRUE(Work([&] { return a_.port->Begin(*flow) == nullptr; }));
   EXPECT_NE(task.fd(), -1);
 }

@@ -468,7 +468,7 @@ TEST_P(PortTest, ClosesUnusedSendingSockets) {
   EXPECT_EQ(port_->CloseUnusedSenders(used), 1u);
   EXPECT_EQ(port_->CloseUnusedSenders(used), 0u);
   EXPECT_EQ(port_->SourcePort(local_, 5).value(), av_.source_port);
-  // Its port is free.
+  // The port of the closed socket is free.
   SocketAddress address;
   const socklen_t length = ToSocketAddress(local_.address, other, 0, &address);
   const int fd = ::socket(local_.address.is_v4() ? AF_INET : AF_INET6,

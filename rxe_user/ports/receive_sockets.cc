@@ -34,7 +34,7 @@ void ReceiveSockets::AbandonInChild() {
 absl::Status ReceiveSockets::Add(const LocalAddress& local, int fd) {
   const std::lock_guard<std::mutex> lock(adding_);
   absl::Status status = PrepareReceiver(fd, !local.address.is_v4());
-  // Also off: a former owner may have had them on.
+  // Also turned off, since a former owner may have turned them on.
   SetKernelTimes(fd, notes_kernel_times_);
   SetBusyPoll(fd, busy_polls_);
   const size_t count = socket_count_.load(std::memory_order_relaxed);

@@ -302,7 +302,8 @@ absl::StatusOr<int> OpenGroup(const wire::IpAddress& group, uint32_t ifindex) {
   if (v6) {
     address.v6.sin6_scope_id = ifindex;
     const ipv6_mreq join = {address.v6.sin6_addr, ifindex};
-    // Not groups that others on this host have joined on other interfaces.
+    // No datagrams of groups that other sockets of this host have joined on
+    // other interfaces.
     SetOption(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
     good = good && SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) &&
            ::bind(fd, &address.any, length) == 0 &&

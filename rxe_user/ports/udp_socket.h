@@ -44,8 +44,9 @@ void SetBusyPoll(int fd, bool on);
 // Sets whether the kernel notes when it receives each datagram
 // (SO_TIMESTAMPNS).
 void SetKernelTimes(int fd, bool on);
-// That time in the control data of a datagram, ns since 1970; 0 if it is not
-// there. The kernel writes it before all other control data.
+// The time that SetKernelTimes asks for, in the control data of a datagram, ns
+// since 1970; 0 if it is not there. The kernel writes it before all other
+// control data.
 int64_t KernelTimeIn(const uint8_t* control);
 
 // The size of the socket's receive buffer as the kernel counts it; 0 if

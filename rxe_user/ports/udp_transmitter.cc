@@ -349,7 +349,7 @@ size_t UdpTransmitter::TakeResults(std::span<const uint8_t> indices) {
 }
 
 bool UdpTransmitter::MustGoInParts(const Outgoing& outgoing) const {
-  // Not bursts that sender_ sent before the limit was lowered.
+  // Result 0: sender_ sent the burst before the limit was lowered.
   return outgoing.result != 0 &&
          outgoing.burst.segments() > SegmentLimit(outgoing.destination);
 }

@@ -41,8 +41,8 @@ class MessageSender {
     int error;  // the result: 0, sent; errno; kNotTried
   };
 
-  // Those with the same `fd` follow each other. They are sent in order, and
-  // none behind one that fails.
+  // Messages with the same `fd` are adjacent. They are sent in order, and none
+  // after one that fails.
   virtual void Send(std::span<Message> messages) = 0;
 
  protected:

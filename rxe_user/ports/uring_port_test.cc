@@ -291,7 +291,7 @@ TEST_F(UringPortTest, ARemovedSocketsDatagramsAreDropped) {
   EXPECT_EQ(ReceiveOnce(), std::vector<int>());
   transport::AddressVector av = av_;
   av.destination = other.address;
-  // Its buffer is free again.
+  // The buffer of the dropped datagram is free again.
   for (uint8_t i = 0; i < 3 * Uring::kBuffers; ++i) {
     Queue(transport::Flow(av), {64}, i);
     port_->Flush();

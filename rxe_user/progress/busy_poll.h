@@ -9,8 +9,8 @@
 
 namespace rxe_user {
 
-// It has two limits: the user's (RXE_USER_SPIN_US), after any arrival; and its
-// own, during bulk traffic of an application that does not poll.
+// There are two limits: the user's (RXE_USER_SPIN_US), after any arrival; and
+// kBulkGap, during bulk traffic of an application that does not poll.
 //
 // Not thread-safe; the lane's lock guards it.
 class BusyPoll {

@@ -89,7 +89,7 @@ TEST_F(PostBatcherTest, ForOneThatLosesItsCoreAmongItsPosts) {
 }
 
 TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
-  // It continues posting, so its posts wait.
+  // The application continues posting, so its posts wait.
   for (int i = 0; i < 50; ++i) {
     now_ += kMicrosecond;
     Post();
@@ -99,7 +99,7 @@ TEST_F(PostBatcherTest, NotForOneThatDoesNotComeBack) {
   // It pauses.
   now_ += PostBatcher::kGap;
   EXPECT_FALSE(Post());
-  // It has not polled for a long time.
+  // The application has not polled for a long time.
   now_ += PostBatcher::kPollsSometimes;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(Post());
 }

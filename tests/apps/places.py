@@ -137,7 +137,8 @@ def loopback_place(tag="lo"):
 def own_address_place():
     """The machine's own address: both ends on one real interface."""
     ns = _namespace("own")
-    # Its peer only provides a carrier: traffic to an own address stays inside.
+    # The veth peer only provides a carrier: traffic to an own address stays
+    # inside.
     sh("ip", "-n", ns, "link", "add", "own0", "type", "veth", "peer", "name",
        "own1")
     for name in ("own0", "own1"):
@@ -161,7 +162,7 @@ def tap_place(mtu, wire):
     a, b = _namespace(f"ta{mtu}"), _namespace(f"tb{mtu}")
     process = subprocess.Popen([wire, a, b], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
-    # It ends with its stdin, at the latest when this program ends.
+    # The wire's program ends with its stdin, at the latest when this one ends.
     if not process.stdout.readline():
         raise Failure(f"{wire} has not started")
     place = _two_sides(f"tap {mtu}", "tap0", mtu, a, b)

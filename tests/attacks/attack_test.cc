@@ -480,8 +480,8 @@ class AttackTest : public testing::TestWithParam<Setting> {
     return true;
   }
 
-  // Without those of io_urings, of which a lane gets a second one when it is
-  // polled for long.
+  // The number of a process's descriptors, except those of io_urings: a lane
+  // gets a second ring when it is polled for long.
   static size_t Descriptors(pid_t pid) {
     size_t others = 0;
     size_t of_rings = 0;

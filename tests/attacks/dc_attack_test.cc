@@ -108,7 +108,7 @@ class DcAttackTest : public conformance::PairTest {
               0);
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
-    // Also behind a flood that lasts, when a connection may wait for space.
+    // Long enough for a connection that waits for space during a flood.
     attr.timeout = 18;  // 1 s
     attr.retry_cnt = attr.rnr_retry = 7;
     attr.max_rd_atomic = 1;

@@ -171,9 +171,9 @@ class Victim {
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.sq_psn = own.psn;
-    // Either end may wait for a core for as long as the test waits for
-    // anything: eight times two seconds. With timeout 14, a second in all, such
-    // an end was given up.
+    // Either end may get no core for as long as the test waits for anything, so
+    // the retries last eight times two seconds. With timeout 14, a second in
+    // all, the peer of such an end gave up.
     attr.timeout = 18;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;

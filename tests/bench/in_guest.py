@@ -63,8 +63,8 @@ class GuestBench(figures.Turns):
             raise
 
     def _prepare(self):
-        # Its peer only provides a carrier: traffic to an own address stays
-        # inside.
+        # The veth peer only provides a carrier: traffic to an own address
+        # stays inside.
         self.guest.check(
             f"ip netns add {NAMESPACE} && ip -n {NAMESPACE} link set lo up && "
             f"ip -n {NAMESPACE} link add {NETDEV} type veth peer name own1 && "

@@ -171,7 +171,8 @@ TEST_F(ChurnTest, DestroyedWhilePeersSend) {
                        receiver.address(), receiver.mr->rkey),
                   0);
         if (i == kSends / 2) {
-          // Its memory stays registered: packets in flight may still arrive.
+          // The receiver's memory stays registered: packets in flight may still
+          // arrive.
           ASSERT_EQ(ibv_destroy_qp(receiver.qp), 0);
           receiver.qp = nullptr;
         }

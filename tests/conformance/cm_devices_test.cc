@@ -86,7 +86,7 @@ class CmDevicesTest : public testing::Test {
   }
 };
 
-// It is listed before loopback, which was first until then.
+// The new interface is listed before loopback, which was first until then.
 TEST_F(CmDevicesTest, AnInterfaceThatComesLaterIsServed) {
   EXPECT_EQ(Bind("192.0.2.1"), static_cast<int>(if_nametoindex("rxeu_a")));
   EXPECT_EQ(Bind("127.0.0.1"), static_cast<int>(if_nametoindex("lo")));
@@ -152,7 +152,7 @@ TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
     attr.qp_type = IBV_QPT_RC;
     EXPECT_EQ(rdma_create_qp(id, nullptr, &attr), 0) << std::strerror(errno);
     rdma_destroy_qp(id);
-    // Either may end first.
+    // Either the id or the interface ends first.
     const bool id_first = i % 2 == 0;
     if (id_first) {
       EXPECT_EQ(rdma_destroy_id(id), 0);

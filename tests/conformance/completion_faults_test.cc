@@ -62,7 +62,7 @@ TEST_F(CompletionFaultsTest, EachHitsTheCompletionThatItNames) {
   SendOne(1);
   ExpectSuccess(a_.cq, 1);
   SendOne(2);
-  // Without a poll.
+  // The queue pair fails without a poll.
   const int64_t limit = NowMs() + kTimeoutMs;
   while (StateOf(a_.qp) != IBV_QPS_ERR && NowMs() < limit) {
   }

@@ -308,7 +308,7 @@ TEST_F(EventTest, OverrunEndsTheQueuePairs) {
   EXPECT_EQ(event.element.cq, d.cq);
   EXPECT_EQ(StateOf(d.qp), IBV_QPS_ERR);
   EXPECT_EQ(StateOf(idle), IBV_QPS_ERR);
-  // Each of its queue pairs is reported, too.
+  // Each queue pair of the completion queue is reported, too.
   std::set<ibv_qp*> told;
   for (int i = 0; i < 2; ++i) {
     const ibv_async_event fatal = NextAsync();

@@ -273,7 +273,8 @@ TEST_F(IncastTest, AFullReceiveBufferIsTheCauseOfStatus12) {
   }
   EXPECT_GT(Dropped(), 0u);
   ASSERT_EQ(kill(children_[0].pid, SIGCONT), 0);
-  // Its first packet tells the receiver what was dropped before.
+  // With the first packet of the last sender, the receiver learns what was
+  // dropped before.
   LetWrite(children_[last]);
   EXPECT_EQ(StatusOf(children_[last]), IBV_WC_SUCCESS);
   End();

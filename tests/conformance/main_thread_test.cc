@@ -133,7 +133,8 @@ TEST_P(MainThreadTest, EndsWithItsLastThread) {
   int status = -1;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  // It ends by exit(3), which runs its handlers, also in the child of fork().
+  // The program ends by exit(3), which runs its handlers, also in the child of
+  // fork().
   EXPECT_EQ(written, which == "fork" ? "xx" : "x");
 }
 

@@ -348,7 +348,7 @@ TEST_F(DeviceMemoryTest, IsReachedByCopiesAndByKeys) {
   ExpectSuccess(a_.cq, 0);
   EXPECT_EQ(ibv_memcpy_from_dm(&word, dm, 400, 8), 0);
   EXPECT_EQ(word, 42u);
-  // Not beyond the end of the region.
+  // An access beyond the end of the region fails.
   EXPECT_EQ(Write(4000, mr->rkey), IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(ibv_free_dm(dm), EBUSY);
   EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,

@@ -215,7 +215,7 @@ TEST_F(WindowTest, InvalidatedFromAfar) {
     const ibv_wc wc = ExpectSuccess(b_.cq, 3);
     EXPECT_EQ(wc.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
     EXPECT_EQ(wc.invalidated_rkey, rkey);
-    // It can be bound again.
+    // The window can be bound again.
     ASSERT_EQ(PostBind(b_.qp, mw, ibv_inc_rkey(rkey), Info(0, 4096)), 0);
     ExpectSuccess(b_.cq, 1);
     EXPECT_EQ(ibv_dealloc_mw(mw), 0);

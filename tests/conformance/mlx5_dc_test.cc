@@ -400,7 +400,8 @@ TEST_F(Mlx5DcTest, WritesReadsAndAtomics) {
   EXPECT_EQ(value, 17u);
 }
 
-// Each change of target drains and connects; order is that of posting.
+// Each change of target waits for all earlier requests, and connects. Requests
+// complete in the order of posting.
 TEST_F(Mlx5DcTest, OneInitiatorWritesToSeveralTargets) {
   constexpr int kTargets = 3;
   std::vector<std::unique_ptr<Target>> targets;
@@ -600,7 +601,7 @@ TEST_F(Mlx5DcTest, NoAnswerToAWrongKeyOrNumber) {
   silent(target_.qp->qp_num, kKey + 1);
   silent(target_.qp->qp_num ^ 0x100, kKey);
   silent(a_.qp->qp_num, kKey);
-  // Its own number.
+  // The initiator's own number as that of the target.
   MakeInitiator(&b_, options);
   ASSERT_EQ(PostTo(b_, b_.qp->qp_num, kKey, 1, 0, 8,
                    [](ibv_qp_ex* qp) { ibv_wr_send(qp); }),
@@ -691,7 +692,7 @@ TEST_F(Mlx5DcTest, NotOnAPlainDevice) {
   mlx5dv_qp_init_attr mlx5 = Initiator();
   EXPECT_EQ(mlx5dv_create_qp(plain, &attr, &mlx5), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
-  // Without mlx5dv the type does not exist on either.
+  // ibv_create_qp_ex creates no DC queue pair on the other device either.
   errno = 0;
   EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
   EXPECT_EQ(errno, EOPNOTSUPP);
@@ -732,7 +733,7 @@ TEST_F(Mlx5DcTest, NotOnAPlainDevice) {
   EXPECT_EQ(mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_to_qp_ex(qp)), nullptr);
   EXPECT_EQ(mlx5dv_modify_qp_udp_sport(qp, 0xc001), EOPNOTSUPP);
   EXPECT_EQ(mlx5dv_dci_stream_id_reset(qp, 1), EOPNOTSUPP);
-  // Its address handle at an initiator of the other device.
+  // An address handle of the plain device at an initiator of the other one.
   ibv_qp_ex* const from = ibv_qp_to_qp_ex(a_.qp);
   ibv_wr_start(from);
   ibv_wr_send(from);

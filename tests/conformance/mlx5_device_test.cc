@@ -224,7 +224,7 @@ TEST_F(Mlx5DeviceTest, ReservesQueuePairNumbers) {
   EXPECT_EQ(mlx5dv_reserved_qpn_alloc(context_, nullptr), EINVAL);
   EXPECT_EQ(mlx5dv_reserved_qpn_alloc(plain_, &first), EOPNOTSUPP);
   EXPECT_EQ(mlx5dv_reserved_qpn_alloc(nullptr, &first), EOPNOTSUPP);
-  // They end with their context: a device has no more than 32,768 numbers.
+  // Reserved numbers end with their context: a device has no more than 32,768.
   for (int i = 0; i < 40; ++i) {
     ibv_context* const short_lived =
         mlx5dv_open_device(devices_["mlx5_0"], &attr);

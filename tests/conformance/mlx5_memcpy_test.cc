@@ -87,8 +87,8 @@ TEST_F(Mlx5MemcpyTest, CopiesUpToTheLargestLength) {
   ExpectNothing(a_.cq);
 }
 
-// It sees what the request before it has read, and the one after it sends what
-// it has copied.
+// A memcpy sees what the request before it has read, and the request after it
+// sends what it has copied.
 TEST_F(Mlx5MemcpyTest, TakesItsTurnInTheQueue) {
   FillPattern(b_.memory.data(), 50000, 3);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);

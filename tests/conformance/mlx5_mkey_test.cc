@@ -276,7 +276,7 @@ TEST_F(Mlx5MkeyTest, InvalidatedKeysAreFreeAgain) {
   ibv_wr_local_inv(qp, mkey_->lkey);
   ASSERT_EQ(ibv_wr_complete(qp), 0);
   ExpectSuccess(a_.cq, 1);
-  // It can be configured anew.
+  // The key can be configured again.
   Configure(a_, mkey_, {a_.Sge(16, 8)});
   FillPattern(a_.memory.data(), 64, 4);
   ASSERT_EQ(Rdma(b_, IBV_WR_RDMA_READ, 2, b_.address(), 8, b_.mr->lkey, 0,

@@ -173,7 +173,7 @@ TEST_F(Mlx5RawWqeTest, WhatIsNotPossiblePostsNothing) {
   } data;
   EXPECT_EQ(Post(1, Begin(MLX5_OPCODE_RDMA_READ).Add(Remote(0)).Add(data)),
             EINVAL);
-  // Its last page is not mapped.
+  // A WQE whose last page is not mapped.
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* const memory =
       static_cast<uint8_t*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE,

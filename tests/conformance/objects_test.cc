@@ -427,7 +427,7 @@ TEST_F(ObjectTest, ObjectsOfAnotherContext) {
   EXPECT_EQ(create(pd, cq, cq, srq), 0);
   EXPECT_EQ(ibv_rereg_mr(a_.mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0),
             IBV_REREG_MR_ERR_INPUT);
-  // Its keys are not valid here.
+  // Keys of the other context are not valid here.
   ibv_mr* mr = ibv_reg_mr(pd, a_.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE);
   ASSERT_NE(mr, nullptr);
   ibv_mr* const mine = std::exchange(a_.mr, mr);

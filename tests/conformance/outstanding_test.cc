@@ -243,7 +243,8 @@ TEST_F(OutstandingTest, AReceiveThatIsGivenUpHoldsNothing) {
   options.srq = srq;
   MakePair(options);
   ASSERT_EQ(Fill(srq), kRequests);
-  // It does not fit: the receive in use fails, and the queue pair with it.
+  // The message does not fit: the receive in use fails, and the queue pair with
+  // it.
   ASSERT_EQ(Send(a_, IBV_WR_SEND, 1, 0, 4096), 0);
   ExpectStatus(a_.cq, 1, IBV_WC_REM_INV_REQ_ERR);
   EXPECT_EQ(Fill(srq), 0);

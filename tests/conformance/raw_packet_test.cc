@@ -272,7 +272,7 @@ TEST_F(RawPacketTest, CountersFollowFlows) {
   ibv_flow* flow = Create(b_.qp, RuleOf(ToMac(kServerMac), count));
   ASSERT_NE(flow, nullptr);
   EXPECT_EQ(ibv_destroy_counters(counters), EBUSY);
-  // Not while it is bound to a flow.
+  // Nothing can be attached to counters that a flow uses.
   EXPECT_EQ(ibv_attach_counters_point_flow(counters, &bytes, nullptr), EBUSY);
   SendFrame(a_, UdpFrame(58));
   ExpectSuccess(b_.cq, 0);

@@ -451,7 +451,7 @@ class RawClient {
   rdma_cm_id* id_ = nullptr;
 };
 
-// They hold the only slot until they are closed.
+// Unconfirmed connections hold the only slot until they are closed.
 TEST_F(BacklogTest, UnconfirmedConnectionsAreNotAccepted) {
   ListenWith(0);
   for (int i = 0; i < 3; ++i) {
@@ -469,8 +469,8 @@ TEST_F(BacklogTest, UnconfirmedConnectionsAreNotAccepted) {
   EXPECT_EQ(ntohs(peer.sin_port), PortOf(client_));
 }
 
-// Each kept its slot for ten seconds, so forty of them delayed other clients by
-// minutes.
+// Each unconfirmed connection used to keep its slot for ten seconds, so forty
+// of them delayed other clients by minutes.
 TEST_F(BacklogTest, UnconfirmedConnectionsDoNotDelayOthers) {
   ListenWith(1);
   std::vector<std::unique_ptr<RawClient>> silent;
@@ -518,7 +518,7 @@ TEST_F(BacklogTest, AFloodTakesLimitedDescriptors) {
   Accept();
   SendAll(client, "a");
   EXPECT_EQ(Receive(server_, 1), "a");
-  // Each place and each of at most 64 overdue peers takes three.
+  // Each place, and each of at most 64 overdue peers, takes three descriptors.
   EXPECT_LE(most, before + 3 * (kPlaces + 64) + 20);
 }
 

@@ -25,7 +25,7 @@
 namespace conformance {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Their runtimes must be loaded first.
+// The sanitizers' runtimes must be loaded first.
 inline constexpr bool kPreloads = false;
 #else
 inline constexpr bool kPreloads = true;

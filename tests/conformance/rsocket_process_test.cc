@@ -216,7 +216,7 @@ class ManyConnectionsTest : public RouteTest {
     const auto time = std::chrono::steady_clock::now() - before;
     EXPECT_GE(time, least);
     EXPECT_LT(time, most);
-    // It sleeps meanwhile.
+    // The process sleeps meanwhile.
     EXPECT_LT(
         std::chrono::seconds(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
             std::chrono::microseconds(used.ru_utime.tv_usec +

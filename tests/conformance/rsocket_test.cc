@@ -304,7 +304,7 @@ TEST_F(RsocketTest, AListenerThatWasShutRefusesConnections) {
     ASSERT_EQ(rgetsockopt(client_, SOL_SOCKET, SO_ERROR, &error, &length), 0);
     EXPECT_EQ(error, ECONNREFUSED);
     if (HasFailure()) return;
-    // It is in the state before listen.
+    // The socket is in the state before listen.
     EXPECT_EQ(Events(listener_, POLLIN | POLLOUT), POLLOUT | POLLHUP);
     EXPECT_EQ(raccept(listener_, nullptr, nullptr), -1);
     EXPECT_EQ(errno, EINVAL);

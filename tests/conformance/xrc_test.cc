@@ -412,8 +412,8 @@ TEST_F(XrcTest, DomainsByFile) {
   EXPECT_EQ(errno, EINVAL);
   ibv_xrcd* second = Open(same, 0);
   ASSERT_NE(second, nullptr);
-  // They are one domain: objects created through one handle are found through
-  // the other.
+  // Both handles are of one domain: objects created through one of them are
+  // found through the other.
   ibv_qp* qp = MakeTarget(first);
   ASSERT_NE(qp, nullptr);
   ibv_qp* opened = OpenQp(qp->qp_num, second);
@@ -531,7 +531,8 @@ TEST_F(XrcTest, OneDomainInSeveralContexts) {
   ExpectSuccess(a_.cq, 2);
   EXPECT_TRUE(HasPattern(other.memory.data() + 2048, 1000, 1));
 
-  // It continues after the creator of domain and target has closed both.
+  // The connection continues after the creator of domain and target has closed
+  // both.
   other.Open(b_.qp->qp_num);
   ASSERT_NE(other.qp, nullptr) << std::strerror(errno);
   DestroyQp(&b_);
@@ -556,7 +557,7 @@ TEST_F(XrcTest, AnOpenedQueuePairIsTheSame) {
   EXPECT_EQ(opened->state, IBV_QPS_RTS);
   EXPECT_EQ(opened->qp_type, IBV_QPT_XRC_RECV);
   EXPECT_EQ(StateOf(opened), IBV_QPS_RTS);
-  // It continues after its first handle was destroyed.
+  // The target continues after its first handle was destroyed.
   DestroyQp(&b_);
   ASSERT_EQ(PostTo(srq_, 1, kReceives, 64), 0);
   ASSERT_EQ(Post(IBV_WR_SEND, 1, 8, srq_), 0);
@@ -640,7 +641,7 @@ TEST_F(XrcTest, ManyMessagesBothWays) {
     std::swap(a_.qp, c.qp);
     ExpectSuccess(a_.cq, i);
     ExpectSuccess(c.cq, i);
-    // They come from two queue pairs, in any order.
+    // The messages are from two queue pairs, in any order.
     const ibv_wc one = Next(b_.cq);
     const ibv_wc other = Next(b_.cq);
     EXPECT_EQ(one.status, IBV_WC_SUCCESS);

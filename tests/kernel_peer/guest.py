@@ -121,7 +121,7 @@ class Command:
     def end(self):
         """Kills it if it still runs."""
         if self.result is None and not self.guest.is_gone:
-            # It may just be ending.
+            # The command may just be ending.
             self.guest.check(
                 f"kill -9 -$(cat /run/command.{self.shell}) || true")
             if not self._receive(30):

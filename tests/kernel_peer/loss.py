@@ -74,7 +74,7 @@ def scenarios(setting, kind):
     if (setting.kernel == "6.12" and setting.server == "guest" and
             "duplicate" not in kind):
         out.remove("read")
-    # It retransmits an ATOMIC WRITE with address 0, which is refused if the
+    # 6.12 retransmits an ATOMIC WRITE with address 0, which is refused if the
     # first one was lost.
     if (setting.kernel == "6.12" and setting.server == "host" and
             "loss" in kind):

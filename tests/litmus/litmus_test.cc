@@ -100,8 +100,9 @@ TEST(Litmus, AHandleFindsACompleteObject) {
       });
 }
 
-// Retrieved needs no order of its own: the queue learns of it through a lock
-// (here) that was released after the completion was polled.
+// The class Retrieved needs no order of its own: the poster learns of the
+// completion through a lock (here), which was released after the completion was
+// polled.
 TEST(Litmus, ASlotIsFreeAfterItsCompletionIsKnown) {
   transport::Outstanding outstanding;
   std::mutex lock;

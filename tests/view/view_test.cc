@@ -214,7 +214,7 @@ TEST_P(ViewTest, EndsAreTheCommandsOwn) {
             42);
   const Result r = Shell("test -e /sys/class/infiniband/rxeu0; kill -KILL $$");
   EXPECT_EQ(r.signal, SIGKILL);
-  // It could not clean up; the creator of the next tree does.
+  // The killed program could not clean up; the creator of the next tree does.
   EXPECT_NE(Left(), "");
   EXPECT_EQ(
       Shell("test -e /sys/class/infiniband/mine", {"RXE_USER_DEVICES=mine=lo"})

@@ -143,7 +143,7 @@ TEST(DecodeTest, ALinePerPacketAndACount) {
             "0 RoCEv1 frames, 1 other frames\n");
 }
 
-// It printed ".-00000005".
+// decode used to print ".-00000005".
 TEST(DecodeTest, InvalidFractionsOfATime) {
   struct {
     uint32_t fraction;

@@ -67,7 +67,7 @@ absl::StatusOr<std::string> Ask(pid_t pid, const std::string& command) {
     if (!name.starts_with(prefix)) continue;
     auto reply = rxe_user::SendCommand(pid, name, command);
     if (reply.ok()) return std::move(reply->text);
-    // It was the socket of the process's connection manager.
+    // The socket is that of the process's connection manager.
     if (reply.status().code() == absl::StatusCode::kUnimplemented) continue;
     // The listener has ended meanwhile, or belongs to another process.
     if (reply.status().code() == absl::StatusCode::kNotFound) continue;

@@ -401,7 +401,7 @@ int main(int argc, char** argv) {
       std::strcmp(argv[2], "shrink") == 0) {
     return ShrinkCommand(argv + 3);
   }
-  // Its arguments are those of rdma(8), in the same order.
+  // The arguments of `rdma` are those of rdma(8), in the same order.
   if (argc > 1 && std::strcmp(argv[1], "rdma") == 0) {
     return rxe_user_cli::RunRdma({argv + 2, argv + argc}, stdout, stderr);
   }

@@ -276,7 +276,7 @@ TEST_F(StatCommandTest, ShowsTheProcessThatIsAskedFor) {
   EXPECT_EQ(err_, "");
   EXPECT_EQ(Run({.pid = ::getpid(), .json = true}), 0);
   EXPECT_EQ(Json::parse(out_)["processes"][0]["pid"], ::getpid());
-  // It is one of all processes.
+  // The engine's process is among all processes.
   EXPECT_EQ(Run({.json = true}), 0);
   bool found = false;
   const Json all = Json::parse(out_);

@@ -53,7 +53,7 @@ class EndsTest : public testing::Test {
     state.dest_qpn = attributes.dest_qpn;
     state.path_mtu = attributes.path_mtu;
     state.receive_psn = attributes.receive_psn;
-    // It is set by the transition to RTS.
+    // sq_psn is set by the transition to RTS.
     state.send_psn = to == QpState::kRts ? attributes.send_psn : 0;
     const auto source = *IpAddress::Parse(attributes.source);
     const auto destination = *IpAddress::Parse(attributes.destination);

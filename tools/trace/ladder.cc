@@ -357,7 +357,8 @@ class Drawer {
     }
   }
 
-  // Its box is drawn behind the packets, its text in front of them.
+  // The box of a silence is drawn behind the packets, its text in front of
+  // them.
   void DrawSilence(const Silence& silence, bool text) {
     const double left = X(0);
     const double right = X(std::max<size_t>(t_.ends.size(), 1) - 1);

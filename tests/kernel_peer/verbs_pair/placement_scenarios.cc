@@ -76,7 +76,7 @@ Options ForFlush(const Rig& rig) {
   if (!BothHave(rig, RXE_USER_DEVICE_FLUSH_GLOBAL)) {
     throw NotSupported{"no FLUSH"};
   }
-  // Its library supports FLUSH from version 45 on.
+  // rxe's library supports FLUSH from rdma-core 45 on.
   if (rig.requester ? rig.rxe : rig.peer_rxe) {
     throw NotSupported{"rxe's library cannot post it"};
   }
