@@ -210,7 +210,7 @@ constexpr EventField kPolledFields[] = {
 };
 constexpr EventField kPacketFields[] = {
     FIELD(PacketEvent, kernel_time, kTime,
-          "of a received packet: when the kernel had it (SO_TIMESTAMPNS); 0: "
+          "of a received packet: when the kernel got it (SO_TIMESTAMPNS); 0: "
           "not known"),
     FIELD(PacketEvent, icrc, kHex, "as in the packet, also if that is cut off"),
     FIELD(PacketEvent, message, kNumber,
@@ -275,7 +275,7 @@ constexpr EventField kCnpFields[] = {
           "of READ responses after it, bytes per second; 0: no limit"),
     FIELD(CnpEvent, way, kName, "", kWays),
     FIELD(CnpEvent, ignored, kNumber,
-          "1: sooner after the last than a receiver may send it"),
+          "1: sooner after the last CNP than a receiver may send one"),
     FIELD(CnpEvent, reserved, kReserved, ""),
     FIELD(CnpEvent, reserved_too, kReserved, ""),
 };

@@ -134,7 +134,7 @@ class Tracer final : public transport::PacketObserver {
   // With the time and the thread of now.
   template <typename Event>
   void WriteNow(Event event, int64_t now);
-  // Counts what was dropped before, in front of a record.
+  // Writes how many records were dropped, in front of the next one.
   void WriteMissed(std::vector<uint8_t>* out);
 
   // --- Counting. mutex_ is held, and tally_ is not null.

@@ -13,8 +13,8 @@
 // of that direction go through the ring. The connection stays open: its end
 // tells either side that the other has closed the lane or has ended.
 //
-// Both sides ask the kernel who the other is (SO_PEERCRED), and go on only if
-// it is a process of their own user (base/users.h).
+// Both sides ask the kernel who the other is (SO_PEERCRED), and continue only
+// if it is a process of their own user (base/users.h).
 #ifndef RXE_USER_PORTS_MEMORY_LINKS_H_
 #define RXE_USER_PORTS_MEMORY_LINKS_H_
 

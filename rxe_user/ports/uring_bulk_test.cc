@@ -128,8 +128,8 @@ TEST_F(UringBulkTest, BulkIsReceivedByTheRing) {
   });
 }
 
-// A poll that finds nothing says nothing about the size of what comes next, and
-// opens no bell (arrival_bell.h).
+// A poll that finds nothing shows nothing about the size of the next datagrams,
+// and opens no bell (arrival_bell.h).
 TEST_F(UringBulkTest, EmptyPollsChangeNothing) {
   Send(kLarge);
   EXPECT_EQ(Receive(1).size(), 1u);

@@ -10,7 +10,7 @@ namespace conformance {
 namespace {
 
 // No device is open, so nothing else notices that the time of a rule is over.
-// The outage used to go on.
+// The outage used to continue.
 TEST(CmFaultsTest, AnOutageEndsAtItsTime) {
   setenv("RXE_USER_FAULTS", "link down call=rdma_listen for=50ms", 1);
   rxe_user::CmFaults* const faults = rxe_user_cm_faults();

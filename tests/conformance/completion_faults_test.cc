@@ -57,7 +57,7 @@ class CompletionFaultsTest : public PairTest {
 };
 
 TEST_F(CompletionFaultsTest, EachHitsTheCompletionThatItNames) {
-  // --- A send that fails: what is behind it is flushed.
+  // --- A send that fails: later requests are flushed.
   MakePair();
   SendOne(1);
   ExpectSuccess(a_.cq, 1);
@@ -108,7 +108,7 @@ TEST_F(CompletionFaultsTest, EachHitsTheCompletionThatItNames) {
   ASSERT_EQ(ibv_get_cq_event(channel, &cq, &cq_context), 0);
   ibv_ack_cq_events(cq, 1);
   ExpectSuccess(b_.cq, 6);
-  // Nobody arms the queue: it arrives all the same.
+  // Nobody arms the queue: the completion still arrives.
   SendOne(7);
   SendOne(8);
   ExpectSuccess(b_.cq, 7);

@@ -111,7 +111,7 @@ TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
   EXPECT_EQ(captured, recorded);
   for (const Json& packet : Of(lines, "packet")) {
     EXPECT_EQ(packet["fate"], "arrived") << packet;
-    // The kernel had it after it was sent.
+    // The kernel got the packet after it was sent.
     ASSERT_TRUE(packet.contains("waited_ns")) << packet;
     EXPECT_GT(packet["waited_ns"], 0) << packet;
     EXPECT_LT(packet["waited_ns"], packet["took_ns"]) << packet;

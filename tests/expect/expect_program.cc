@@ -220,8 +220,8 @@ void Load() {
 }
 
 // A WRITE from a block of the heap. `what`: heap_freed, before the post;
-// heap_freed_early, before the completion; heap_uninitialized, but for its
-// first 8 bytes; heap_good.
+// heap_freed_early, before the completion; heap_uninitialized, except its first
+// 8 bytes; heap_good.
 void SendFromHeap(Pair* pair, const std::string& what) {
   auto* const block = Need(static_cast<char*>(std::malloc(kBytes)), "malloc");
   std::memset(block, 1, what == "heap_uninitialized" ? 8 : kBytes);
@@ -263,7 +263,7 @@ void UseContents(Pair* pair) {
     pair->Receive(1);
     pair->Send(2, IBV_WR_SEND, 0);
     pair->Await(2);
-    // It sends back what it has got.
+    // Writes back the received bytes.
     std::memset(pair->buffer, 2, kBytes);
     pair->SendFrom(pair->buffer + kBytes, pair->mr, pair->buffer, 3,
                    IBV_WR_RDMA_WRITE, pair->mr->rkey);

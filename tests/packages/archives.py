@@ -96,7 +96,7 @@ def test_sums(_prefix, folder):
 
 
 def test_bill(_prefix, folder):
-    """the bill of materials is SPDX 2.3, and has what is linked and packed"""
+    """the bill of materials is SPDX 2.3, and lists what is linked and packed"""
     *files, bill = pack(folder)
     with open(bill) as data:
         document = json.load(data)
@@ -125,7 +125,7 @@ def test_bill(_prefix, folder):
     expect({("DYNAMIC_LINK", "ISA-L"), ("STATIC_LINK", "libnl"),
             ("STATIC_LINK", "Abseil"), ("STATIC_LINK", "libstdc++"),
             ("DESCRIBES", "rxe_user")} <= related, str(related))
-    # Licences of others travel along where those want it.
+    # Licences of others are packed where they require it.
     with tarfile.open(files[1]) as tarball:
         names = {os.path.basename(name) for name in tarball.getnames()
                  if "/licenses/" in name}
@@ -135,7 +135,7 @@ def test_bill(_prefix, folder):
 
 
 def test_refused(_prefix, folder):
-    """what wants a newer glibc, or a library that is not everywhere, is refused"""
+    """files that need a newer glibc, or an unusual library, are refused"""
     for flags, code, why in (
             ([], "int gettid(void); int f(void) { return gettid(); }",
              "wants glibc 2.30"),

@@ -1,5 +1,5 @@
-"""GitHub's workflows: what they run is there, and does what it says where it can
-be run without GitHub."""
+"""GitHub's workflows: the scripts that they run exist, and the one for releases
+works with a stand-in for GitHub's gh."""
 
 import glob
 import hashlib
@@ -76,7 +76,7 @@ def release(tag, folder, tools):
 
 
 def attached(_prefix, folder):
-    """a release gets all files, of the version of its tag, as they were made"""
+    """a release gets all files, unchanged and of the version of its tag"""
     tools, packages = folder + "/tools", folder + "/packages"
     os.mkdir(tools)
     os.mkdir(packages)

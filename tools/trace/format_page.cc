@@ -38,12 +38,12 @@ texts (UTF-8, up to the first zero byte; what is cut ends with `...`), times (ns
 Events are in the order of writing, which is nearly that of time. Packets that are cut have no UDP
 checksum.
 
-`rxe-user run --trace` does not write these yet: timers that are set or cancelled, and notifications but
-arming.
+`rxe-user run --trace` does not write these yet: timers that are set or cancelled, and notifications
+other than arming.
 
-While it records, a device lowers the hop limit (TTL) of each burst by a number from 0 to 31, which is
-another one for the next burst; hop limits below 64 stay. It tells equal packets apart, and neither the
-network nor the ICRC is concerned with it. The headers in the file have the hop limits of the wire.
+While it records, a device lowers the hop limit (TTL) of each burst by 0 to 31, and that of the next burst
+by another number; hop limits below 64 are unchanged. This distinguishes equal packets, and makes no
+difference to the network or the ICRC. The headers in the file have the hop limits of the wire.
 
 Numbers of events are not reused, and a struct only grows at its end. A reader takes the `size` of an
 event from its header, reads members that are missing as zero, and skips events that it does not know.
