@@ -96,7 +96,7 @@ TEST_F(HostileTest, ASocketHandedBackForAnotherSlotIsRefused) {
   again.HandBack({Ip("127.0.0.1"), 7}, lent.get());
   EXPECT_TRUE(again.Closed());
   ExpectVictimUnharmed();
-  // The searches used to come once a second.
+  // The broker used to search once a second.
   const long before = CpuTicks(BrokerPid());
   const int64_t start = MonotonicMs();
   while (MonotonicMs() < start + 2500) {

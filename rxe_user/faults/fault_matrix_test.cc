@@ -509,7 +509,7 @@ TEST_P(FaultMatrixTest, HitsTheSecondPacketOfEachOpcode) {
         EXPECT_EQ(outcome.memory, clean.memory);
       } else if (action == "drop" || action.starts_with("corrupt")) {
         EXPECT_LE(outcome.receives.size(), all);
-        // With a changed PSN, the packet behind it may also be lost.
+        // With a changed PSN, the next packet may also be lost.
         const size_t lost = action == "corrupt psn resealed" ? 2 : 1;
         EXPECT_GE(outcome.receives.size() + lost, all);
       } else if (action == "duplicate") {

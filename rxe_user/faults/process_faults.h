@@ -114,9 +114,9 @@ class ProcessFaults {
                                 const transport::RequestToExecute& request);
   const transport::faults::Rule* DecideCompletion(
       const transport::faults::CompletionFacts& facts);
-  // As Injector::DecideCall; the rule lives as long as this object. Carries the
-  // rule out, except kFail and kDelay, which the caller does. The caller holds
-  // no lane's lock.
+  // As Injector::DecideCall; the rule lives as long as this object. Carries out
+  // the rule, unless it is kFail or kDelay, which the caller carries out. The
+  // caller holds no lane's lock.
   transport::faults::NumberedFate DecideCall(std::string_view call,
                                              std::optional<uint64_t> wr_id);
   // As Injector::DecideMad. While the link is down, returns the rule that took
@@ -150,7 +150,7 @@ class ProcessFaults {
 
   // --- Queue pairs.
   void OnCreated(uint32_t qpn, bool has_cqs = true, bool has_srq = false);
-  // As Injector. `unknown` more requests were posted behind these.
+  // As Injector. `unknown` more requests were posted after these.
   void OnPosted(uint32_t qpn,
                 std::span<const transport::faults::PostedRequest> requests,
                 size_t unknown);

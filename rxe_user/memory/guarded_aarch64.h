@@ -32,7 +32,7 @@
 // rxe_user_guarded_way is 1.
 //
 // The atomic operations also store if the comparison fails, so that memory
-// without write permission faults in both cases. With the barrier behind them
+// without write permission faults in both cases. With the barrier after them
 // they order all accesses in both directions.
 asm(R"(
     .pushsection .text.rxe_user_guarded, "ax", %progbits

@@ -16,12 +16,12 @@
 // use no stack, so that the handler has nothing to unwind.
 //
 // rxe_user_guarded_copy(to, from, bytes >= 1, ahead): the last word is loaded
-// first and stored last. `rep movs` may store out of order, but a plain store
-// behind it is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A,
-// 8.2.4). Other stores may overlap the last word, but never its last byte, nor
-// its last four bytes if the number of bytes is a multiple of four.
-// rxe_user_guarded_way selects how most of it is copied: 0 by words, 1 by
-// bytes, 2 and above by vectors.
+// first and stored last. `rep movs` may store out of order, but a later plain
+// store is ordered after all of it (Intel SDM vol. 1, 7.3.9.3; vol. 3A, 8.2.4).
+// Other stores may overlap the last word, but never its last byte, nor its last
+// four bytes if the number of bytes is a multiple of four. rxe_user_guarded_way
+// selects how most of it is copied: 0 by words, 1 by bytes, 2 and above by
+// vectors.
 //
 // rxe_user_guarded_stream(to, from, bytes >= 128, ahead): whole cache lines of
 // `to` by non-temporal stores, the parts of lines at both ends by others. Only
@@ -345,10 +345,10 @@ enum Way : uint8_t {
   kByWideVectorsThatFold,
 };
 
-// Vector stores are insensitive to the alignment of the destination. Data
-// behind packet headers is unaligned, and `rep movsb` takes twice as long
-// there. Without vectors `rep movsb` is the best where it is fast. Emulated
-// processors do not report that, and need as long for a byte as for a word.
+// Vector stores are insensitive to the alignment of the destination. Data after
+// packet headers is unaligned, and `rep movsb` takes twice as long there.
+// Without vectors `rep movsb` is the best where it is fast. Emulated processors
+// do not report that, and need as long for a byte as for a word.
 Way BestWay() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("pclmul") &&

@@ -292,7 +292,7 @@ TEST_F(PortBlockedTest, SegmentedSendsAreRetried) {
   }
   EXPECT_LT(packets, 1000);
 
-  // Refused: the next try comes later.
+  // Refused: the next try is later.
   Run({-EMSGSIZE}, [&] {
     QueueNumbers(flow, 1, 3);
     port_->Flush();

@@ -638,7 +638,7 @@ int BusyPollOf(int fd) {
   return us;
 }
 
-// Receives look into the interface's queue if RXE_USER_SPIN_US asks for busy
+// Receives poll the interface's queue if RXE_USER_SPIN_US asks for busy
 // polling. The next owner of the socket decides for itself.
 TEST_P(PortTest, SpinningAlsoPollsTheInterface) {
   port_->RemoveReceiver(local_.address);

@@ -42,7 +42,7 @@ bool UdpReceiver::ReceiveFrom(ReceiveSockets::Socket& socket) {
   if (fd < 0) return false;
   const size_t asked = socket.ask;
   long received = Call(fd, asked);
-  // Most errors are reported once, and datagrams may be queued behind them.
+  // Most errors are reported once, and datagrams may be queued after them.
   if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     ++counters_.rx_errors;
     received = Call(fd, asked);

@@ -258,7 +258,7 @@ void UdpTransmitter::Flush() {
   }
   for (auto next = begin; next != end;) {
     Outgoing& outgoing = outgoing_[*next];
-    // There may be space by now, but bursts behind a waiting one of the same
+    // There may be space by now, but bursts after a waiting one of the same
     // socket keep their order; the peer would see a gap.
     bool waits = std::any_of(begin, kept, [&](uint8_t index) {
       return outgoing_[index].fd == outgoing.fd;
@@ -304,8 +304,8 @@ size_t UdpTransmitter::Send(std::span<const uint8_t> indices) {
   return Call(outgoing_[indices[0]].fd, {messages, indices.size()});
 }
 
-// Grouped by socket, each group in order. Bursts behind one that must go in
-// parts wait for that.
+// Grouped by socket, each group in order. Bursts after one that must go in
+// parts wait for that one.
 void UdpTransmitter::SendAll(std::span<const uint8_t> indices) {
   MessageSender::Message messages[kBuffers];
   uint8_t sources[kBuffers];

@@ -178,7 +178,7 @@ TEST_F(UdpTransmitterTest, WhatWasSentIsNotSentAgainInParts) {
   EXPECT_EQ(counters_.tx_calls, 3u);  // the packets of the first burst
 }
 
-// Bursts behind one in parts wait for the parts.
+// Bursts after one in parts wait for the parts.
 TEST_F(UdpTransmitterTest, PartsKeepTheirOrder) {
   Queue(0, 1, 3);
   Queue(0, 4, 3);

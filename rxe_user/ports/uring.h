@@ -13,7 +13,7 @@
 //
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
-// refused does not stop those behind it. IORING_SETUP_CQSIZE: there is room for
+// refused does not stop those after it. IORING_SETUP_CQSIZE: there is room for
 // the results of several calls (HasRoomFor).
 //
 // With IORING_SETUP_SQPOLL, a kernel thread polls the submission queue and

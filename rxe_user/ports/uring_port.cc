@@ -22,7 +22,7 @@ absl::Status UringPort::Available(Uring::Requests requests) {
 void UringPort::Send(std::span<Message> messages) {
   Uring& ring = receiver_.ring();
   const size_t count = messages.size();
-  // Results of failed sends that are behind a datagram stay until the next
+  // Results of failed sends that follow a datagram's stay until the next
   // Receive.
   if (!ring.HasRoomFor(count)) return;
   for (size_t i = 0; i < count; ++i) {

@@ -193,7 +193,7 @@ TEST_F(UringPortTest, ASendThatFindsNothingDoesNotShortenReceives) {
   EXPECT_EQ(receives(8), 8u);
 }
 
-// The result of a failed send stays in the ring behind a datagram. When there
+// The result of a failed send stays in the ring after a datagram's. When there
 // is no more room for results, sends wait for a Receive.
 TEST_F(UringPortTest, EachFailedSendIsSeen) {
   constexpr uint64_t kSends = 200;

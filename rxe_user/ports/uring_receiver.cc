@@ -112,7 +112,7 @@ bool UringReceiver::Note(size_t index) {
 }
 
 bool UringReceiver::ReceiveFromNoted() {
-  // Most errors are reported once, and datagrams may be queued behind them.
+  // Most errors are reported once, and datagrams may be queued after them.
   bool again = !noted_.empty();
   for (int i = 0; i < 2 && again; ++i) {
     for (const size_t index : noted_) Prepare(index, noted_.size() - 1);

@@ -147,7 +147,7 @@ class UringReceiver {
   size_t Deliver(ReceiveSockets::Socket& socket, uint16_t buffer, size_t bytes);
 
   // A datagram or burst of kBulkBytes or more is bulk. So are the smaller ones
-  // behind it, such as acknowledgements, until kBulkLasts of them in a row.
+  // after it, such as acknowledgements, until kBulkLasts of them in a row.
   static constexpr size_t kBulkBytes = 16 << 10;
   static constexpr uint32_t kBulkLasts = 64;
 

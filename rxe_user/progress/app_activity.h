@@ -24,9 +24,9 @@ class AppActivity {
   // about ten polls in this time, and the helper may take its core for about as
   // long. (scaled)
   static constexpr transport::Time kLease = 20 * transport::kMicrosecond;
-  // A check of the helper, which comes at any time, uses this shorter limit for
-  // the last call. With kLease, an application that waits for its memory to
-  // change in turns of 10 us would always count as polling. (scaled)
+  // A check of the helper, which may happen at any time, uses this shorter
+  // limit for the last call. With kLease, an application that waits for its
+  // memory to change in turns of 10 us would always count as polling. (scaled)
   static constexpr transport::Time kCheckedLease = 8 * transport::kMicrosecond;
   // After it has dropped its lease to wait for an event, an application counts
   // as polling again from this many polls on: programs poll once more before

@@ -137,7 +137,7 @@ def loopback_place(tag="lo"):
 def own_address_place():
     """The machine's own address: both ends on one real interface."""
     ns = _namespace("own")
-    # The veth peer only provides a carrier: traffic to an own address stays
+    # The veth peer only provides a carrier: traffic to its own address stays
     # inside.
     sh("ip", "-n", ns, "link", "add", "own0", "type", "veth", "peer", "name",
        "own1")

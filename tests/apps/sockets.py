@@ -127,9 +127,9 @@ def eight_connections_of_asyncio(runner, place, how):
 
 
 # More than the client's buffer holds, less than that plus the local sockets:
-# both processes of the server end while a part is still to be carried. It
-# arrives, although the client waits for some time for an end that must not
-# come.
+# both processes of the server end while a part is still to be carried. The
+# rest arrives, although the client first waits for some time for an end of the
+# stream, which must not come early.
 FORKING_SERVER = """
 import os, socket, sys
 host, port = sys.argv[1:]

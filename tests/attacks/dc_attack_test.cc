@@ -248,7 +248,7 @@ class DcAttackTest : public conformance::PairTest {
     return Packet(headers, Dc(false), 0);
   }
   // Sends what `make` makes, with messages in between. Each of these arrives
-  // behind all that was forged before it.
+  // after all packets that were forged before it.
   template <typename Send>
   void Attack(Send&& send) {
     for (uint32_t n = 0; n < kPackets && !HasFatalFailure(); ++n) {

@@ -63,7 +63,7 @@ class GuestBench(figures.Turns):
             raise
 
     def _prepare(self):
-        # The veth peer only provides a carrier: traffic to an own address
+        # The veth peer only provides a carrier: traffic to its own address
         # stays inside.
         self.guest.check(
             f"ip netns add {NAMESPACE} && ip -n {NAMESPACE} link set lo up && "

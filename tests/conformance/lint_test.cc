@@ -458,7 +458,7 @@ TEST_F(ReadThenSendTest, WithFence) { Post(0, IBV_SEND_FENCE); }
 TEST_F(ReadThenSendTest, AfterTheCompletion) { Post(0, 0, true); }
 TEST_F(ReadThenSendTest, OtherMemory) { Post(100, 0); }
 
-// --- 13: receives that come late.
+// --- 13: receives that are posted late.
 
 TEST_F(LintTest, FirstReceiveComesLate) {
   ConnectOptions options;

@@ -214,7 +214,7 @@ TEST_F(Mlx5DcTest, SendsAndImmediateData) {
   EXPECT_EQ(wc.imm_data, 0x12345678u);
 }
 
-// A memory key at the target: the wire form has a CRC-32C behind each block.
+// A memory key at the target: the wire form has a CRC-32C after each block.
 TEST_F(Mlx5DcTest, ReadsAndWritesAKeyWithSignatures) {
   constexpr uint32_t kWire = 4 * 516;
   b_.cq = ibv_create_cq(context_, 4, nullptr, nullptr, 0);
@@ -295,7 +295,7 @@ TEST_F(Mlx5DcTest, ReadsAndWritesAKeyWithSignatures) {
   EXPECT_EQ(mlx5dv_destroy_mkey(mkey), 0);
 }
 
-// An initiator without streams, whatever a request names.
+// An initiator without streams ignores the stream that a request names.
 TEST_F(Mlx5DcTest, ARequestMayNameAStream) {
   ReceiveAt(&target_, 10, 0, 8);
   ibv_qp_ex* const qp = ibv_qp_to_qp_ex(a_.qp);
@@ -351,7 +351,7 @@ TEST_F(Mlx5DcTest, AnErrorFlushesItsStreamAlone) {
   EXPECT_EQ(mlx5dv_dci_stream_id_reset(a_.qp, 60000), 0);
   write(4, 60000, rkey);
   ExpectSuccess(a_.cq, 4);
-  // The second stream that has failed is one too many.
+  // With a second failed stream, the limit is exceeded.
   write(5, 5, rkey + 1);
   write(6, 6, rkey + 1);
   ExpectStatus(a_.cq, 5, IBV_WC_REM_ACCESS_ERR);
@@ -571,7 +571,7 @@ TEST_F(Mlx5DcTest, ARequestNeedsOneAddress) {
   errno = 0;
   EXPECT_EQ(ibv_create_ah(pd_, &local), nullptr);
   EXPECT_EQ(errno, EINVAL);
-  // Before a request, and after abort.
+  // Setters before any request, and after an abort.
   ibv_wr_start(qp);
   mlx5dv_wr_set_dc_addr(mlx5, ah_, dctn, kKey);
   EXPECT_EQ(ibv_wr_complete(qp), EINVAL);
@@ -622,7 +622,7 @@ TEST_F(Mlx5DcTest, NoAnswerToAWrongKeyOrNumber) {
   ExpectSuccess(d.cq, 30);
   DestroySide(&c);
   DestroySide(&d);
-  // The key may be right in one request and wrong in the next.
+  // The DC key may be right in one request and wrong in the next.
   ReceiveAt(&target_, 10, 0, 8);
   MakeInitiator(&b_, options);
   ASSERT_EQ(SendTo(b_, target_, 1, 0, 8), 0);
@@ -653,7 +653,7 @@ TEST_F(Mlx5DcTest, AnAccessErrorEndsTheConnectionOnly) {
   ASSERT_EQ(SendTo(a_, target_, 2, 0, 8), 0);
   ExpectSuccess(a_.cq, 2);
   ExpectSuccess(target_.cq, 10);
-  // The event that its initiator's error causes.
+  // The event at the target that its initiator's error causes.
   ibv_async_event event;
   ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
   EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);

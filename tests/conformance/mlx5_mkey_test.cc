@@ -375,7 +375,7 @@ TEST_F(Mlx5MkeyTest, WrongCallsFailTheBatchAndPostNothing) {
     mlx5dv_wr_set_mkey_layout_interleaved(q, 1, 1, &piece);
   });
   fails(EINVAL, [&](auto* q) { mlx5dv_wr_set_mkey_access_flags(q, 1); });
-  // Too few, and a complete configuration behind it.
+  // Too few setters, and a complete configuration after that one.
   fails(EINVAL, [&](auto* q) {
     mlx5dv_wr_mkey_configure(q, mkey_, 2, &attr);
     mlx5dv_wr_set_mkey_access_flags(q, 1);

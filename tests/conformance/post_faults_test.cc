@@ -73,7 +73,7 @@ TEST_F(PostFaultsTest, ARefusedPostWithoutMemoryTakesBackNothingElse) {
   EXPECT_EQ(Event(), IBV_EVENT_LID_CHANGE);
   ExpectSuccess(a_.cq, 2);
   ExpectSuccess(a_.cq, 9);
-  // Rules do not find requests behind one that was not recorded, until all of
+  // Rules do not find requests after one that was not recorded, until all of
   // these are sent. They do not take one message for another.
   EXPECT_EQ(Event(), 0);
   ASSERT_EQ(Receive(b_, 4, 0, 64), 0);

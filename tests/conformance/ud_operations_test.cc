@@ -451,8 +451,8 @@ TEST_F(UdTest, MessagesBeyondTheMtu) {
 }
 
 TEST_F(UdTest, ReceivesThatAreMissingOrTooShort) {
-  // After the first message come another one to the same queue pair and one to
-  // another queue pair, which arrives last.
+  // The first message is followed by another one to the same queue pair, and by
+  // one to another queue pair, which arrives last.
   ASSERT_EQ(Receive(a_, 9, kReceives, 4096), 0);
   ASSERT_EQ(SendTo(a_, b_, 1, 100), 0);
   ASSERT_EQ(SendTo(a_, a_, 2, 100), 0);

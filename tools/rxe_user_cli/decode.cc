@@ -324,7 +324,7 @@ class Decoder {
     return true;
   }
 
-  // Shows the headers if they were captured, and nothing behind them.
+  // Shows the headers if they were captured, and nothing after them.
   bool OnTruncated(Item item, const wire::Frame& frame) {
     std::vector<uint8_t> packet(frame.udp_payload.begin(),
                                 frame.udp_payload.end());
@@ -343,7 +343,7 @@ class Decoder {
     return OnPacket(item, packet, {}, true);
   }
 
-  // `truncated`: the bytes behind the headers are zeros that we added.
+  // `truncated`: the bytes after the headers are zeros that we added.
   bool OnPacket(const Item& item, std::span<const uint8_t> bytes,
                 const Icrc& icrc, bool truncated = false) {
     wire::PacketView packet;

@@ -272,9 +272,9 @@ class Parser {
       return 0;
     }
     Advance();
-    // Exact for up to nine digits behind the point.
+    // Exact for up to nine digits after the decimal point.
     int64_t ns = 0;
-    int64_t digit_ns = 0;  // behind the point: of the last digit
+    int64_t digit_ns = 0;  // after the point: of the last digit
     for (const char c : number.text) {
       if (c == '.') {
         if (digit_ns != 0) {

@@ -69,7 +69,7 @@ TEST(Explain, Parses) {
   }
 }
 
-// Also if the process has refused calls to tell of.
+// Even if the process has refused calls to report.
 TEST(Explain, AnUnknownQueuePairIsAnError) {
   rxe_user::Witness own;
   own.pid = 7;
