@@ -43,7 +43,6 @@ struct DeviceReport {
   std::vector<FaultRuleStatus> fault_rules;  // of the process
 };
 
-// A counter and its value.
 struct CounterValue {
   const transport::Counter* counter = nullptr;
   uint64_t value = 0;

@@ -34,7 +34,6 @@ class MemoryTest : public PairTest {
     }
     return Next(a_.cq).status;
   }
-  // Posts `opcode` with the SGE `local`.
   int Post(ibv_wr_opcode opcode, const ibv_sge& local, uint64_t remote_addr,
            uint32_t rkey) {
     ibv_sge sge = local;

@@ -81,7 +81,7 @@ class Mlx5RawWqeTest : public PairTest {
     mlx5dv_wr_raw_wqe(mlx5dv_qp_ex_from_ibv_qp_ex(qp), wqe);
     return ibv_wr_complete(qp);
   }
-  // With its size.
+  // Sets the size of the WQE and posts it.
   int Post(uint64_t id, Wqe wqe) {
     wqe.bytes[7] = static_cast<uint8_t>(wqe.bytes.size() / 16);
     return PostBytes(id, wqe.bytes.data());

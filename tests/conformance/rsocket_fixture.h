@@ -20,7 +20,6 @@ namespace conformance {
 
 inline constexpr size_t kMuch = 3 << 20;  // bytes; more than all buffers
 
-// The loopback address.
 struct LoopbackAddress {
   explicit LoopbackAddress(int family, uint16_t port = 0) {
     if (family == AF_INET) {

@@ -109,7 +109,6 @@ class Flows {
   };
 
   Flow* Create(const FlowKey& key, const Packet& packet, bool sent);
-  // Sets the flow of the responses.
   void SetResponses(Flow* flow, const FlowKey& responses);
   // Copies the attributes of the local queue pair to the flow, if the flow is
   // its own.

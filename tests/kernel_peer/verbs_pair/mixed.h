@@ -1,3 +1,4 @@
+// A scenario of verbs_pair: mixed operations at both ends.
 #ifndef TESTS_KERNEL_PEER_VERBS_PAIR_MIXED_H_
 #define TESTS_KERNEL_PEER_VERBS_PAIR_MIXED_H_
 
