@@ -472,12 +472,12 @@ int main(int argc, char** argv) {
       ->allow_extra_args(false);
   trace
       ->add_option("--limit", trace_options.limit,
-                   "Most packets in a ladder (default: 20000)")
+                   "Maximum number of packets in a ladder (default: 20000)")
       ->type_name("N");
 
   rxe_user_cli::CheckOptions check_options;
   CLI::App* check = app.add_subcommand(
-      "check", "Check captures and recordings against rules of the wire");
+      "check", "Check captures and recordings against the rules of RoCEv2");
   check
       ->add_option("FILE", check_options.files,
                    "Capture or recording (pcap, pcapng) of any device; - is "
@@ -495,7 +495,7 @@ int main(int argc, char** argv) {
   check
       ->add_option("--retry-cnt", check_options.retry_count,
                    "retry_cnt of the queue pairs, for a FILE that does not "
-                   "tell it")
+                   "contain it")
       ->type_name("N")
       ->check(CLI::Range(0, 7));
   check
@@ -505,7 +505,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 31));
   check
       ->add_option("--cnp-interval", check_options.cnp_interval_us,
-                   "Least time between two CNPs to a queue pair, in us "
+                   "Minimum time between two CNPs to a queue pair, in us "
                    "(default: 4)")
       ->type_name("US")
       ->check(CLI::Range(0.0, 1e6));
