@@ -176,8 +176,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
   // Shows a received packet that was held and is lost, since the link is down.
   // A packet to send was shown when it was held.
   void ShowLost(const LonePacket& packet);
-  // Notices a stall, also one that another lane's packet began. From then on,
-  // packets that wait for the socket wait for the end of the stall.
+  // Detects a stall, including one that another lane's packet began. From then
+  // on, packets that wait for the socket wait for the end of the stall.
   void CheckStall(transport::Time now);
   void HoldForStall(LonePacket packet);
   // Releases the packets that a stall held, if it is over.

@@ -278,8 +278,8 @@ TEST_F(UringPortTest, SendsDoNotOverwriteBatches) {
   EXPECT_EQ(batches[0].bytes[500], 1);
 }
 
-// Datagrams of a socket that is removed while they wait in the ring are not
-// taken for those of the next one.
+// If a socket is removed while its datagrams wait in the ring, these are not
+// taken for datagrams of the next socket.
 TEST_F(UringPortTest, ARemovedSocketsDatagramsAreDropped) {
   Queue(transport::Flow(av_), {64});
   port_->Flush();

@@ -161,7 +161,8 @@ TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
     if (!id_first) {
       EXPECT_EQ(rdma_destroy_id(id), 0);
     }
-    // The first round starts what all rounds share.
+    // The first round starts the threads and opens the descriptors that all
+    // rounds share.
     if (i == 0) before = Open();
   }
   Open now;

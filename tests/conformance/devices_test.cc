@@ -294,7 +294,8 @@ TEST_F(DevicesTest, OfContextsThatAreClosedNothingStaysOpen) {
     pd_ = nullptr;
     context_ = nullptr;
     ASSERT_TRUE(Shell("ip link del rxeu_c"));
-    // The first round starts what all rounds share.
+    // The first round starts the threads and opens the descriptors that all
+    // rounds share.
     if (i == 0) before = OpenThings();
   }
   const OpenThings now;

@@ -60,7 +60,7 @@ TEST_F(MemcheckTest, FreedBeforeThePost) {
                   "allocation, at its post (memcheck: 0x"))
       << r.err;
   EXPECT_FALSE(Has(r, "lint 24")) << r.err;
-  // What the library has asked memcheck is no error of the program.
+  // memcheck prints no error for the library's own client requests.
   EXPECT_FALSE(Has(r, "client check request")) << r.err;
 }
 

@@ -18,7 +18,7 @@
 namespace trace {
 
 // The source port with which the ICRC of `udp_payload`, a whole packet, is
-// correct. One in 65,536 damaged packets has one, too.
+// correct. One in 65,536 damaged packets has such a port, too.
 std::optional<uint16_t> SolveSourcePort(const wire::FrameHeaders& headers,
                                         std::span<const uint8_t> udp_payload);
 
