@@ -25,7 +25,8 @@ class PublicSlot final : public Slot {
   void OnReadable(const std::function<void(const Stray&)>& deliver) override {
     slot_->OnReadable([&](const Stray& stray) {
       Stray known = stray;
-      // This applies to datagrams from this host to itself, too.
+      // In a datagram from this host to itself, the source is one of our
+      // addresses, too.
       if (known.source == known.destination) {
         known.source = KnownAddress(known.source);
       }

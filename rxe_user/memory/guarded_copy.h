@@ -61,8 +61,8 @@ bool GuardedCopyFromWithIcrc(void* to, const void* from, size_t bytes,
 // are stored last. `more` as above, for the bytes after `to`.
 bool GuardedCopyTo(void* to, const void* from, size_t bytes, bool more = false);
 
-// CPU atomics on an aligned word. `*original` gets the value before. False on a
-// fault.
+// CPU atomics on an aligned word. `*original` gets the previous value. False
+// on a fault.
 bool GuardedCompareSwap(void* word, uint64_t compare, uint64_t swap,
                         uint64_t* original);
 bool GuardedFetchAdd(void* word, uint64_t add, uint64_t* original);

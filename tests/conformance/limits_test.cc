@@ -31,7 +31,8 @@ class LimitsTest : public PairTest {
     if (context_ != nullptr) PairTest::TearDown();
   }
 
-  // `others` already exist.
+  // Expects that exactly `promised` objects can exist, of which `others`
+  // already do.
   template <typename T>
   void ExpectAsManyAs(int promised, int others,
                       const std::function<T*()>& create,

@@ -80,9 +80,9 @@ void FreshenWatched(int fd, off_t offset) {
     if (entry.fd_plus_1 != fd + 1) continue;
     if (offset < 0) offset = syscall(SYS_lseek, fd, 0, SEEK_CUR);
     if (offset == 0 && IsFile(entry, fd)) {
-      // Relative to the file itself, "." is the file.
       if (Since(entry.opened) > kFreshFromOpen) {
         char buffer[PATH_MAX];
+        // Relative to the file itself, "." is the file.
         InTree(fd, ".", Look::kOpen, buffer);
       }
       entry.opened = {};
