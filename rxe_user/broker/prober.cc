@@ -17,7 +17,8 @@
 namespace rxe_user::broker {
 namespace {
 
-// A search fails after this time, and the second one for each pair of sockets.
+// A search fails after the first time, plus the second one for each pair of
+// sockets.
 constexpr int64_t kSearchBudgetNs = 100'000'000;
 constexpr int64_t kPairBudgetNs = 2000;
 constexpr size_t kProbesAtOnce = 128;
@@ -81,8 +82,8 @@ bool Prober::SendProbe(uint16_t index, uint32_t identity) const {
                 to_.size) == ssize_t{sizeof(p)};
 }
 
-// Tries some of the guesses. The queue of a busy processor holds no more
-// datagrams.
+// Tries the next kProbesAtOnce guesses. The queue of a busy processor may hold
+// no more datagrams.
 void Prober::Verify(Search& search, int64_t wait_ns) const {
   const size_t begin = search.verified;
   const size_t end = std::min(begin + kProbesAtOnce, sockets_.size());

@@ -152,7 +152,7 @@ transport::PacketObserver* FaultPort::Watch(transport::PacketObserver* observer,
 }
 
 void FaultPort::OnPacket(const ObservedPacket& packet) {
-  // This comes before Queue, which decides about the packet.
+  // Called before Queue, which decides about the packet.
   if (packet.direction == Direction::kTransmitted) {
     faults_.OnSent(packet.qpn, packet.bytes);
   }

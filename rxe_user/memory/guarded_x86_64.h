@@ -436,8 +436,9 @@ bool Copy(void* to, const void* from, size_t bytes, const void* ahead, Order) {
   return rxe_user_guarded_copy(to, from, bytes, ahead) == 0;
 }
 
-// The fewest bytes for which non-temporal stores were measured. Of fewer, most
-// are in the lines at both ends, which are written by ordinary stores anyway.
+// The minimum number of bytes for which non-temporal stores were measured. Of
+// fewer, most are in the lines at both ends, which are written by ordinary
+// stores anyway.
 constexpr size_t kStreamed = 1024;
 
 // Copies by non-temporal stores if there are enough bytes. False on a fault.

@@ -103,7 +103,7 @@ int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
   return first.clock;
 }
 
-// The most bytes of a rule's text in a comment.
+// The maximum length of a rule's text in a comment, bytes.
 constexpr size_t kMaxComment = 60;
 
 // Why the device dropped a packet; empty: it did not.

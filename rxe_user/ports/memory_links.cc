@@ -35,11 +35,11 @@ namespace {
 
 constexpr uint32_t kMagic = 0x72786d32;  // "rxm2": changes with the layout
 constexpr int kBacklog = 64;
-// The most connections. Not all of them have a ring.
+// The maximum number of connections. Not all of them have a ring.
 constexpr size_t kMaxLinks = 3 * MemoryLinks::kMax;
 constexpr int kEvents = 16;
-// The most connections that are accepted from a listener, or begun, before the
-// lane is told of them.
+// The maximum number of connections that are accepted from a listener, or
+// begun, before the lane is told of them.
 constexpr int kTurn = 16;
 // The process may have one link per this many descriptors of its soft limit. A
 // link has one or two; the rest is the program's.

@@ -27,7 +27,7 @@ namespace rxe_user {
 
 class ReceiveSockets {
  public:
-  // The most datagrams to ask for in one call.
+  // The maximum number of datagrams to ask for in one call.
   static constexpr size_t kMaxAsked = 8;
   static constexpr size_t kMaxSockets = 256;
 

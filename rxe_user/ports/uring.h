@@ -46,7 +46,7 @@ class Uring {
  public:
   // Buffers for received datagrams.
   static constexpr uint16_t kBuffers = 16;
-  // The most sends, and receives, of one Submit.
+  // The maximum numbers of sends and receives of one Submit.
   static constexpr size_t kMaxSends = 8;
   static constexpr size_t kMaxReceives = 8;
   static constexpr unsigned kResults = 64;

@@ -210,8 +210,8 @@ def counters_in_sysfs(runner, place, how=How()):
 
 
 def without_broker(runner):
-    """Verbs and connection manager of a process share the port that the
-    process holds alone because no broker can be started. In a fresh place."""
+    """Without a broker, a process holds the port alone, and its verbs and its
+    connection manager share it. In a fresh place."""
     place = places.veth_place(4000)
     try:
         for cell in connecting.core_cells():

@@ -59,7 +59,7 @@ constexpr uint64_t kWarmUp = 50;
 // Packets at a time, of an attack that is not a flood.
 constexpr int kBatch = 50;
 constexpr long kPauseNs = 500'000;
-// The least rate of a victim under attack, relative to the undisturbed rate.
+// The minimum rate of a victim under attack, relative to the undisturbed rate.
 // Not checked in short attacks, which are too short on a busy machine.
 constexpr double kShare = 0.1;
 constexpr uint64_t kMaxInFlight = (1 << 20) + 8192;  // bytes: Path

@@ -33,7 +33,8 @@ namespace {
 
 using reference::Die;
 
-// The most frames that are carried one way before the other way has its turn.
+// The maximum number of frames carried one way before the other way has its
+// turn.
 constexpr int kTurn = 64;
 
 int OpenTap(const std::string& netns, const std::string& name) {

@@ -134,8 +134,8 @@ TEST(DevicesTest, APortThatCannotBeSharedIsSaid) {
   EXPECT_EQ(json["devices"][0]["gids"][0]["port_available"], true);
 }
 
-// Asks the system: here the port can be shared, even without a broker. A child
-// process that cannot be changed back refuses it.
+// Asks the system: here the port can be shared, even without a broker. The
+// refusal is in a child process, since it cannot be undone.
 TEST(DevicesTest, RunDevicesTriesTheSteering) {
   const auto run = [](bool refuse) {
     std::FILE* const out = std::tmpfile();

@@ -12,8 +12,8 @@
 namespace rxe_user_cli {
 namespace {
 
-// The most assignments that are tried. A part that needs more is assumed not to
-// be constant.
+// The maximum number of assignments that are tried. A part that needs more is
+// assumed not to be constant.
 constexpr uint64_t kMaxTries = 200'000;
 
 // What a condition depends on: a quantity, or the slowest completion.

@@ -45,7 +45,7 @@ struct CheckOptions {
   // taken from a recording that has them.
   std::optional<uint8_t> retry_count = {};
   std::optional<uint8_t> timeout = {};
-  // The least time between two CNPs to one queue pair, ns.
+  // The minimum time between two CNPs to one queue pair, ns.
   int64_t cnp_interval = 4'000;
 };
 

@@ -238,7 +238,7 @@ void ForEachUnique(std::span<const Sighting> sent,
   }
 }
 
-// The least time difference of packets that are unique on both sides.
+// The minimum time difference of packets that are unique on both sides.
 int64_t LeastDelay(std::span<const Sighting> sent,
                    std::span<const Sighting> received) {
   int64_t least = INT64_MAX;

@@ -22,8 +22,9 @@
 
 namespace trace {
 
-// The most packets and events of a file in a part: some 2.5 GB. Large, so that
-// files that begin at different times soon have packets in common.
+// The maximum number of packets and events of a file in a part: some 2.5 GB.
+// Large, so that files that begin at different times soon have packets in
+// common.
 inline constexpr size_t kPartRecords = 4'000'000;
 
 // Thread: one.
