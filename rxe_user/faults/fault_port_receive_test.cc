@@ -98,7 +98,7 @@ TEST_F(FaultPortTest, DelaysAReceivedPacket) {
 }
 
 // Observers are told of the fault at once, and see the packet later.
-TEST_F(FaultPortTest, AReceivedPacketThatIsHeldIsToldAtOnce) {
+TEST_F(FaultPortTest, AHeldReceivedPacketIsReportedAtOnce) {
   for (const char* const rule : {"delay 5ms rx nth=2", "reorder 9 rx nth=2"}) {
     observer_ = Observer();
     Open(rule);
@@ -174,7 +174,7 @@ TEST_F(FaultPortTest, WhatIsHeldUntilTheLinkIsUpAgain) {
   EXPECT_EQ(PsnsOf(Receive()), Psns{10});
 }
 
-TEST_F(FaultPortTest, WhatIsNoPacketIsPassedOn) {
+TEST_F(FaultPortTest, InvalidPacketsArePassedOn) {
   Open("drop rx");
   const std::vector<uint8_t> garbage = {1, 2, 3};
   GroBatch batch;

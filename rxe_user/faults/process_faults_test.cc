@@ -241,7 +241,7 @@ TEST_F(ProcessFaultsTest, TimesThatAreNoticedLate) {
 }
 
 // A program closes its device, and opens it again later.
-TEST_F(ProcessFaultsTest, WhatWasOverWhileNoDeviceWasOpen) {
+TEST_F(ProcessFaultsTest, RulesThatEndedWhileNoDeviceWasOpen) {
   ProcessFaults faults(
       Settings("link down after=1ms for=5ms; event LID_CHANGE after=2ms"), 0);
   Time next = 0;

@@ -52,7 +52,7 @@ TEST_F(ArrivalBellTest, AnEmptyPollIsNoSystemCall) {
   }).join();
 }
 
-TEST_F(ArrivalBellTest, ThePollBehindAnArrivalFindsIt) {
+TEST_F(ArrivalBellTest, ThePollAfterAnArrivalFindsIt) {
   LocalAddress other;
   other.address = *wire::IpAddress::Parse("127.0.0.2");
   ASSERT_TRUE(port_->AddReceiver(other, Bind(other)).ok());
@@ -175,7 +175,7 @@ TEST_F(ArrivalBellTest, AChildOfForkAbandonsIt) {
 }
 
 // Where the system refuses the bell, polls continue to make system calls.
-TEST_F(ArrivalBellTest, WithoutItPollsGoOn) {
+TEST_F(ArrivalBellTest, WithoutItPollsMakeSystemCalls) {
   std::thread([&] {
     if (!RefuseCall(__NR_io_uring_setup, EPERM)) {
       GTEST_SKIP() << "no seccomp filter here";

@@ -33,7 +33,7 @@ constexpr int kNoFilter = 77;  // the status of a child without seccomp filters
 
 // One call sends and also receives the datagrams that have arrived. The next
 // Receive returns them without a call; until then the ring is readable.
-TEST_F(UringPortTest, ASendTakesInWhatHasCome) {
+TEST_F(UringPortTest, ASendAlsoReceives) {
   const transport::Flow flow(av_);
   Queue(flow, {64}, 1);
   port_->Flush();
@@ -137,7 +137,7 @@ TEST_F(UringPortTest, ASendWakesNoThread) {
 
 // A poll right after a send that received nothing makes no call, since no
 // answer arrives so soon.
-TEST_F(UringPortTest, APollBehindASendThatFoundNothingMakesNoCall) {
+TEST_F(UringPortTest, APollAfterASendThatFoundNothingMakesNoCall) {
   transport::AddressVector av = av_;
   av.destination = *wire::IpAddress::Parse("127.0.0.9");
   const transport::Flow elsewhere(av);
@@ -404,7 +404,7 @@ TEST_F(UringPortTest, AChildOfForkHasNoIdleRing) {
 }
 
 // A program closes the ring's descriptor, and has another file with its number.
-TEST_F(UringPortTest, WithoutItsDescriptorPlainCallsGoOn) {
+TEST_F(UringPortTest, WithoutItsDescriptorPlainCallsContinue) {
   const int closed = ring();
   const UniqueFd other(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ASSERT_EQ(::dup3(other.get(), closed, O_CLOEXEC), closed);
@@ -420,7 +420,7 @@ TEST_F(UringPortTest, WithoutItsDescriptorPlainCallsGoOn) {
 }
 
 // The number belongs to another ring, which takes none of the requests.
-TEST_F(UringPortTest, WithAnotherRingForItsDescriptorPlainCallsGoOn) {
+TEST_F(UringPortTest, WithAnotherRingForItsDescriptorPlainCallsContinue) {
   io_uring other{};
   ASSERT_EQ(::io_uring_queue_init(1, &other, 0), 0);
   const int closed = ring();

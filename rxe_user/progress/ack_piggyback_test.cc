@@ -23,7 +23,7 @@ class AckPiggybackTest : public ::testing::Test {
   AckPiggyback acks_;
 };
 
-TEST_F(AckPiggybackTest, ExpectsWhatHasComeFourTimes) {
+TEST_F(AckPiggybackTest, ExpectsAnAnswerAfterFourInARow) {
   for (int i = 0; i < 4; ++i) EXPECT_FALSE(Exchange(5 * kMicrosecond)) << i;
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(Exchange(199 * kMicrosecond)) << i;
 }

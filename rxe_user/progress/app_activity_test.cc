@@ -28,7 +28,7 @@ TEST(AppActivity, PostsCountForOneThatPolls) {
   EXPECT_EQ(app.CallAge(1020 * kMicrosecond), 1020 * kMicrosecond);
 }
 
-TEST(AppActivity, ALeaseThatWasDroppedComesBackWithManyPolls) {
+TEST(AppActivity, ADroppedLeaseIsRestoredByManyPolls) {
   AppActivity app;
   for (int i = 0; i < 100; ++i) app.OnPoll(i);
   app.DropLease();

@@ -53,7 +53,7 @@ namespace {
 
 class ClockTest : public PairTest {};
 
-TEST_F(ClockTest, NothingLooksAtTheWallClock) {
+TEST_F(ClockTest, NothingReadsTheWallClock) {
   jumping = true;
   time(nullptr);
   ASSERT_EQ(looks.exchange(0), 1);

@@ -100,7 +100,7 @@ TEST_F(CmDevicesTest, AnAddressThatComesLaterIsServed) {
 }
 
 // Reading one device means reading all interfaces.
-TEST_F(CmDevicesTest, BindingLooksAtTheDeviceOfTheAddressAlone) {
+TEST_F(CmDevicesTest, BindingReadsOnlyTheDeviceOfTheAddress) {
   constexpr int kMore = 8;
   std::string name = "rxeu_0";
   std::string address;
@@ -137,7 +137,7 @@ struct Open {
 };
 
 // Like the interface of a container that is restarted repeatedly.
-TEST_F(CmDevicesTest, OfInterfacesThatHaveGoneNothingStaysOpen) {
+TEST_F(CmDevicesTest, NothingOfARemovedInterfaceStaysOpen) {
   constexpr int kRounds = 5;
   Open before;
   for (int i = 0; i < kRounds; ++i) {

@@ -74,7 +74,7 @@ TEST_F(CmNoMemoryEventsTest, EachRequestIsReportedOnce) {
   for (rdma_cm_id* id : ids) Destroy(id);
 }
 
-TEST_F(CmNoMemoryEventsTest, AConnectionsEventsComeOnce) {
+TEST_F(CmNoMemoryEventsTest, EventsOfAConnectionAreDeliveredOnce) {
   rdma_cm_id* const listener = NewListener(AF_INET);
   int refused = 0;
   for (int granted = 0, quiet = 0; quiet < 3; ++granted) {
@@ -133,7 +133,7 @@ TEST_F(CmNoMemoryEventsTest, DestroyingDoesNotWaitForAnEventWithoutMemory) {
 }
 
 // Interface and address changes from the kernel are not lost.
-TEST_F(CmNoMemoryEventsTest, NewsOfInterfacesComesOnce) {
+TEST_F(CmNoMemoryEventsTest, InterfaceChangesAreReportedOnce) {
   // One process for all of the commands.
   const auto ip = [](const std::string& commands) {
     const std::string shell = "printf '" + commands + "' | ip -batch - ";

@@ -268,7 +268,7 @@ struct OpenThings {
 
 // Like the interface of a container that is restarted repeatedly, with a
 // program that closes contexts without destroying its objects.
-TEST_F(DevicesTest, OfContextsThatAreClosedNothingStaysOpen) {
+TEST_F(DevicesTest, NothingOfAClosedContextStaysOpen) {
   constexpr int kRounds = 6;
   OpenThings before;
   std::vector<std::pair<ibv_cq*, ibv_pd*>> left;

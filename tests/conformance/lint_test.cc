@@ -460,7 +460,7 @@ TEST_F(ReadThenSendTest, OtherMemory) { Post(100, 0); }
 
 // --- 13: receives that are posted late.
 
-TEST_F(LintTest, FirstReceiveComesLate) {
+TEST_F(LintTest, FirstReceiveIsPostedLate) {
   ConnectOptions options;
   options.rnr_retry = 1;
   Connect(&a_, &b_, options);
@@ -472,7 +472,7 @@ TEST_F(LintTest, FirstReceiveComesLate) {
                            "RNR NAKs, and had to wait"));
 }
 
-TEST_F(LintTest, LaterReceiveComesLate) {
+TEST_F(LintTest, LaterReceiveIsPostedLate) {
   ConnectOptions options;
   options.rnr_retry = 1;
   Connect(&a_, &b_, options);

@@ -324,7 +324,7 @@ TEST_F(IomapTest, ManyBytesAreWrittenWhereTheyBelong) {
   EXPECT_EQ(riounmap(server_, memory.data(), memory.size()), -1);
 }
 
-TEST_F(IomapTest, BeyondTheMappingsNothingIsWritten) {
+TEST_F(IomapTest, NothingIsWrittenBeyondTheMappings) {
   ConnectWithMappings(1);
   std::string memory(100, '\0');
   ASSERT_EQ(riomap(server_, memory.data(), 100, PROT_WRITE, 0, 0), 0);

@@ -310,7 +310,7 @@ TEST_F(FaultsTest, ShrinkFindsAPlantedPairAmongFiftyRules) {
 }
 
 // Calls that failed by chance are found by their numbers.
-TEST_F(FaultsTest, ShrinkReplaysWhatChanceHasHit) {
+TEST_F(FaultsTest, ShrinkReplaysFaultsByChance) {
   const Result r = Execute(
       {"faults", "shrink", "--faults", "fail ibv_reg_mr ENOMEM nth=2- p=50%",
        "--faults-seed", "8", "--", "expect_program", "calls", "exit0"});

@@ -355,7 +355,7 @@ TEST(DecodeTest, DynamicallyConnected) {
   has(7, "5 RoCEv2 packets: ICRC 5 good, 0 bad, 0 unknown; 2 malformed");
 }
 
-TEST(DecodeTest, WhatOffloadLeftInOneFrameIsTakenApart) {
+TEST(DecodeTest, UnsegmentedFramesAreSplit) {
   const wire::FrameHeaders frame = FrameTo();
   std::vector<uint8_t> together;
   for (uint16_t i = 0; i < 3; ++i) {

@@ -131,7 +131,7 @@ TEST(MatchTest, ASecondCopyIsOfTheLastOneThatWasSent) {
 
 // Recorded by our device: the second of three equal packets is lost, and by the
 // times it could be any of them.
-TEST(MatchTest, EqualPacketsAreToldApartByTheirHopLimits) {
+TEST(MatchTest, HopLimitsDistinguishEqualPackets) {
   const Sightings sent = {{9, 0, 64}, {1, 10, 63}, {1, 11, 62}, {1, 12, 61}};
   const Match near =
       MatchPackets(sent, Sightings{{9, 30, 64}, {1, 40, 63}, {1, 41, 61}});
