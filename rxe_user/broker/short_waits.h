@@ -7,9 +7,9 @@ namespace rxe_user::broker {
 // While an instance lives, a signal (the second real-time signal) interrupts
 // the calling thread every tenth of a millisecond and does nothing else. It
 // cuts short waits that others cause: the last close of a socket waits for its
-// SO_LINGER, and dropping a message with descriptors (SCM_RIGHTS), or a
-// connection with unread messages, may be that close. The broker has few other
-// blocking calls, and these are restarted.
+// SO_LINGER, and the last reference may be in a message with descriptors
+// (SCM_RIGHTS) that is dropped, or in a connection that is closed with unread
+// messages. The broker has few other blocking calls, and these are restarted.
 //
 // May be nested. Without a timer (no memory) nothing is cut short.
 class ShortWaits {

@@ -194,7 +194,8 @@ TEST_F(FiredRulesTest, RulesThatDidNotFitIntoTheRecording) {
       << fired.text;
 }
 
-// The delay is neither the least one nor drawn again.
+// The rule has the delay that was drawn, which is more than the minimum, and
+// draws none itself.
 TEST_F(FiredRulesTest, TheDelayThatWasDrawn) {
   events::FaultEvent fault;
   fault.action = static_cast<uint8_t>(Action::kDelay);
