@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 
+#include "absl/hash/hash.h"
+
 namespace wire {
 
 IpAddress IpAddress::FromV4(uint32_t address_be) {
@@ -35,3 +37,8 @@ std::string IpAddress::ToString() const {
 }
 
 }  // namespace wire
+
+size_t std::hash<wire::IpAddress>::operator()(
+    const wire::IpAddress& address) const {
+  return absl::HashOf(address);
+}

@@ -6,8 +6,10 @@
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,5 +65,12 @@ struct IpAddress {
 };
 
 }  // namespace wire
+
+// Differs from process to process, so that peers cannot choose addresses that
+// collide.
+template <>
+struct std::hash<wire::IpAddress> {
+  size_t operator()(const wire::IpAddress& address) const;
+};
 
 #endif  // WIRE_ADDRESS_H_

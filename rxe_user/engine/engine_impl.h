@@ -11,7 +11,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/devices/link_monitor.h"
 #include "rxe_user/engine/alarms.h"
@@ -150,7 +149,7 @@ class EngineImpl final : public Engine {
   // closed. Guarded by mutex_.
   int one_lane_ = kNoLane;
   // HoldAddress calls minus ReleaseAddress calls. Guarded by mutex_.
-  std::unordered_map<wire::IpAddress, int, absl::Hash<wire::IpAddress>> held_;
+  std::unordered_map<wire::IpAddress, int> held_;
   std::unique_ptr<StatServer> stat_server_;  // null where the system refuses it
   // From opening until the counters are added.
   std::atomic<Tally*> tally_ = nullptr;

@@ -70,7 +70,7 @@ bool EngineLane::HasAddress(const wire::IpAddress& local) const {
 
 void EngineLane::CloseAddresses(
     size_t keep, const std::function<bool(const wire::IpAddress&)>& is_wanted) {
-  std::unordered_set<wire::IpAddress, absl::Hash<wire::IpAddress>> sources;
+  std::unordered_set<wire::IpAddress> sources;
   {
     const Lane::Guard guard(lane_);
     lane_.endpoint().ForEachAddress(

@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/slot.h"
@@ -141,8 +140,7 @@ class EngineLane final : private transport::DcLane {
     int fd;      // its socket, owned by the port
     int joined;  // calls of JoinGroup minus LeaveGroup
   };
-  std::unordered_map<wire::IpAddress, Group, absl::Hash<wire::IpAddress>>
-      groups_;
+  std::unordered_map<wire::IpAddress, Group> groups_;
   uint64_t source_port_epoch_ = 0;  // guarded by the lane's lock
   bool locked_for_fork_ = false;    // used between fork's handlers
 };

@@ -8,7 +8,6 @@
 #include <optional>
 #include <unordered_map>
 
-#include "absl/hash/hash.h"
 #include "rxe_user/observe/trace_events.h"
 #include "transport/endpoint/packet_observer.h"
 #include "wire/address.h"
@@ -48,8 +47,7 @@ class TracePaths {
   };
   std::unordered_map<uint32_t, QueuePair> queue_pairs_;
   // The last event of each path, by the peer.
-  std::unordered_map<wire::IpAddress, PathEvent, absl::Hash<wire::IpAddress>>
-      paths_;
+  std::unordered_map<wire::IpAddress, PathEvent> paths_;
 };
 
 }  // namespace rxe_user::trace

@@ -15,7 +15,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/ports/port.h"
@@ -165,8 +164,7 @@ class UdpTransmitter {
   // blackhole route. The result of its parts decides; until then max_segments_
   // is the lower limit.
   bool segment_limit_uncertain_ = false;
-  std::unordered_map<wire::IpAddress, Unsegmented, absl::Hash<wire::IpAddress>>
-      unsegmented_;
+  std::unordered_map<wire::IpAddress, Unsegmented> unsegmented_;
 };
 
 }  // namespace rxe_user

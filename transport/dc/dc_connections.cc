@@ -7,10 +7,15 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/hash/hash.h"
 #include "transport/dc/dct_queue_pair.h"
 #include "wire/dc.h"
 
 namespace transport {
+
+size_t DcConnections::PeerHash::operator()(const Peer& peer) const {
+  return absl::HashOf(peer.address, peer.initiator);
+}
 
 DcConnections::~DcConnections() { assert(by_use_.empty()); }
 

@@ -29,7 +29,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "transport/base/types.h"
 #include "transport/dc/dc_connection.h"
 #include "transport/dc/dc_lane.h"
@@ -78,10 +77,9 @@ class DcConnections {
     uint32_t initiator = 0;
 
     bool operator==(const Peer&) const = default;
-    template <typename H>
-    friend H AbslHashValue(H h, const Peer& peer) {
-      return H::combine(std::move(h), peer.address, peer.initiator);
-    }
+  };
+  struct PeerHash {
+    size_t operator()(const Peer& peer) const;
   };
 
   static Peer PeerOf(const DcConnection& connection) {
@@ -104,12 +102,9 @@ class DcConnections {
   // The most recently used connection comes first.
   std::list<std::unique_ptr<DcConnection>> by_use_;
   // Not Abseil's maps: they break if an allocation throws.
-  std::unordered_map<Peer, std::vector<DcConnection*>, absl::Hash<Peer>>
-      by_peer_;
+  std::unordered_map<Peer, std::vector<DcConnection*>, PeerHash> by_peer_;
   // Connections without data yet, the oldest first.
-  std::unordered_map<wire::IpAddress, std::deque<DcConnection*>,
-                     absl::Hash<wire::IpAddress>>
-      waiting_;
+  std::unordered_map<wire::IpAddress, std::deque<DcConnection*>> waiting_;
   uint32_t last_session_ = wire::kNoDcSession;
 };
 

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "transport/endpoint/endpoint.h"
 #include "transport/endpoint/endpoint_link.h"
 #include "transport/endpoint/multicast_groups.h"
@@ -44,9 +43,7 @@ struct Endpoint::Impl {
   // number, and caches what it finds.
   EndpointQp* found_last = nullptr;
   [[gnu::noinline]] EndpointQp* Search(uint32_t qpn);
-  std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>,
-                     absl::Hash<wire::IpAddress>>
-      paths;
+  std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
   TransmitScheduler scheduler;
   // While observed: how many packets at the start of the next burst were
   // transmitted by another queue pair than the one with the turn, and its

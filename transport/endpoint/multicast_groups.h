@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "transport/endpoint/endpoint_qp.h"
 #include "wire/address.h"
 
@@ -61,9 +60,7 @@ class MulticastGroups {
 
  private:
   // Not Abseil's maps: they break if an allocation throws.
-  std::unordered_map<wire::IpAddress, std::vector<EndpointQp*>,
-                     absl::Hash<wire::IpAddress>>
-      members_;
+  std::unordered_map<wire::IpAddress, std::vector<EndpointQp*>> members_;
 };
 
 }  // namespace transport

@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/hash/hash.h"
 #include "rxe_user/base/no_cancellation.h"
 #include "rxe_user/objects/completion_queue.h"
 #include "rxe_user/objects/context.h"
@@ -350,9 +349,7 @@ struct ExtendedQp final : Qp {
   // Of libmlx5; null: none. Guarded by the mutex of the context.
   std::unique_ptr<Mlx5Extension> extension;
   // The addresses that its raw WQEs sent from. Guarded by `builder.critical`.
-  std::unordered_map<wire::IpAddress, rxe_user::HeldAddress,
-                     absl::Hash<wire::IpAddress>>
-      raw_sources;
+  std::unordered_map<wire::IpAddress, rxe_user::HeldAddress> raw_sources;
   Part part = {};
 };
 
