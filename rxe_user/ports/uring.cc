@@ -22,7 +22,7 @@ namespace {
 // thread may not have freed the entries of the last call yet, although its
 // requests are complete (SubmitToKernelThread).
 constexpr unsigned kRequests = 32;
-static_assert(kRequests >= 2 * (Uring::kMostSends + Uring::kMostReceives));
+static_assert(kRequests >= 2 * (Uring::kMaxSends + Uring::kMaxReceives));
 // Of provided buffers. Linux 6.1 keeps the lists of groups below 64 when they
 // are unregistered, with the position that the kernel has reached. The next
 // Uring that uses the ring begins at the first position.

@@ -47,8 +47,8 @@ class Uring {
   // Buffers for received datagrams.
   static constexpr uint16_t kBuffers = 16;
   // The most sends, and receives, of one Submit.
-  static constexpr size_t kMostSends = 8;
-  static constexpr size_t kMostReceives = 8;
+  static constexpr size_t kMaxSends = 8;
+  static constexpr size_t kMaxReceives = 8;
   static constexpr unsigned kResults = 64;
 
   Uring() = default;
@@ -75,8 +75,8 @@ class Uring {
   // Readable while there are results. High (base/high_fd.h), close-on-exec.
   int fd() const { return ring_.ring_fd; }
 
-  // --- Requests, until Submit. There is room for kMostReceives receives and
-  // kMostSends sends. `tag` is Result's.
+  // --- Requests, until Submit. There is room for kMaxReceives receives and
+  // kMaxSends sends. `tag` is Result's.
 
   // Receives what has arrived at `fd`, at most as many datagrams as there are
   // provided buffers.
@@ -104,7 +104,7 @@ class Uring {
   // Whether there is room for the results of `sends` sends and all receives.
   // Results without room are lost.
   bool HasRoomFor(size_t sends) const {
-    return results() + sends + kBuffers + kMostReceives <= kResults;
+    return results() + sends + kBuffers + kMaxReceives <= kResults;
   }
   // The result after `index` others. It is not taken.
   Result Peek(size_t index) const;

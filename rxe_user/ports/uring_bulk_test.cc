@@ -155,12 +155,12 @@ TEST_F(UringBulkTest, DatagramsKeepTheirOrder) {
     for (const int number : ReceiveOnce()) EXPECT_EQ(number, received++);
   };
   // So that the socket's buffer holds all that is on its way.
-  constexpr uint8_t kMostOnTheWay = 8;
+  constexpr uint8_t kMaxInFlight = 8;
   for (int phase = 0; phase < 40; ++phase) {
     const bool bulk = phase % 2 == 1;
     for (int i = 0; i < 100; ++i) {
       for (auto queued = random() % 4; queued > 0; --queued) {
-        if (static_cast<uint8_t>(sent - received) == kMostOnTheWay) break;
+        if (static_cast<uint8_t>(sent - received) == kMaxInFlight) break;
         Queue(flow(), {(bulk ? kLarge : kSmall) + random() % 1000}, sent++);
         if (random() % 2 == 0) port_->Flush();
       }

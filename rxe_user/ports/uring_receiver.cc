@@ -10,7 +10,7 @@ absl::Status UringReceiver::Open(Uring::Requests requests, RingUse use) {
   use_ = use;
   arrivals_.reserve(Uring::kBuffers);
   used_.reserve(Uring::kBuffers);
-  noted_.reserve(Uring::kMostReceives);
+  noted_.reserve(Uring::kMaxReceives);
   if (absl::Status status = ring_.Open(requests); !status.ok()) return status;
   static_assert(Uring::kBuffers * kDatagramBytes >= UdpReceiver::kMemoryBytes);
   return plain_.Open(ring_.memory());
@@ -100,7 +100,7 @@ void UringReceiver::OnEmptyPoll() {
     ++counters_.rx_calls;
     if (!bell_.Arm(sockets_)) {
       ask_all_ = true;
-      arm_after_ = std::min(arm_after_ * 2, kMostEmptyPolls);
+      arm_after_ = std::min(arm_after_ * 2, kMaxEmptyPolls);
     }
   }
 }
@@ -108,7 +108,7 @@ void UringReceiver::OnEmptyPoll() {
 bool UringReceiver::Note(size_t index) {
   if (sockets_[index].fd.load(std::memory_order_acquire) < 0) return false;
   noted_.push_back(index);
-  return noted_.size() == Uring::kMostReceives && ReceiveFromNoted();
+  return noted_.size() == Uring::kMaxReceives && ReceiveFromNoted();
 }
 
 bool UringReceiver::ReceiveFromNoted() {

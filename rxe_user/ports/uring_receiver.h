@@ -102,7 +102,7 @@ class UringReceiver {
   // Polls in a row that find nothing before the bell is armed: arming costs as
   // much as two of them, and usually the next datagram arrives soon.
   static constexpr uint32_t kEmptyPolls = 16;
-  static constexpr uint32_t kMostEmptyPolls = 1 << 20;
+  static constexpr uint32_t kMaxEmptyPolls = 1 << 20;
   // Polls beyond those, by one thread, before it opens a bell. A thread that
   // polls a few times before it waits does not need one. Each time that a
   // thread takes over the bell of another one, the number grows 16 times.

@@ -7,8 +7,8 @@ namespace transport {
 // A call, and in tail position, so that no other path saves registers for it.
 [[gnu::noinline]] void CongestionController::GrowByDcqcn(uint64_t bytes,
                                                          Time rtt, Time now) {
-  window_ = std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now),
-                     kGreatestWindow);
+  window_ =
+      std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now), kMaxWindow);
 }
 
 void CongestionController::OnLoss(uint64_t least, Time rtt, Time now) {
@@ -48,9 +48,8 @@ void CongestionController::OnTimeout(Time rtt, Time now) {
     threshold_ = std::max(kMinWindow, window_ / 2);
   }
   // Timeouts in a row leave one packet: there may be many other senders.
-  const uint64_t least = window_ > kMinWindow
-                             ? kMinWindow
-                             : std::max(kGreatestPacket, window_ / 2);
+  const uint64_t least =
+      window_ > kMinWindow ? kMinWindow : std::max(kMaxPacket, window_ / 2);
   window_ = std::min(window_, least);
   BeginRecovery(rtt, now);
 }

@@ -31,14 +31,14 @@ class CongestionController {
   // Losses do not reduce the window below this. Notifications and repeated
   // timeouts do.
   static constexpr uint64_t kMinWindow = 16 * 1024;
-  static constexpr uint64_t kGreatestWindow = 1024 * 1024;
+  static constexpr uint64_t kMaxWindow = 1024 * 1024;
   // A window of less than this may be less than a packet.
-  static constexpr uint64_t kGreatestPacket = 4096 + 256;
+  static constexpr uint64_t kMaxPacket = 4096 + 256;
 
   uint64_t window() const { return window_; }
   // From a packet of `bytes` to the next one, a round trip at least.
   Time Interval(uint64_t bytes, Time rtt) const {
-    if (bytes <= window_ || window_ >= kGreatestPacket) return rtt;
+    if (bytes <= window_ || window_ >= kMaxPacket) return rtt;
     return static_cast<Time>(static_cast<uint64_t>(rtt) * bytes / window_);
   }
 
@@ -55,7 +55,7 @@ class CongestionController {
       window_before_timeout_ = 0;
       window_ += std::min(kIncrement, kIncrement * bytes / window_);
     }
-    window_ = std::min(window_, kGreatestWindow);
+    window_ = std::min(window_, kMaxWindow);
   }
   // The same, but it grows up to `greatest` only.
   void OnAcknowledgedUpTo(uint64_t greatest, uint64_t bytes, uint64_t used,
@@ -87,7 +87,7 @@ class CongestionController {
  private:
   // Congestion avoidance adds this many bytes for each window that is
   // acknowledged.
-  static constexpr uint64_t kIncrement = kGreatestPacket;
+  static constexpr uint64_t kIncrement = kMaxPacket;
   // Shortest time between reductions: round trips of a spinning loopback are
   // shorter than the bursts that are lost together.
   static constexpr Time kMinRecovery = 100 * kMicrosecond;

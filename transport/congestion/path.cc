@@ -4,8 +4,7 @@
 
 namespace transport {
 
-static_assert(CongestionController::kGreatestPacket ==
-              4096 + Path::kPacketOverhead);
+static_assert(CongestionController::kMaxPacket == 4096 + Path::kPacketOverhead);
 
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   last_answer_ = now;
@@ -30,10 +29,10 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
 }
 
 void Path::Pause(uint64_t bytes, Time now) {
-  if (window() >= CongestionController::kGreatestPacket) return;
+  if (window() >= CongestionController::kMaxPacket) return;
   // More was sent while the window was larger, and was permitted then
   // (PathTest.APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne).
-  bytes = std::min(bytes, CongestionController::kGreatestPacket);
+  bytes = std::min(bytes, CongestionController::kMaxPacket);
   const Time lasts =
       std::min(controller_.Interval(bytes, smoothed_rtt()) - smoothed_rtt(),
                static_cast<Time>(bytes) * kMinRateByte);
@@ -41,8 +40,7 @@ void Path::Pause(uint64_t bytes, Time now) {
 }
 
 bool Path::EndPause(Time now) {
-  if (now < paused_until() &&
-      window() < CongestionController::kGreatestPacket) {
+  if (now < paused_until() && window() < CongestionController::kMaxPacket) {
     return false;
   }
   flight_.Release(now);

@@ -41,8 +41,7 @@ class Path {
   static constexpr uint64_t kMinWindow = CongestionController::kMinWindow;
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB, buffers of 416 KiB only lose packets.
-  static constexpr uint64_t kGreatestWindow =
-      CongestionController::kGreatestWindow;
+  static constexpr uint64_t kMaxWindow = CongestionController::kMaxWindow;
   // On a path where no peer has answered yet, queue pairs send their first
   // packets until this much is in flight: 90 queue pairs can send one of 4 KiB
   // each.

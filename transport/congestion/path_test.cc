@@ -33,7 +33,7 @@ TEST(PathTest, SlowStartThenLinear) {
   path.OnAcknowledged(at, now += kMillisecond);
   EXPECT_EQ(path.window(), at + 4096 + Path::kPacketOverhead);
   for (int i = 0; i < 10000; ++i) path.OnAcknowledged(path.window(), now);
-  EXPECT_EQ(path.window(), Path::kGreatestWindow);
+  EXPECT_EQ(path.window(), Path::kMaxWindow);
 }
 
 TEST(PathTest, AnUnusedWindowDoesNotGrow) {

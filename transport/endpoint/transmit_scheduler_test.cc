@@ -320,7 +320,7 @@ class TwoQueuePairsTest : public ::testing::Test {
     peer.Connect();
     peer.qp.swap(other);
     // Slow start: acknowledging a full window enlarges it.
-    while (peer.path().window() < Path::kGreatestWindow) {
+    while (peer.path().window() < Path::kMaxWindow) {
       peer.Write(1, 1 << 20);
       for (peer.Transmit(); !peer.sent.empty(); peer.Transmit()) {
         peer.Ack(peer.sent.back().psn);

@@ -77,7 +77,7 @@ Time MissingResponses::NextDeadline() const {
 }
 
 void MissingResponses::Insert(size_t index, const Range& range) {
-  assert(size_ < kMostRanges);
+  assert(size_ < kMaxRanges);
   std::move_backward(ranges_.begin() + index, ranges_.begin() + size_,
                      ranges_.begin() + size_ + 1);
   ranges_[index] = range;
@@ -98,7 +98,7 @@ void MissingResponses::Wait(Range* range, Time now) const {
 bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
                                   uint64_t request, Time now) {
   assert(first >= known_to_ && first < end);
-  if (size_ == kMostRanges) return false;
+  if (size_ == kMaxRanges) return false;
   Range range = {.first = first, .end = end, .request = request};
   Wait(&range, now);
   Insert(size_, range);
@@ -107,7 +107,7 @@ bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
 }
 
 bool MissingResponses::HasRoomFor(uint64_t seq) const {
-  if (size_ < kMostRanges) return true;
+  if (size_ < kMaxRanges) return true;
   const Range& range = ranges_[Find(seq)];
   return range.first == seq || range.end == seq + 1;
 }
@@ -136,7 +136,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
 
 bool MissingResponses::Distrust(uint64_t seq, uint64_t request, Time now) {
   assert(seq < known_to_ && !IsMissing(seq));
-  if (size_ == kMostRanges) return false;
+  if (size_ == kMaxRanges) return false;
   Range range = {.first = seq, .end = seq + 1, .request = request};
   Wait(&range, now);
   Insert(Find(seq), range);
@@ -194,7 +194,7 @@ void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // The part beyond `end` keeps its state, if there is room for a range.
-    if (range.end > end && size_ < kMostRanges) {
+    if (range.end > end && size_ < kMaxRanges) {
       Range rest = range;
       rest.first = end;
       range.end = end;

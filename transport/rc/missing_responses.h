@@ -34,7 +34,7 @@ class MissingResponses {
  public:
   // Once there are this many, later gaps are not noted, and responses beyond
   // them are dropped.
-  static constexpr size_t kMostRanges = 64;
+  static constexpr size_t kMaxRanges = 64;
 
   enum class State : uint8_t {
     kWaiting,  // until `due`: it may only be late
@@ -78,7 +78,7 @@ class MissingResponses {
     if (known_to_ < seq) known_to_ = seq;
   }
   // [known_to, first) is answered. [first, end) is missing; it belongs to the
-  // READ or atomic that begins at `request`. False if there are kMostRanges.
+  // READ or atomic that begins at `request`. False if there are kMaxRanges.
   bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
   // Whether Take may be called: there is room for the range that it may split
   // off.
@@ -86,7 +86,7 @@ class MissingResponses {
   // `seq`, which was missing, has arrived.
   void Take(uint64_t seq, Time now);
   // What arrived for `seq` is no longer trusted: it is missing again. False if
-  // there are kMostRanges.
+  // there are kMaxRanges.
   bool Distrust(uint64_t seq, uint64_t request, Time now);
   // `seq` has been answered.
   void NoteAnswered(uint64_t seq, Time now);
@@ -123,7 +123,7 @@ class MissingResponses {
   Time sampled_at_ = 0;
   ReorderWait reorder_wait_;
   size_t size_ = 0;
-  std::array<Range, kMostRanges> ranges_;  // in order
+  std::array<Range, kMaxRanges> ranges_;  // in order
 };
 
 }  // namespace transport

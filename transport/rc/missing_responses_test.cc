@@ -197,7 +197,7 @@ TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
 
 TEST_F(MissingResponsesTest, RoomIsBounded) {
   missing.AnsweredTo(0);
-  for (uint64_t i = 0; i < MissingResponses::kMostRanges; ++i) {
+  for (uint64_t i = 0; i < MissingResponses::kMaxRanges; ++i) {
     ASSERT_TRUE(missing.AddMissing(10 * i, 10 * i + 3, 0, 0));
   }
   const uint64_t known = missing.known_to();
@@ -210,7 +210,7 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
   for (uint64_t seq = 0; seq < 3; ++seq) missing.Take(seq, 0);
   EXPECT_TRUE(missing.HasRoomFor(11));
   missing.Take(11, 0);
-  EXPECT_EQ(missing.ranges().size(), MissingResponses::kMostRanges);
+  EXPECT_EQ(missing.ranges().size(), MissingResponses::kMaxRanges);
 }
 
 TEST_F(MissingResponsesTest, WhatIsNotTrustedIsMissingAgain) {

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kFirst = RequesterPeer::kPsn;
 constexpr uint32_t kMessages = 256;  // as many packets
 // Retransmissions at most for each PSN that a storm acknowledges.
-constexpr uint64_t kMostAgain = 8;
+constexpr uint64_t kMaxRetransmissions = 8;
 
 // A peer with `kMessages` messages of one packet outstanding, from PSN 101 on.
 void Fill(RequesterPeer* peer) {
@@ -34,7 +34,7 @@ TEST(RequesterStormTest, NaksOfSuccessivePsns) {
     again += peer.sent.size();
   }
   // What there is credit for, and then four for each that is acknowledged.
-  EXPECT_LE(again, kMostAgain * kMessages);
+  EXPECT_LE(again, kMaxRetransmissions * kMessages);
   EXPECT_EQ(again, 2034u);
   peer.Ack(kFirst + kMessages);
   EXPECT_EQ(peer.in_flight(), 0u);
@@ -74,7 +74,7 @@ TEST(RequesterStormTest, RnrNaksAndTheirEnds) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  EXPECT_LE(again, kMostAgain * kMessages);
+  EXPECT_LE(again, kMaxRetransmissions * kMessages);
   EXPECT_EQ(again, 2024u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }

@@ -196,7 +196,7 @@ class Responder {
   // Packets further ahead are not buffered: this is as many as the greatest
   // window of a path holds.
   static constexpr uint64_t kBufferWindow =
-      Path::kGreatestWindow / Path::kPacketOverhead;
+      Path::kMaxWindow / Path::kPacketOverhead;
   // Buffered packets are dropped, and their memory given back, when for this
   // long none was added and none came into order
   // (ForgedRequestTest.NothingIsBufferedForEver).
