@@ -17,7 +17,7 @@ constexpr size_t kMaxCustom = 65528;
 using Bytes = std::vector<uint8_t>;
 
 constexpr size_t Padded(size_t bytes) { return (bytes + 3) & ~size_t{3}; }
-// An option without its value; the end of a list of options is one, too.
+// Bytes of an option without its value, and of the end of a list of options.
 constexpr size_t kOptionBytes = 4;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {

@@ -1,4 +1,5 @@
-// The control thread's work.
+// The work of the service's control thread: MADs, timers, and calls of
+// handlers.
 #include <algorithm>
 #include <optional>
 #include <span>

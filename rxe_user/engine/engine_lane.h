@@ -1,5 +1,5 @@
-// A lane of an engine, and what belongs to it alone: a slot of the UDP port and
-// so the numbers of its queue pairs, sockets, a helper thread.
+// A lane of an engine, and what belongs to it alone: sockets, a helper thread,
+// and a slot of the UDP port, which gives the numbers of its queue pairs.
 #ifndef RXE_USER_ENGINE_ENGINE_LANE_H_
 #define RXE_USER_ENGINE_ENGINE_LANE_H_
 

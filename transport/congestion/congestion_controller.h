@@ -36,7 +36,7 @@ class CongestionController {
   static constexpr uint64_t kMaxPacket = 4096 + 256;
 
   uint64_t window() const { return window_; }
-  // From a packet of `bytes` to the next one, a round trip at least.
+  // The time from a packet of `bytes` to the next one: at least a round trip.
   Time Interval(uint64_t bytes, Time rtt) const {
     if (bytes <= window_ || window_ >= kMaxPacket) return rtt;
     return static_cast<Time>(static_cast<uint64_t>(rtt) * bytes / window_);
@@ -73,9 +73,9 @@ class CongestionController {
   // A packet to or from a peer that answers was lost. The window shrinks to 0.7
   // of its size, but not below `least`.
   void OnLoss(uint64_t least, Time rtt, Time now);
-  // True if it counts: one in Dcqcn::kNotificationInterval does, and may come
-  // half of that early, since the network does not preserve the interval
-  // between them (PathTest.NotificationsMayComeALittleEarly).
+  // True if the notification counts. One per Dcqcn::kNotificationInterval
+  // counts; it may be early by half of that, since the network does not
+  // preserve intervals (PathTest.NotificationsMayComeALittleEarly).
   bool OnNotification(Time rtt, Time now);
   // A timeout during which no peer answered, or packets were lost.
   void OnTimeout(Time rtt, Time now);

@@ -7,9 +7,9 @@ namespace {
 constexpr Time kRoundTrips = 2;
 // At most one byte in this many is lost by chance.
 constexpr uint64_t kSeldomLost = 16;
-// LosesMuch looks at about this many acknowledged bytes, and needs at least
-// this many lost ones.
+// LosesMuch looks at about this many acknowledged bytes,
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
+// and needs more lost bytes than this.
 constexpr uint64_t kFewLost = 64 * 1024;
 
 }  // namespace

@@ -43,8 +43,8 @@ class Path {
   // beyond 1 MiB, buffers of 416 KiB only lose packets.
   static constexpr uint64_t kMaxWindow = CongestionController::kMaxWindow;
   // On a path where no peer has answered yet, queue pairs send their first
-  // packets until this much is in flight: 90 queue pairs can send one of 4 KiB
-  // each.
+  // packets until this much is in flight: 90 queue pairs can send one packet of
+  // 4 KiB each.
   static constexpr uint64_t kMaxWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
@@ -62,7 +62,7 @@ class Path {
     return window() / static_cast<uint64_t>(std::max(users_, 1));
   }
   // Changes when a queue pair whose peer has answered falls silent, or the
-  // window goes to its least: each other queue pair is then limited to its
+  // window falls to its minimum: each other queue pair is then limited to its
   // share until it is answered once more. Never 0.
   uint32_t silences() const { return silences_; }
   bool answered() const { return last_answer_ >= 0; }  // a peer, ever
@@ -104,7 +104,7 @@ class Path {
   const ResponsePace& responses() const { return responses_; }
 
   Time smoothed_rtt() const { return rtt_.smoothed(); }  // ns; 0: no sample yet
-  // What the network itself holds: its measured rate times its least round
+  // What the network itself holds: its measured rate times its shortest round
   // trip. In bytes.
   uint64_t round_trip_bytes() const { return rate_.BytesIn(rtt_.base()); }
   // How long after the last sign of life an unanswered tail is probed.
@@ -181,7 +181,7 @@ class Path {
     return controller_.OnNotification(smoothed_rtt(), now);
   }
   // A timeout during which no peer answered, or packets were lost: the window
-  // goes back to its least.
+  // falls to its minimum.
   void OnTimeout(Time now) {
     controller_.OnTimeout(smoothed_rtt(), now);
     CountSilence();
@@ -195,7 +195,7 @@ class Path {
     if (++silences_ == 0) silences_ = 1;
   }
   void Pause(uint64_t bytes, Time now);
-  // The least window that a loss leaves, in bytes.
+  // The smallest window that a loss leaves, in bytes.
   uint64_t LeastAfterLoss() const;
 
   CongestionController controller_;

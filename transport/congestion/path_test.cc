@@ -307,7 +307,7 @@ TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   EXPECT_NE(path.silences(), before);
   EXPECT_EQ(path.in_flight(), kBegin);
   EXPECT_EQ(path.room(), kBegin);
-  // Retransmissions.
+  // A retransmission is in flight, and does not count in the window.
   path.OnGoneUnanswered(kBegin);
   path.OnSentUnanswered(5000);
   EXPECT_EQ(path.in_flight(), 5000u);

@@ -24,8 +24,9 @@ Time ResponsePace::TurnOf(uint32_t qpn) const {
   return free_at_ + static_cast<Time>((mixed ^ mixed >> 32) * kGolden >> 53);
 }
 
-// One in kNotificationInterval counts, for all queue pairs together, and none
-// before something was sent at the rate that the last one has set.
+// At most one CNP per kNotificationInterval counts, for all queue pairs
+// together, and only after something was sent at the rate that the last one has
+// set.
 void ResponsePace::OnNotification(Time now) {
   if (on() && now - notified_ < std::max(Dcqcn::kNotificationInterval, gap_)) {
     return;

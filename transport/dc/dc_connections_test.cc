@@ -189,7 +189,7 @@ TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
   to.PostReceive(3);
   const uint32_t first = dci->Report().send_psn;
   ASSERT_EQ(Post(SendOpcode::kSend, 2, kPackets * DcHost::kMtu), 0);
-  // As much of it as the window permits, which is acknowledged.
+  // Sends as much of it as the window permits. That is acknowledged.
   for (const DcDatagram& packet : net.Transmit(from)) net.Deliver(packet);
   for (const DcDatagram& answer : net.Transmit(to)) net.Deliver(answer);
   ASSERT_LT(wire::PsnDiff(dci->Report().send_psn, first), int32_t{kPackets});

@@ -95,7 +95,7 @@ class Endpoint {
   const EndpointCounters& counters() const { return counters_; }
   // Counters of destroyed queue pairs.
   const QpCounterTotals& retired() const { return retired_; }
-  // Numbers of all queue pairs, in no order.
+  // Numbers of all queue pairs, in no particular order.
   std::vector<uint32_t> QueuePairNumbers() const;
   // Null if there is no such queue pair.
   EndpointQp* Find(uint32_t qpn) const;
@@ -158,10 +158,11 @@ class Endpoint {
   Disposition TakeTranslated(EndpointQp* qp, const wire::PacketView& packet,
                              const Datagram& datagram, Time now,
                              StraySink* strays);
-  // Whether the packet may be one of the connected peer. Without its ICRC.
+  // Whether the packet may be one of the connected peer. Does not check the
+  // ICRC.
   static bool FitsConnection(EndpointQp& qp, const wire::PacketView& packet,
                              const Datagram& datagram);
-  // The own address of the sender of a UD packet.
+  // The sender's own address, of a UD packet.
   std::optional<TrueSource> TrueSourceOfDatagram(const Datagram& datagram);
   // Returns the result of OnPacket.
   bool Deliver(EndpointQp* qp, const Received& received, Time now);

@@ -165,7 +165,7 @@ TEST_F(DcTargetTest, PsnsCountFromTheConnect) {
     EXPECT_FALSE(IsAnswered(&injector, first));
     EXPECT_FALSE(Sends(&injector, first + 1));
   }
-  // One of an earlier session is late.
+  // A late packet of an earlier session.
   session_ = 100;
   EXPECT_FALSE(Sends(&injector, 102));
   session_ = 40;
@@ -187,7 +187,7 @@ TEST_F(DcTargetTest, MessagesCountFromTheConnect) {
   Injector injector = Make("drop rx msg=2");
   for (const uint32_t psn : {100, 40}) {
     EXPECT_FALSE(Connects(&injector, psn, psn));
-    // The first one is lost before.
+    // The first message was lost before the injector: this one is beyond a gap.
     EXPECT_FALSE(Sends(&injector, psn + 2));
     EXPECT_FALSE(Sends(&injector, psn + 1));
     EXPECT_TRUE(Sends(&injector, psn + 2));
@@ -258,8 +258,7 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
   EXPECT_LT(hits, 48);
 }
 
-// What chance decides of a connection is not what it has decided of the others,
-// but the same with each run.
+// Chance decides anew for each connection, and the same in each run.
 TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
   const auto hits = [this](uint32_t first_psn) {
     Injector injector = Make("drop rx p=50%");
@@ -277,7 +276,7 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
   EXPECT_EQ(first, hits(7000));
 }
 
-// A connection of DC takes a PSN, and is no message.
+// A CONNECT of DC takes a PSN, but is no message.
 TEST_F(DcTargetTest, AConnectIsNoMessage) {
   Injector injector = Make("drop rx msg=1");
   EXPECT_FALSE(Connects(&injector, kReceivePsn, 1));

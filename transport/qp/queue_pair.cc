@@ -96,7 +96,8 @@ int QueuePair::AttachCounter(std::shared_ptr<CompletionCounter> counter,
 }
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
-  // CheckRequest refuses what a type without a requester is given.
+  // A type without a requester offers no opcode: CheckRequest refuses its
+  // requests.
   const Posting posting = PostingSend(state());
   if (posting == Posting::kRefused) return EINVAL;
   if (const int error = CheckRequest(request)) return error;
@@ -452,8 +453,9 @@ Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
   return want;
 }
 
-// Only types that are in one lane share bursts: there the two halves of an
-// application's connections meet. Other types have both halves.
+// Only types whose queue pairs are all in one lane share bursts: there an
+// application sends by one queue pair and receives by another. Queue pairs of
+// other types do both.
 uint32_t QueuePair::SharesBurstsTo() const {
   return TraitsOf(config().type).one_lane ? attributes().dest_qpn : 0;
 }

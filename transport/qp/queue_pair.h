@@ -64,7 +64,7 @@ class QueuePair : public EndpointQp {
   int SetSourcePort(uint16_t port);
 
   // mlx5dv_dci_stream_id_reset(3): work requests of `stream` are executed
-  // again. EINVAL: it has no such stream, or that has no error, or the state is
+  // again. EINVAL: there is no such stream, it has not failed, or the state is
   // not RTS.
   virtual int ResetStream(uint16_t /*stream*/) { return EINVAL; }
 

@@ -2,7 +2,7 @@
 // 9.7.3.1). If too few ask, the window stays full while the peer has nothing to
 // answer; each packet that asks costs the peer an ACK.
 //
-// - The last packet that can be sent asks: the next one may be long in coming.
+// - The last packet that can be sent asks: the next one may come much later.
 // - At least one in a quarter of the window asks
 //   (RequesterAckTest.AsksForAnAckEveryQuarterOfTheWindow).
 // - Of messages of one packet, one in kMaxMessages asks. A longer message

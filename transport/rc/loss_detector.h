@@ -107,7 +107,7 @@ class LossDetector {
     return true;
   }
 
-  // The path's window went to its least because of this queue pair, and there
+  // The path's window fell to its minimum because of this queue pair, and there
   // was no progress since.
   bool timed_out = false;
 

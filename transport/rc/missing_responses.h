@@ -112,7 +112,7 @@ class MissingResponses {
   // `range` was requested once more because of silence: it may be answered
   // twice though nothing was late, so a copy shows nothing.
   void DoubtSample(Range* range);
-  // `range` is missing, and has not been requested since that is known.
+  // `range` is missing, and has not been requested since that became known.
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;

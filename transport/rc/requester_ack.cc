@@ -189,7 +189,7 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     const uint64_t head = queue().head();
     const SendWqe& wqe = queue().at(head);
     if (wqe.end() > to) break;
-    // The peer had it before it failed here.
+    // The peer has executed it: its failure here no longer counts.
     if (head == failures_.local_index) {
       failures_.local_index = kNoSequence;
       failures_.local_result = {};

@@ -1,4 +1,4 @@
-// The time jumps: the machine was suspended, or the process stopped.
+// Jumps of the clock: the machine was suspended, or the process stopped.
 #include <gtest/gtest.h>
 
 #include "transport/testing/requester_peer.h"

@@ -159,7 +159,7 @@ TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
   EXPECT_EQ(peer.sent.size(), 100u);
   peer.At(3 * kFirstProbe);
   peer.Transmit();
-  EXPECT_LT(peer.sent.size(), 40u);  // as many as the least window takes
+  EXPECT_LT(peer.sent.size(), 40u);  // as many as the smallest window takes
   EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   peer.Ack(165);
   EXPECT_GE(peer.path().window(), Path::kInitialWindow);

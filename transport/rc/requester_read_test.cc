@@ -402,7 +402,7 @@ struct BadAnswer {
 
 class RequesterBadResponse : public ::testing::TestWithParam<BadAnswer> {};
 
-// To a READ of 600 bytes in three packets.
+// The READ is of 600 bytes in three packets.
 TEST_P(RequesterBadResponse, EndsTheRead) {
   RequesterPeer peer;
   peer.Connect();
@@ -513,7 +513,7 @@ TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.At(4 * kMillisecond);  // the first probe
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
-  peer.At(12 * kMillisecond);  // the second: the window is at its least
+  peer.At(12 * kMillisecond);  // the second: the window is at its minimum
   EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.ReadResponse(kFirst, 100, 256);

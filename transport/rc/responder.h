@@ -61,7 +61,8 @@ class Responder {
   void ResizeResources();
 
   // --- Inputs: request packets whose source and P_Key have been checked.
-  // True if its PSN is the expected one, or one of kWindow beyond.
+  // True if the packet's PSN is among the kWindow PSNs from the expected one
+  // on.
   bool OnRequest(const wire::PacketView& packet, Time now);
   bool IsExpected(const wire::PacketView& packet) const {
     return Extend(packet.psn()) == expected_;
@@ -193,7 +194,7 @@ class Responder {
   // Packets further ahead are ignored. With large READs outstanding a peer may
   // be this far ahead.
   static constexpr uint64_t kWindow = 1 << 16;  // PSNs
-  // Packets further ahead are not buffered: this is as many as the greatest
+  // Packets further ahead are not buffered: this is as many as the maximum
   // window of a path holds.
   static constexpr uint64_t kBufferWindow =
       Path::kMaxWindow / Path::kPacketOverhead;

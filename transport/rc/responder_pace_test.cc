@@ -1,5 +1,5 @@
 // READ responses after CNPs (ResponsePace): they slow down, never stop, and
-// recover. What need not wait for them does not.
+// recover. Packets that need not wait for them do not.
 #include <algorithm>
 #include <string>
 
@@ -53,7 +53,7 @@ class ResponderPaceTest : public ResponderTest {
     Request(bytes);
     return Finish();
   }
-  // CNPs as often as they count, a packet before each.
+  // Delivers CNPs as often as they count, with a response before each.
   void Congest(int cnps) {
     for (int i = 0; i < cnps; ++i) {
       TimeOf(256);
@@ -85,7 +85,8 @@ TEST_F(ResponderPaceTest, EachCnpSlowsThemDown) {
     TimeOf(256);
     peer.now += Path::kNotificationInterval;
   }
-  // At the present rate, which grows little meanwhile; and in bursts.
+  // Responses are sent at the present rate, which grows little meanwhile, and
+  // in bursts.
   sent_ = most_at_once_ = 0;
   const auto slow = static_cast<Time>(kLongPackets * kPacketCost *
                                       ResponsePace::kInterval / rate());
@@ -97,7 +98,7 @@ TEST_F(ResponderPaceTest, EachCnpSlowsThemDown) {
   EXPECT_LE(most_at_once_, most);
 }
 
-// In the midst of a response as well.
+// A CNP also counts in the middle of a response.
 TEST_F(ResponderPaceTest, OneThatIsUnderWaySlowsDown) {
   TimeOf();
   Notify();

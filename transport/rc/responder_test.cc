@@ -108,7 +108,8 @@ TEST_F(ResponderTest, SendWithInvalidate) {
 }
 
 // A WRITE of one packet carries its immediate data, and takes a receive, which
-// completes with the error. One of several is refused with its first packet.
+// completes with the error. A WRITE of several packets is refused with its
+// first one.
 TEST(ResponderImmediateTest, WriteThatIsRefused) {
   for (const bool shared : {false, true}) {
     WirePeer::Options options;
@@ -441,7 +442,8 @@ constexpr wire::Operation kReserved[] = {kReserved15, kReserved18, kReserved19,
                                          kReserved1a, kReserved1b, kReserved1e,
                                          kReserved1f};
 
-// Class C of 9.9.3, whatever else is in them.
+// Reserved opcodes are errors of class C (9.9.3), whatever else is in the
+// packet.
 TEST(ResponderSequenceTest, ReservedOpcodes) {
   for (const wire::Operation operation : kReserved) {
     for (const size_t payload : {0, 4, 16, 300}) {

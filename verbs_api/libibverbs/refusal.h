@@ -1,4 +1,5 @@
-// Why a call of the C ABI is refused, calls in a recording, and objects made.
+// What calls of the C ABI report: why they are refused, their part of a
+// recording, and the objects that they make.
 #ifndef VERBS_API_LIBIBVERBS_REFUSAL_H_
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 
