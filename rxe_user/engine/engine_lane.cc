@@ -211,8 +211,8 @@ void EngineLane::ReleaseNumber(uint32_t number) {
   if (!abandoned_) ReleaseQpn(number);
 }
 
-// By one of the lane's own sockets: its port is that of the initiator by chance
-// only.
+// Chooses one of the lane's own sockets: its port equals the initiator's only
+// by chance.
 std::optional<uint16_t> EngineLane::SourcePort(
     const transport::AddressVector& target,
     const transport::Received& connect) {
@@ -259,7 +259,7 @@ void EngineLane::AbandonInChild() {
   abandoned_ = true;
   lane_.AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
-  // The other parts have fork guards of their own (base/fork_guard.h).
+  // The other parts have their own fork guards (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

@@ -183,7 +183,7 @@ TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
-// The time of a round that found something counts from its end.
+// The idle time counts from the end of a round that found something.
 TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   LaneEnd peer;
   Join(&peer);
@@ -355,7 +355,7 @@ TEST_F(LaneTest, SpuriouslyReadableSocketsAreDisarmed) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// What other threads receive meanwhile ends the row of futile wake-ups.
+// Packets that other threads receive meanwhile end the row of futile wake-ups.
 TEST_F(LaneTest, SocketsWithArrivalsStayArmed) {
   LaneEnd peer;
   Join(&peer);

@@ -45,8 +45,7 @@ std::shared_ptr<EngineImpl> MakeLoopbackEngine(const wire::IpAddress& address,
 
 class Node : public transport::EventSink {
  public:
-  // With an engine of its own, which is passed to `before_open` before it
-  // opens.
+  // With a new engine, which is passed to `before_open` before it opens.
   Node(TestSlots& slots, const wire::IpAddress& address,
        std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
        const std::function<void(EngineImpl&)>& before_open = nullptr);

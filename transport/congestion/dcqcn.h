@@ -61,7 +61,7 @@ class Dcqcn {
   }
 
   // Another notification of congestion for which the window has shrunk already.
-  // No effect if there was none lately.
+  // No effect if there was none recently.
   void Hold(Time rtt, Time now) {
     if (active(now)) Note(rtt, now);
   }

@@ -33,7 +33,7 @@ class DeliveryRate {
   uint64_t bytes_ = 0;  // acknowledged since since_
   Time since_ = 0;
   uint64_t bytes_per_ms_ = 0;  // before since_, smoothed
-  // Bytes lost, and acknowledged, lately.
+  // Bytes lost, and acknowledged, recently.
   uint64_t lost_ = 0;
   uint64_t acknowledged_ = 0;
 };

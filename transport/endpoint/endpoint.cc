@@ -626,7 +626,7 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
   }
 }
 
-// Unlimited if nobody else has anything to send or waits for the path.
+// Unlimited if no other queue pair has anything to send or waits for the path.
 size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
   const bool alone = scheduler.active_empty() &&
                      (link.path == nullptr || link.path->waiting.empty());

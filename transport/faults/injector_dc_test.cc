@@ -234,7 +234,7 @@ TEST_F(DcTargetTest, AConnectThatWasNotSeen) {
   EXPECT_TRUE(Sends(&injector, 501));
 }
 
-// A CONNECT of the session before is late: the present one goes on.
+// A CONNECT of the previous session is late: the present session continues.
 TEST_F(DcTargetTest, ALateConnectChangesNothing) {
   Injector injector = Make("drop psn=+1");
   EXPECT_FALSE(Connects(&injector, 7, 1));

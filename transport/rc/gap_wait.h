@@ -96,7 +96,7 @@ class GapWait {
   }
 
   ReorderWait reorder_wait_;
-  // PSN of a packet that was reported lately, until it has arrived twice; and
+  // PSN of a packet that was reported recently, until it has arrived twice; and
   // when it was reported.
   uint32_t reported_ = kNoPsn;
   uint16_t reported_at_ = 0;

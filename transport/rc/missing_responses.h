@@ -117,7 +117,7 @@ class MissingResponses {
 
   uint64_t known_to_ = 0;
   uint64_t least_marker_ = kNone;  // of all that are kAsked
-  // A number that was requested again lately, until it has arrived twice; and
+  // A number that was requested again recently, until it has arrived twice; and
   // when it was requested.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;

@@ -25,7 +25,7 @@ std::string Text(const MissingResponses& missing) {
 
 class MissingResponsesTest : public ::testing::Test {
  protected:
-  // [10, 20) of the request at 10 is missing, and is asked for.
+  // [10, 20) of the request at 10 is missing, and is requested.
   void AskForTen() {
     missing.AnsweredTo(10);
     ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
@@ -41,7 +41,7 @@ class MissingResponsesTest : public ::testing::Test {
     ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
   }
 
-  // `seq`, which follows all that is known, is missing and asked for. It
+  // `seq`, which follows all that is known, is missing and is requested. It
   // arrives at once, and again after `later`.
   void ComeTwice(uint64_t seq, Time round_trip, Time later) {
     missing.AnsweredTo(seq);
@@ -175,7 +175,7 @@ TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   EXPECT_GT(before, kRoundTrip * 8 / 10);
   ComeTwice(seq++, kRoundTrip, 5 * kRoundTrip);
   EXPECT_LT(missing.reorder_wait(), before);
-  // However long that is.
+  // The wait follows the round trip however long that is.
   for (; seq < 120; ++seq) ComeTwice(seq, 60 * kSecond, 0);
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
@@ -188,7 +188,7 @@ TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
   for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
   missing.NoteCopy(10, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // So may a number that was not known to be missing.
+  // A number that was not known to be missing may be answered twice, too.
   missing.NoteAsked(30, 31, 100, 0, 0);
   missing.AnsweredTo(31);
   missing.NoteCopy(30, 0, 0);

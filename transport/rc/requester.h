@@ -255,7 +255,7 @@ class Requester {
   // The response to a READ or an atomic that is outstanding.
   void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
   // Places a response in the buffers of work request `index`, if it fits its
-  // number. Returns success, or how the work request is to end.
+  // number. Returns success, or how the work request must end.
   WcResult Place(uint64_t index, const OutstandingReads::Entry& read,
                  uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,

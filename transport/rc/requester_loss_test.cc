@@ -15,7 +15,7 @@ constexpr Time kTimeout8 = int64_t{4096} << 8;    // 1.05 ms
 constexpr Time kApart = 11 * kMillisecond;
 constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
 
-// Runs up to `time` after the start, and sends what timers ask for.
+// Runs up to `time` after the start, and transmits when timers expire.
 void RunTo(RequesterPeer* peer, Time time) {
   while (peer->NextTimer() < time) {
     peer->At(peer->NextTimer());
@@ -191,7 +191,7 @@ TEST(RequesterLossTest, ProbesAKnownGapItself) {
 }
 
 // Each answer arrives after the first probe, and gives no sample of the round
-// trip. If timeouts stayed as short, everything would be sent twice for ever.
+// trip. If timeouts stayed that short, everything would always be sent twice.
 TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   RequesterPeer peer;
   peer.Connect();
@@ -459,7 +459,7 @@ TEST(RequesterLossTest, APeerThatDropsGetsTheRest) {
   peer.Ack(115);
   peer.Transmit();
   EXPECT_EQ(peer.qp->counters().retransmitted, 40u);
-  // It is not tried again at the next loss.
+  // The next loss is no further trial.
   peer.Ack(139);
   peer.At(kSecond);
   for (int i = 41; i <= 80; ++i) peer.Send(i, 1);

@@ -128,7 +128,7 @@ std::string RunOf(const RequesterPeer& peer) {
          std::to_string(peer.sent.back().psn);
 }
 
-// Packets are lost in bursts: while a gap goes on beyond what has been
+// Packets are lost in bursts: while a gap continues beyond what has been
 // retransmitted, runs get longer. Each run takes a round trip.
 TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   RequesterPeer::Options options;
@@ -393,7 +393,7 @@ TEST(RequesterNakTest, ReservedAndGhostNaksAreNothing) {
 }
 
 // The fatal NAK arrived, the response to the READ before it did not: the READ
-// is asked for once more, and then given up.
+// is requested once more, and then given up.
 TEST(RequesterNakTest, FatalNakBeyondAReadThatWasNotAnswered) {
   RequesterPeer peer;
   peer.Connect();

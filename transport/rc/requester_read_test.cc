@@ -278,7 +278,7 @@ TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Bad responses ahead of their turn fail nothing, and are not accepted.
+// Bad responses ahead of their turn are dropped, and do not fail the READ.
 TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -461,7 +461,7 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// The whole target, though the READ takes several requests.
+// The whole target is checked at first, though the READ takes several requests.
 TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
   RequesterPeer peer;
   peer.Connect();

@@ -258,7 +258,7 @@ TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   deliver(100);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
-  deliver(101);  // the same flight, in a burst of its own
+  deliver(101);  // the same flight, in a separate burst
   EXPECT_EQ(peer.Transmit(), "");
   for (int i = 7; i < 10; ++i) peer.PostReceive(i, {8});
   deliver(100);

@@ -564,7 +564,7 @@ TEST(ResponderSrqTest, SharedReceives) {
   peer.Deliver(peer.Request(kSendOnly, 100, true), 8);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
 
-  // An SRQ has a protection domain of its own.
+  // An SRQ has its own protection domain.
   FakeMemory::Region& region =
       peer.memory.Add(0x9000, 64, WirePeer::kPd + 1, kAccessLocalWrite);
   ReceiveWqe wqe;

@@ -27,10 +27,9 @@ class RetransmitPlan {
   static constexpr uint16_t kMaxCredit = 1024;
   // Packets that a replay sends without credit.
   static constexpr uint64_t kMinReplay = 4;
-  // Losses mostly come as a GRO batch, or several. While the gap goes on beyond
-  // the last run, the next run is this many times as long: otherwise a gap of n
-  // packets takes n round trips
-  // (RequesterNakTest.ALongGapIsFilledInLongerAndLongerRuns).
+  // Losses mostly come in bursts. While the gap continues beyond the last run,
+  // the next run is this many times as long: otherwise a gap of n packets takes
+  // n round trips (RequesterNakTest.ALongGapIsFilledInLongerAndLongerRuns).
   static constexpr uint32_t kRunGrowth = 4;
 
   // --- Out of turn.
@@ -40,7 +39,7 @@ class RetransmitPlan {
   // The last run filled a gap up to `una`, and nothing beyond it was
   // retransmitted.
   bool FilledGapAlone(uint64_t una) const { return gap_alone_ && una == end_; }
-  // How many packets to send of a gap at `una`, at most `limit` and at least
+  // How many packets of a gap at `una` to send: at most `limit`, and at least
   // one.
   uint32_t GrowRun(uint64_t una, uint64_t limit) {
     run_ = una == end_ ? run_ * kRunGrowth : 1;
@@ -48,7 +47,7 @@ class RetransmitPlan {
         std::min<uint64_t>(run_, std::max<uint64_t>(limit, 1)));
     return run_;
   }
-  // Sends [first, end) of what was sent up to `max`.
+  // Retransmits [first, end), as far as it is below `max`.
   void Send(uint64_t first, uint64_t end, uint64_t max) {
     next_ = first;
     end_ = std::min(end, max);

@@ -198,7 +198,7 @@ TEST_P(DeadPeerTest, InTheMidstOfTraffic) {
   ExpectUnharmed(Dead(Death::kInTheMidst), 4096);
 }
 
-// First packets are sent although nobody has answered, but limited in total.
+// First packets are sent although no peer has answered, but limited in total.
 TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
   Neighbors neighbors(4096);
   std::vector<Neighbors::Connection*> pairs;
