@@ -160,7 +160,9 @@ void EngineLane::Close() {
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
   // In a fuller slot, numbers would be reused too soon.
-  if (const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest)) return qpn;
+  if (const auto qpn = AllocateBelow(QpnAllocator::kMaxWithQuarantine)) {
+    return qpn;
+  }
   {
     // Nothing may throw once there is a further slot.
     const std::lock_guard<std::mutex> lock(numbers_mutex_);
@@ -202,7 +204,7 @@ size_t EngineLane::queue_pairs() const {
 
 // The broker is not asked for a further slot while the lane is locked.
 std::optional<uint32_t> EngineLane::AllocateNumber() {
-  const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest);
+  const auto qpn = AllocateBelow(QpnAllocator::kMaxWithQuarantine);
   return qpn.has_value() ? qpn : AllocateBelow(SIZE_MAX);
 }
 

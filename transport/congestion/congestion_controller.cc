@@ -11,9 +11,10 @@ namespace transport {
       std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now), kMaxWindow);
 }
 
-void CongestionController::OnLoss(uint64_t least, Time rtt, Time now) {
+void CongestionController::OnLoss(uint64_t min_window, Time rtt, Time now) {
   if (now < recovery_until_) return;
-  const uint64_t window = std::max(window_ / 10 * 7, std::min(window_, least));
+  const uint64_t window =
+      std::max(window_ / 10 * 7, std::min(window_, min_window));
   window_before_timeout_ = 0;
   // Notifications may have made the window smaller than losses ever do.
   window_ = std::min(window_, std::max(kMinWindow, window));
@@ -48,9 +49,9 @@ void CongestionController::OnTimeout(Time rtt, Time now) {
     threshold_ = std::max(kMinWindow, window_ / 2);
   }
   // Timeouts in a row leave one packet: there may be many other senders.
-  const uint64_t least =
+  const uint64_t min_window =
       window_ > kMinWindow ? kMinWindow : std::max(kMaxPacket, window_ / 2);
-  window_ = std::min(window_, least);
+  window_ = std::min(window_, min_window);
   BeginRecovery(rtt, now);
 }
 

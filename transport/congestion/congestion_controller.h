@@ -57,12 +57,12 @@ class CongestionController {
     }
     window_ = std::min(window_, kMaxWindow);
   }
-  // The same, but it grows up to `greatest` only.
-  void OnAcknowledgedUpTo(uint64_t greatest, uint64_t bytes, uint64_t used,
+  // The same, but it grows up to `max_window` only.
+  void OnAcknowledgedUpTo(uint64_t max_window, uint64_t bytes, uint64_t used,
                           Time rtt, Time now) {
-    if (window_ >= greatest) return;
+    if (window_ >= max_window) return;
     OnAcknowledged(bytes, used, rtt, now);
-    window_ = std::min(window_, greatest);
+    window_ = std::min(window_, max_window);
   }
   // `bytes` were sent that nothing acknowledges: the window grows, but only up
   // to kInitialWindow, which receive buffers hold.
@@ -71,8 +71,8 @@ class CongestionController {
     window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
   }
   // A packet to or from a peer that answers was lost. The window shrinks to 0.7
-  // of its size, but not below `least`.
-  void OnLoss(uint64_t least, Time rtt, Time now);
+  // of its size, but not below `min_window`.
+  void OnLoss(uint64_t min_window, Time rtt, Time now);
   // True if the notification counts. One per Dcqcn::kNotificationInterval
   // counts; it may be early by half of that, since the network does not
   // preserve intervals (PathTest.NotificationsMayComeALittleEarly).

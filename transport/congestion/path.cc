@@ -14,10 +14,10 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window() < bytes) Pause(bytes, now);
 }
 
-void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
+void Path::OnAnswered(uint64_t bytes, uint64_t max_window, Time now) {
   last_answer_ = now;
   rate_.OnAcknowledged(bytes, smoothed_rtt(), now);
-  controller_.OnAcknowledgedUpTo(greatest, bytes, flight_.answered() + bytes,
+  controller_.OnAcknowledgedUpTo(max_window, bytes, flight_.answered() + bytes,
                                  smoothed_rtt(), now);
   if (window() < bytes) Pause(bytes, now);
 }
@@ -53,7 +53,7 @@ bool Path::EndPause(Time now) {
 // a window takes some more round trips, one for each. But no more than a peer
 // can buffer beyond a gap (PacketArena::kBytes), and only while little is lost
 // (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
-uint64_t Path::LeastAfterLoss() const {
+uint64_t Path::MinWindowAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMaxAfterLoss = 256 * 1024;
   if (rate_.LosesMuch()) return kMinWindow;
@@ -62,7 +62,7 @@ uint64_t Path::LeastAfterLoss() const {
 
 void Path::OnLoss(Time now) {
   last_loss_ = now;
-  controller_.OnLoss(LeastAfterLoss(), smoothed_rtt(), now);
+  controller_.OnLoss(MinWindowAfterLoss(), smoothed_rtt(), now);
 }
 
 }  // namespace transport

@@ -162,9 +162,9 @@ class Path {
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   // The same for packets that are never retransmitted (UC): the window grows
-  // only up to `greatest`, which the receive buffer holds, and not until there
-  // is a loss.
-  void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
+  // only up to `max_window`, which the receive buffer holds, and not until
+  // there is a loss.
+  void OnAnswered(uint64_t bytes, uint64_t max_window, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   // The peer's queue pair has answered what was sent at `sent`: a sample too.
   void OnOrderedAnswer(uint32_t dest_qpn, Time sent, Time now) {
@@ -196,7 +196,7 @@ class Path {
   }
   void Pause(uint64_t bytes, Time now);
   // The smallest window that a loss leaves, in bytes.
-  uint64_t LeastAfterLoss() const;
+  uint64_t MinWindowAfterLoss() const;
 
   CongestionController controller_;
   PathFlight flight_;

@@ -144,15 +144,15 @@ bool MissingResponses::Distrust(uint64_t seq, uint64_t request, Time now) {
 }
 
 void MissingResponses::NoteAnswered(uint64_t seq, Time now) {
-  if (seq < least_marker_) return;
-  least_marker_ = kNone;
+  if (seq < min_marker_) return;
+  min_marker_ = kNone;
   for (size_t i = 0; i < size_; ++i) {
     Range& range = ranges_[i];
     if (range.state != State::kAsked) continue;
     if (range.marker <= seq) {
       Wait(&range, now);
     } else {
-      least_marker_ = std::min(least_marker_, range.marker);
+      min_marker_ = std::min(min_marker_, range.marker);
     }
   }
 }
@@ -204,7 +204,7 @@ void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
     if (range.first <= first) due = !range.doubtful;
     range.state = State::kAsked;
     range.marker = marker;
-    least_marker_ = std::min(least_marker_, marker);
+    min_marker_ = std::min(min_marker_, marker);
   }
   if (due &&
       (sample_ == kNone || now - sampled_at_ > AnsweredWithin(round_trip))) {

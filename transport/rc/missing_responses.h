@@ -116,7 +116,7 @@ class MissingResponses {
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;
-  uint64_t least_marker_ = kNone;  // of all that are kAsked
+  uint64_t min_marker_ = kNone;  // of all that are kAsked
   // A number that was requested again recently, until it has arrived twice; and
   // when it was requested.
   uint64_t sample_ = kNone;
