@@ -15,7 +15,7 @@ class DeliveryRate {
     return bytes_per_ms_ * static_cast<uint64_t>(interval) / kMillisecond;
   }
   // More is lost than by chance on a link.
-  bool LosesMuch() const;
+  bool HasHeavyLoss() const;
 
   // `bytes` were acknowledged. `smoothed_rtt`: ns, or 0.
   void OnAcknowledged(uint64_t bytes, Time smoothed_rtt, Time now) {

@@ -56,7 +56,7 @@ bool Path::EndPause(Time now) {
 uint64_t Path::MinWindowAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMaxAfterLoss = 256 * 1024;
-  if (rate_.LosesMuch()) return kMinWindow;
+  if (rate_.HasHeavyLoss()) return kMinWindow;
   return std::min(kRoundTrips * round_trip_bytes(), kMaxAfterLoss);
 }
 

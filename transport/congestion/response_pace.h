@@ -32,9 +32,9 @@ class ResponsePace {
 
   bool on() const { return rate_ != 0; }
   // While it is on: whether a response may go out, as the first of a burst
-  // (MayBegin) or behind others (MayGoOn).
+  // (MayBegin) or behind others (MayContinue).
   bool MayBegin(Time now) const { return now >= free_at_; }
-  bool MayGoOn(Time now) const { return now + kBurst > free_at_; }
+  bool MayContinue(Time now) const { return now + kBurst > free_at_; }
   // When a waiting queue pair should try. Queue pairs try one after the other,
   // each time in another order: in a fixed order the first one would take the
   // whole rate (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).

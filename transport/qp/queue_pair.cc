@@ -238,9 +238,9 @@ bool QueuePair::Admit(const Received& received, Time now) {
   }
   // A CNP comes from a destination of ours, so its source is checked even for
   // UD.
-  const bool from_anybody =
+  const bool any_source =
       is_datagram() && packet.transport() == wire::Transport::kUd;
-  if (received.origin == Origin::kElsewhere && !from_anybody) {
+  if (received.origin == Origin::kElsewhere && !any_source) {
     return AdmitElsewhere(packet);
   }
   if (!PkeyMatches(packet)) {
@@ -256,7 +256,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
 bool QueuePair::AdmitElsewhere(const wire::PacketView& packet) {
   QpCounters& counters = core_.counters;
   const bool takes =
-      packet.transport() == core_.transport && TakesFromAnybody(packet);
+      packet.transport() == core_.transport && AcceptsAnySource(packet);
   if (takes && PkeyMatches(packet)) return true;
   ++(takes ? counters.dropped_pkey : counters.dropped_source);
   return false;

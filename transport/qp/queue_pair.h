@@ -171,7 +171,7 @@ class QueuePair : public EndpointQp {
   virtual void OnNotification(Time /*now*/) {}
   // Whether it accepts this packet, of its own service, from any address. UD
   // always does.
-  virtual bool TakesFromAnybody(const wire::PacketView& /*packet*/) const {
+  virtual bool AcceptsAnySource(const wire::PacketView& /*packet*/) const {
     return false;
   }
   // Whether the packet is the next request, or a response to something
