@@ -141,7 +141,7 @@ class LinkDown final : public CmFaults {
   std::atomic<int> lost = 0;
 };
 
-TEST_F(CmServiceTest, WhatAFaultHoldsIsLostWhileTheLinkIsDown) {
+TEST_F(CmServiceTest, HeldMessagesAreLostWhileTheLinkIsDown) {
   LinkDown faults;
   TestEnd c(3, {}, &faults);
   ASSERT_EQ(b_.Listen(kLoopback), 0);

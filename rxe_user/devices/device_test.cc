@@ -205,7 +205,7 @@ TEST_F(DeviceList, ADeviceCanLookLikeMlx5) {
 }
 
 // The device stays an mlx5 device while the program has it open.
-TEST(ReadDevice, KeepsTheFace) {
+TEST(ReadDevice, StaysAnMlx5Device) {
   ::setenv("RXE_USER_DEVICES", "lo/mlx5", 1);
   const auto devices = ListDevices();
   ::unsetenv("RXE_USER_DEVICES");

@@ -157,7 +157,7 @@ TEST_F(LaneTest, AnswersBeforeItReceivesAgain) {
   EXPECT_EQ(port_->calls, "rrs");
 }
 
-TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
+TEST_F(LaneTest, YieldsAfterManyEmptyPolls) {
   LaneEnd peer;
   Join(&peer);
   const auto yields = [this] { return lane_.counters().yields; };
@@ -435,7 +435,7 @@ TEST_F(LaneTest, LastPacketsOfAQueuePairDoNotWaitForRoom) {
   EXPECT_EQ(other.packets, std::vector<int>{1});
 }
 
-TEST_F(LaneTest, NorDoThoseOfAProgramThatEnds) {
+TEST_F(LaneTest, LastPacketsOfAProgramThatEndsDoNotWaitForRoom) {
   FakePort other;
   port_->last = &other;
   port_->refuses_flows = true;

@@ -133,7 +133,7 @@ class Path {
   // the network still count in the window until EndPause returns true. A pause
   // is no longer than at a rate of 1 Mb/s: round trips may have been long for
   // reasons other than the network
-  // (PathTest.APauseIsNotLongerThanAtTheLeastRate).
+  // (PathTest.APauseIsNotLongerThanAtTheMinimumRate).
   static constexpr Time kMinRateByte = 8 * kMicrosecond;
   bool paused() const { return flight_.held() != 0; }
   uint64_t held() const { return flight_.held(); }  // bytes of in_flight()

@@ -226,7 +226,7 @@ TEST(PathTest, APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne) {
 
 // A round trip that was long because the peer was stopped says nothing about
 // the network.
-TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
+TEST(PathTest, APauseIsNotLongerThanAtTheMinimumRate) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
   Time now = 10 * kSecond;

@@ -179,7 +179,7 @@ TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
 
 // The initiator's process was stopped, or other queue pairs used its path's
 // window.
-TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
+TEST_F(DcTest, AMessageThatWasSentInPartContinues) {
   constexpr uint32_t kPackets = 2000;
   ASSERT_EQ(Send(1), 0);
   net.Exchange();

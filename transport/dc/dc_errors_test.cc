@@ -37,7 +37,7 @@ TEST_F(DcTest, ALostConnectAndALostAnswerAreRepeated) {
   }
 }
 
-TEST_F(DcTest, LostDataAreSentAgain) {
+TEST_F(DcTest, LostDataAreRetransmitted) {
   int count = 0;
   net.lose = [&](const DcDatagram& packet) {
     return packet.view().operation() != wire::Operation::kConnect &&
@@ -80,7 +80,7 @@ TEST_F(DcTest, AWrongKeyIsNotAnswered) {
   EXPECT_EQ(Take(from.send_cq), "1 12");
 }
 
-TEST_F(DcTest, TargetsThatAreNone) {
+TEST_F(DcTest, NumbersWithoutATargetAreNotAnswered) {
   QpConfig config;
   config.qpn = 0x44;
   config.memory = &to.memory;

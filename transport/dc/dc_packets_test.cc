@@ -128,7 +128,7 @@ TEST_F(DcTest, ForgedResponsesAndRequestsAreDropped) {
 }
 
 // Not accepted: a NAK of reliable datagrams, and an answer without numbers.
-TEST_F(DcTest, OtherAnswersAreNone) {
+TEST_F(DcTest, InvalidAnswersAreDropped) {
   net.lose = [](const DcDatagram& packet) {
     return packet.name() == "DC_CONNECT_ANSWER";
   };

@@ -95,7 +95,7 @@ TEST_F(MissingResponsesTest, TakingBreaksRanges) {
   EXPECT_EQ(Text(missing), "11-14 waiting, 15-19 asked");
 }
 
-TEST_F(MissingResponsesTest, SeveralRangesAskedForAtOnce) {
+TEST_F(MissingResponsesTest, SeveralRangesRequestedAtOnce) {
   AskForTen();
   missing.Take(15, 0);
   missing.NoteAsked(10, 20, 200, 0, 0);
@@ -131,7 +131,7 @@ TEST_F(MissingResponsesTest, OneRangeOfARequestAtATime) {
   EXPECT_EQ(missing.asked(), 1u);
 }
 
-TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
+TEST_F(MissingResponsesTest, PartOfARangeIsRequested) {
   missing.AnsweredTo(10);
   ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
   missing.Expire(0);
@@ -182,7 +182,7 @@ TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
 
 // A range that was requested once more because of silence may be answered
 // twice.
-TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
+TEST_F(MissingResponsesTest, ACopyAfterASilenceShowsNothing) {
   AskForTen();
   missing.NoteAsked(10, 20, 100, 0, 0);
   for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);

@@ -32,7 +32,7 @@ class DataErrorTest : public testing::Test {
   RequesterPeer peer;
 };
 
-TEST(RequesterOrderTest, ResponsesAheadAreAskedForAgain) {
+TEST(RequesterOrderTest, ResponsesAheadAreRequestedAgain) {
   RequesterPeer peer;
   peer.Connect();
   peer.local->needs_order = true;
@@ -50,7 +50,7 @@ TEST(RequesterOrderTest, ResponsesAheadAreAskedForAgain) {
   EXPECT_EQ(peer.qp->counters().dropped_response, 1u);
 }
 
-TEST_F(DataErrorTest, GoesOnWithoutErrors) {
+TEST_F(DataErrorTest, ContinuesWithoutErrors) {
   peer.Write(1, 300);
   peer.Send(2, 1, kFenced);
   EXPECT_EQ(peer.Transmit(),

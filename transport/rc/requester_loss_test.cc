@@ -151,7 +151,7 @@ TEST(RequesterLossTest, ProbesTheTailThenReplays) {
 }
 
 // The peer was not scheduled for a while: nothing was lost.
-TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
+TEST(RequesterLossTest, AcksOfOriginalPacketsRestoreTheWindow) {
   RequesterPeer peer;
   peer.Connect();
   peer.Write(1, 100 * 256);
@@ -165,7 +165,7 @@ TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
   EXPECT_GE(peer.path().window(), Path::kInitialWindow);
 }
 
-TEST(RequesterLossTest, AcksOfWhatWasSentAgainDoNot) {
+TEST(RequesterLossTest, AcksOfRetransmissionsDoNotRestoreTheWindow) {
   RequesterPeer peer;
   peer.Connect();
   peer.Write(1, 100 * 256);

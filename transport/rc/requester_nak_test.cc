@@ -236,7 +236,7 @@ TEST(RequesterNakTest, TheWindowShrinksOncePerFlight) {
   EXPECT_LT(peer.path().window(), after);
 }
 
-TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
+TEST(RequesterNakTest, AReplayOfEverythingProvesNoBuffering) {
   RequesterPeer peer;
   peer.Connect();
   for (int i = 1; i <= 4; ++i) peer.Send(i, 1);

@@ -183,7 +183,7 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   EXPECT_EQ(peer.qp->counters().retransmitted, 1u);
 }
 
-TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
+TEST(RequesterReadTest, AnotherLossInTheSameResponseIsRequestedAgain) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 1280);
@@ -202,7 +202,7 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   EXPECT_EQ(peer.Completions(), "1 ok 1280");
 }
 
-TEST(RequesterReadTest, LossOfWhatWasAskedForAgainShowsInTheSameAnswer) {
+TEST(RequesterReadTest, LossOfARepeatedPartShowsInTheSameResponse) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 1280);
@@ -214,7 +214,7 @@ TEST(RequesterReadTest, LossOfWhatWasAskedForAgainShowsInTheSameAnswer) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 512");
 }
 
-TEST(RequesterReadTest, OrByAnAnswerToWhatWasRequestedLater) {
+TEST(RequesterReadTest, LossOfARepeatedPartShowsInALaterResponse) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 512);
@@ -382,7 +382,7 @@ TEST(RequesterReadTest, LaterAtomicAnswerMeansThatTheFirstWasLost) {
   EXPECT_EQ(peer.Completions(), "1 ok 8; 2 ok 8");
 }
 
-TEST(RequesterReadTest, WindowCountsWhatWasAskedFor) {
+TEST(RequesterReadTest, WindowCountsRequestedBytes) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 64 * 1024);  // the whole window, at 256 + 256 bytes

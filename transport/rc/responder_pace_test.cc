@@ -99,7 +99,7 @@ TEST_F(ResponderPaceTest, EachCnpSlowsThemDown) {
 }
 
 // A CNP also counts in the middle of a response.
-TEST_F(ResponderPaceTest, OneThatIsUnderWaySlowsDown) {
+TEST_F(ResponderPaceTest, AResponseInProgressSlowsDown) {
   TimeOf();
   Notify();
   Request();

@@ -339,7 +339,7 @@ TEST_F(ResponderFlushTest, FollowsWhatWasWrittenBefore) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [0]");
 }
 
-TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
+TEST_F(ResponderFlushTest, OfAWholeRegionChecksNoRange) {
   peer.Deliver(Flush(100, 3, wire::kSelectivityWholeMr, 1u << 30, 1u << 30));
   ASSERT_EQ(peer.memory.flushes().size(), 1u);
   EXPECT_EQ(peer.memory.flushes()[0].va, WirePeer::kVa);

@@ -98,7 +98,7 @@ TEST_F(ReplayTest, DuplicateReadIsExecutedAgain) {
   EXPECT_EQ(peer.payload[0], 77);
 }
 
-TEST_F(ReplayTest, RestOfAReadIsAskedForAgain) {
+TEST_F(ReplayTest, RestOfAReadIsRequestedAgain) {
   peer.Deliver(peer.Read(100, 0, 700));
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256] | "
@@ -113,7 +113,7 @@ TEST_F(ReplayTest, RestOfAReadIsAskedForAgain) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 1 [256]");
 }
 
-TEST_F(ReplayTest, ReadThatWasNeverAskedForIsNotRepeated) {
+TEST_F(ReplayTest, ReadThatWasNeverRequestedIsNotRepeated) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
   peer.Deliver(peer.Read(101, 0, 700));
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0));
@@ -278,7 +278,7 @@ TEST_F(ReplayTest, AtomicThatHasLeftTheWindow) {
   EXPECT_EQ(counters().dropped_window, 1u);
 }
 
-TEST_F(ReplayTest, RepeatsDoNotUseUpTheRequestersShare) {
+TEST_F(ReplayTest, DuplicatesDoNotUseUpResponderResources) {
   for (uint32_t psn = 100; psn < 104; ++psn) {
     peer.Deliver(peer.Atomic(kFetchAdd, psn, 0, 1));
   }

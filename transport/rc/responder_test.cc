@@ -187,7 +187,7 @@ TEST_F(ResponderTest, ReceiveIntoPagesThatAreGone) {
   ExpectRefused("NAK operational 100 msn 0", "");
 }
 
-TEST_F(ResponderTest, ReceiveKeyIsNotLookedAtWithoutPayload) {
+TEST_F(ResponderTest, ReceiveKeyIsNotCheckedWithoutPayload) {
   const Sge sge = {peer.target->va, 100, 0xbad};
   ASSERT_EQ(peer.qp->PostReceive({7, {&sge, 1}}, peer.now), 0);
   peer.Deliver(peer.Request(kSendOnly, 100, true), 0);

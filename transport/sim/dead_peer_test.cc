@@ -39,7 +39,7 @@ enum class Death {
   kBeforeTheFirst,  // before anything was sent on the path
   kNeverAnswered,   // beside traffic; the peers never answered
   kAfterAnswers,    // beside traffic, after answers
-  kInTheMidst,      // under traffic like the healthy one's
+  kInTheMiddle,     // under traffic like the healthy one's
 };
 
 struct Result {
@@ -94,7 +94,7 @@ Result Beside(const DeadPairs& dead, const Traffic& traffic,
       die();
       post();
       break;
-    case Death::kInTheMidst:
+    case Death::kInTheMiddle:
       hosts.Start(healthy, traffic);
       for (HostPair::Connection* pair : pairs) {
         Traffic like = dead.traffic;
@@ -194,8 +194,8 @@ TEST_P(DeadPeerTest, ThatHasAnsweredWithLongMessages) {
   ExpectUnharmed(Dead(Death::kAfterAnswers, 1 << 20), 1024);
 }
 
-TEST_P(DeadPeerTest, InTheMidstOfTraffic) {
-  ExpectUnharmed(Dead(Death::kInTheMidst), 4096);
+TEST_P(DeadPeerTest, InTheMiddleOfTraffic) {
+  ExpectUnharmed(Dead(Death::kInTheMiddle), 4096);
 }
 
 // First packets are sent although no peer has answered, but limited in total.
@@ -223,7 +223,7 @@ TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
 
 // Peers that answer again: their outstanding messages complete, and other queue
 // pairs are not affected.
-TEST_P(DeadPeerTest, ThatComesBack) {
+TEST_P(DeadPeerTest, ThatRecovers) {
   for (const Traffic& traffic : HealthyTraffic()) {
     const Result alone = Alone(traffic, 4096);
     HostPair hosts(4096);
