@@ -94,7 +94,7 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
   const auto other = from.MakeDci(0x12, net.now);
   SendRequest write = Request(SendOpcode::kRdmaWrite, 2, 100);
   ASSERT_EQ(other->PostSend(write, net.now), 0);
-  EXPECT_EQ(net.Exchange(), "DC_CONNECT") << "nobody is idle";
+  EXPECT_EQ(net.Exchange(), "DC_CONNECT") << "no connection is idle";
   ASSERT_EQ(Send(3), 0);
   EXPECT_EQ(net.Exchange(), "DC_SEND_ONLY DC_ACKNOWLEDGE");
   // All but `dci` have been idle by then.

@@ -275,7 +275,7 @@ void PathRun::GoOn(Connection& connection, int node, End& end) {
   transport::QpAttributes to;
   to.state = QpState::kRts;
   if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-    Fail("cannot go on");
+    Fail("cannot resume");
   }
 }
 
