@@ -18,8 +18,8 @@
 namespace rxe_user {
 namespace {
 
-// Where the kernel reports no addresses, those of the device when it was
-// opened.
+// The current addresses of the device's interface. Where the kernel reports
+// none, those of the device when it was opened.
 std::vector<LocalAddress> AddressesOf(const Device& device) {
   const absl::StatusOr<std::optional<Interface>> interface =
       ReadInterface(device.ifindex);

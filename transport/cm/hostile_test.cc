@@ -175,7 +175,7 @@ TEST(CapsTest, AnMraDelaysYielding) {
   EXPECT_EQ(b.Events(), (Kinds{EventKind::kUnreachable, EventKind::kRequest}));
 }
 
-// In a large burst, no request replaces one that had no time to answer.
+// In a large burst, no request replaces one whose sender had no time to answer.
 TEST(CapsTest, NoRequestYieldsBeforeItCouldAnswer) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 100});

@@ -105,7 +105,8 @@ class Dcqcn {
  private:
   static constexpr double kFirstAlpha = 0.5;
   static constexpr double kGain = 1.0 / 16;
-  // As many as fit in a gap between acknowledgements that is worth counting.
+  // The most periods that one call counts, however long nothing was
+  // acknowledged.
   static constexpr int64_t kMaxPeriods = 32;
 
   void Note(Time rtt, Time now) {

@@ -161,9 +161,9 @@ class Path {
   // time or again. So its bytes in flight count in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
-  // The same for packets that are never retransmitted (UC): the window grows
-  // only up to `max_window`, which the receive buffer holds, and not until
-  // there is a loss.
+  // The same for packets that are never retransmitted (UC): the window stops
+  // growing at `max_window`, which the receive buffer holds, not only at a
+  // loss.
   void OnAnswered(uint64_t bytes, uint64_t max_window, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
   // The peer's queue pair has answered what was sent at `sent`: a sample too.

@@ -70,7 +70,7 @@ TEST_F(DcTest, ConnectionsThatWaitForDataAreLimitedByAddress) {
   net.Deliver(Connect(1, 0x99, "10.0.0.9"));
   EXPECT_EQ(to.connections.size(), DcConnections::kMaxWaiting);
   EXPECT_EQ(dct->counters().dropped_window, 1u);
-  // Others have their own limit.
+  // Other addresses have their own limit.
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
   EXPECT_EQ(Take(from.send_cq), "1 0");
@@ -194,7 +194,7 @@ TEST_F(DcTest, AMessageThatWasSentInPartContinues) {
   for (const DcDatagram& answer : net.Transmit(to)) net.Deliver(answer);
   ASSERT_LT(wire::PsnDiff(dci->Report().send_psn, first), int32_t{kPackets});
   ASSERT_EQ(dci->Report().unacked_psn, dci->Report().send_psn);
-  // Then any packet arrives, before it sends again.
+  // A packet arrives before the initiator sends again.
   net.now += DciQueuePair::kIdle;
   net.Deliver(net.sent[1]);
   ASSERT_EQ(Post(SendOpcode::kSend, 3, 16), 0);

@@ -73,7 +73,7 @@ TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
   EXPECT_EQ(injector.DecideCall("ibv_post_recv", std::nullopt, 0).rule,
             nullptr);
   EXPECT_NE(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
-  // Once.
+  // The rule fires once.
   EXPECT_EQ(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
 }
 

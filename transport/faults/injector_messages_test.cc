@@ -44,7 +44,7 @@ TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {
   posted(Operation::kSendOnly, kSendPsn + 4);
   EXPECT_TRUE(sends(Operation::kWriteLast, kSendPsn + 3));
   EXPECT_FALSE(sends(Operation::kSendOnly, kSendPsn + 4));
-  // The answer to the second message of the process, which arrives.
+  // The arriving response to the second message of the process is hit.
   EXPECT_NE(
       Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
       nullptr);
@@ -81,7 +81,7 @@ TEST_F(InjectorTest, WorkRequestsAreFoundByTheirMessages) {
   EXPECT_NE(
       Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
       nullptr);
-  // The peer's requests have none.
+  // The peer's requests have no wr_id.
   EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
             nullptr);
 }
@@ -97,7 +97,7 @@ TEST_F(InjectorTest, UnknownWorkRequestsAreNotTakenForOthers) {
   injector.OnPosted(kQpn, {.wr_id = 7});
   injector.OnPostedUnknown(kQpn, 3);
   injector.OnPostRefused(kQpn, 2);
-  // Behind an unknown one, another one is unknown, too.
+  // A request behind an unknown one is unknown, too.
   injector.OnPosted(kQpn, {.wr_id = 9});
   EXPECT_TRUE(is_hit(kSendPsn));
   EXPECT_FALSE(is_hit(kSendPsn + 1));

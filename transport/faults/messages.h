@@ -106,7 +106,8 @@ class Messages {
         waiting_[request.psn] = request;
         return;
       }
-      // The packets that closed the gap were not seen here. Count on after it.
+      // The packets that closed the gap were not seen here: count on after the
+      // gap.
       waiting_.clear();
       StartAt(request.psn);
     }

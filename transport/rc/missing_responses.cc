@@ -116,7 +116,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
   const size_t i = Find(seq);
   Range& range = ranges_[i];
   assert(i < size_ && range.first <= seq);
-  // A response arrives in order: packets before this one were lost.
+  // The peer sends responses in order: those before this one were lost.
   for (size_t j = i; j-- > 0 && ranges_[j].request == range.request;) {
     if (ranges_[j].state == State::kAsked && range.state == State::kAsked &&
         ranges_[j].marker == range.marker) {
@@ -190,7 +190,7 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
-  bool due = false;  // `first` is, and not requested again in silence
+  bool due = false;  // `first` is missing, and not doubtful
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // The part beyond `end` keeps its state, if there is room for a range.

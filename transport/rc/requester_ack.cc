@@ -130,7 +130,8 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
     OnGap(now);
     return;
   }
-  // A copy: nothing was sent since the last one, which was of the same packet.
+  // A duplicate: nothing was sent since the last RNR NAK, which was for the
+  // same packet.
   if (!snd_.outstanding() && snd_.una == before) return;
   if (!retries_.SpendRnr(core_.attributes.rnr_retry)) {
     core_.Note(RareEventKind::kRnrRetriesExceeded, now, snd_.PsnOf(seq),

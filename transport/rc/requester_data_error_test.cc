@@ -123,8 +123,8 @@ TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "2 ok");
   EXPECT_EQ(peer.Events(), kDrained);
-  // It was unsignaled, and completes unseen. The error is still there, but only
-  // stops requests that use it anew.
+  // Request 3 was unsignaled, and completes unseen. The error is still there,
+  // but only stops requests that use the memory anew.
   ASSERT_EQ(peer.Modify(QpState::kRts), 0);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);

@@ -32,8 +32,8 @@ void Requester::BeginFlight() {
 
 void Requester::NoteAnswer(bool good) {
   flight_.OnAnswer(path());
-  // What was sent since has arrived, so the timeouts of other queue pairs were
-  // not the path's.
+  // What this queue pair sent has arrived, so the timeouts of other queue pairs
+  // were not the path's fault.
   if (good && loss_.probes() == 0 && !loss_.timed_out) path()->UndoTimeout();
 }
 

@@ -308,7 +308,7 @@ TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
       peer.Transmit();
       peer.Nak(100);
     }
-    // Each is noticed up to a step late.
+    // Each timeout is noticed up to one step of the loop late.
     const Time end = (retry_cnt + 1) * kTimeout14;
     EXPECT_GT(at, end);
     EXPECT_LE(at, end + (retry_cnt + 2) * kMillisecond);
@@ -316,8 +316,8 @@ TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
   }
 }
 
-// Its memory was withdrawn between the first transmission and the second, and
-// the first had arrived.
+// The memory of the request was withdrawn between the first transmission and
+// the second, and the first had arrived.
 TEST(RequesterLossTest, ReplayThatFailsLocallyIsForgivenByAnAck) {
   RequesterPeer peer;
   FakeMemory::Region& region =
@@ -501,7 +501,7 @@ int NaksUntilTrial(RequesterPeer* peer) {
   return -1;
 }
 
-// It may have lost two packets in a row, which looks the same.
+// The peer may only have lost two packets in a row, which looks the same.
 TEST(RequesterLossTest, APeerThatDropsIsTriedAgainAfterEightNaks) {
   RequesterPeer peer;
   peer.Connect();

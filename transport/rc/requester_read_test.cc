@@ -25,7 +25,7 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   peer.Connect();
   peer.Read(1, 600, kSendSignaled, 1000);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 600");
-  // It takes the PSNs of its responses.
+  // A READ takes the PSNs of its responses.
   peer.Send(2, 1);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
   peer.ReadResponse(kFirst, 100, 256, 1);

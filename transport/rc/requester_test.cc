@@ -108,7 +108,7 @@ TEST(RequesterTest, Flush) {
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 0);
   EXPECT_EQ(peer.Completions(), "1 ok");
-  // It has not been answered.
+  // An ACK is no response to a FLUSH.
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 101, 0);

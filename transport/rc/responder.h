@@ -198,13 +198,13 @@ class Responder {
   // window of a path holds.
   static constexpr uint64_t kBufferWindow =
       Path::kMaxWindow / Path::kPacketOverhead;
-  // Buffered packets are dropped, and their memory given back, when for this
-  // long none was added and none came into order
+  // Buffered packets are dropped, and their memory is given back, when no
+  // packet was added and none came into order for this long
   // (ForgedRequestTest.NothingIsBufferedForEver).
   static constexpr Time kBufferTime = 250 * kMillisecond;
-  // A gap may be reported by the timer this often in a row without anything
-  // buffered coming into order. Then it is given up: something was buffered
-  // that the peer never sent there (ReplayTest.StrayPacketAhead).
+  // The timer may report a gap this often in a row while no buffered packet
+  // comes into order. Then the gap is given up: a packet was buffered that the
+  // peer never sent (ReplayTest.StrayPacketAhead).
   static constexpr int kMaxIdleReports = 64;
 
   // --- responder_replay.cc

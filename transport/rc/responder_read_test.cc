@@ -94,7 +94,8 @@ TEST_F(ResponderReadTest, RegionGoesWhileAReadIsAnswered) {
   EXPECT_EQ(peer.TakeEvents(), kAccessErrorEvent);
 }
 
-// Nor do messages behind it count, though they have been executed.
+// Messages behind a refused READ do not count either, though they have been
+// executed.
 TEST_F(ResponderReadTest, NakOfAReadCountsWhatWasCompletedBeforeIt) {
   FakeMemory::Region& other =
       peer.memory.Add(0x900000, 1024, WirePeer::kPd, WirePeer::kAllAccess);

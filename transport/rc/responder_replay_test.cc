@@ -189,7 +189,7 @@ TEST_F(ReplayTest, PartThatReachesIntoTheStreamIsNotSentTwice) {
             "READ_LAST 119 msn 1 [256]");
 }
 
-// Nothing is left after it: the READ ends where it did.
+// Nothing is left after the part: the READ ends where it did.
 TEST_F(ReplayTest, PartThatEndsInsideTheLastPacket) {
   peer.Deliver(peer.Read(100, 0, 600));
   EXPECT_EQ(peer.TransmitOne(),
@@ -242,7 +242,7 @@ TEST_F(ReplayTest, RepeatedReadChecksTheKeyAgain) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 2");
 }
 
-// One that was never answered is refused.
+// A READ that was never answered is refused.
 TEST_F(ReplayTest, RepeatedReadOfWhatWasNeverSent) {
   peer.Deliver(peer.Read(100, 0, 8));
   peer.target->valid = false;
