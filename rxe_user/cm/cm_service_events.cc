@@ -32,7 +32,7 @@ void CmServiceImpl::OnBell() {
     manager_->OnTimer(Now());
     Drain();
   }
-  // As OnSteered.
+  // Report before the application gets the events, as OnSteered does.
   for (const auto& peer : connected) slot_->TellConnected(OpenOf(peer));
   Dispatch();
 }

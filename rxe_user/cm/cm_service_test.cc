@@ -239,8 +239,8 @@ size_t OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-// As in a container whose addresses change. Addresses in use stay open: here,
-// one of a service and one of a connection.
+// The addresses of a container, for example, may change. Addresses in use stay
+// open: here, one of a service and one of a connection.
 TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   constexpr int kMany = 150;

@@ -84,7 +84,7 @@ TEST_F(DeviceList, FollowsTheConfiguration) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-// As a kernel device keeps its name while it exists.
+// A kernel device keeps its name as well while it exists.
 TEST_F(DeviceList, AnInterfaceKeepsItsName) {
   DeviceNames known;
   std::vector<Interface> interfaces = Several();

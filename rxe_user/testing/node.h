@@ -72,7 +72,7 @@ class Node : public transport::EventSink {
   int Read(uint64_t id, void* data, uint32_t bytes, const void* remote);
   int Receive(uint64_t id, void* data, uint32_t bytes);
 
-  // As an empty poll of a completion queue.
+  // Makes progress as an empty poll of a completion queue does.
   void Progress() { engine_->Progress(lanes()); }
 
   // Returns the next completion: by polling; or without making progress here

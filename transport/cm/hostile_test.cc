@@ -423,7 +423,7 @@ TEST(CapsTest, WithdrawnRequestsCountInTheBacklogUntilSeen) {
   EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
 }
 
-// They still count after the application has seen them, until it answers.
+// Requests still count after the application has seen them, until it answers.
 TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 10});

@@ -61,8 +61,8 @@ class Endpoint {
   // --- Outputs.
   // Fills a burst of `sink` with packets of the next queue pair
   // (TransmitScheduler), or of two (TransmitAnswers). Null when nothing can be
-  // sent now, or the sink has no burst; then the queue pair keeps its turn, or
-  // waits for OnRoom if the sink refuses its flow alone.
+  // sent now or the sink has no burst. If the sink has none, the queue pair
+  // keeps its turn, or waits for OnRoom if only its flow was refused.
   Burst* PollTransmit(Time now, BurstSink* sink);
   // The same for `qp` alone, out of turn, and even if a sink has refused its
   // flow: for packets that would otherwise never be sent.

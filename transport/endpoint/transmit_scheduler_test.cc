@@ -83,7 +83,7 @@ TEST_F(TransmitSchedulerTest, IdleLinksGoFirst) {
   Activate("ab");
   EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
-  // Even if its message takes several bursts.
+  // This holds even if its message takes several bursts.
   ASSERT_EQ(Take(), 'c');
   scheduler.Transmitted(at('c'), 20000, true);
   SendAll('c', 20000);
@@ -224,7 +224,7 @@ TEST_F(TransmitSchedulerTest, AWaitingLinkKeepsItsPosition) {
   // An ACK does not change the order.
   scheduler.AddAcks(at('b'));
   EXPECT_EQ(Take(), 'B');
-  // Nor does a wake-up that finds the window closed.
+  // A wake-up that finds the window closed does not change it either.
   scheduler.Wake(&waiting);
   scheduler.Wake(&waiting);
   SendAndWait('a', 0);
@@ -436,8 +436,8 @@ TEST_F(TwoQueuePairsTest, ADeadPeerDoesNotBlockOthers) {
     for (int i = 0; i < 2; ++i) peer.TransmitOne();
     peer.qp.swap(other);
   }
-  // Only one is answered, until the other has filled the window in the middle
-  // of a turn.
+  // Only one peer answers, until packets to the other fill the window in the
+  // middle of a turn.
   const uint64_t& packets = peer.qp->counters().tx_packets;
   const auto acknowledge = [&] {
     peer.Ack(RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1);

@@ -103,7 +103,7 @@ TEST_F(DcTargetTest, NoAckIsOfTheInitiatorsRequest) {
   EXPECT_FALSE(is_dropped(100, 0x12));
   EXPECT_TRUE(is_dropped(100, 0x11));
   EXPECT_FALSE(is_dropped(99, 0x11));
-  // Another initiator's request does not end it.
+  // Another initiator's request does not end the fault.
   Pass(&injector, false, Operation::kSendOnly, 99, 0x12, 1);
   EXPECT_TRUE(is_dropped(101, 0x11));
   Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 1);
@@ -258,7 +258,7 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
   EXPECT_LT(hits, 48);
 }
 
-// Chance decides anew for each connection, and the same in each run.
+// Each connection has its own chances, which are the same in each run.
 TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
   const auto hits = [this](uint32_t first_psn) {
     Injector injector = Make("drop rx p=50%");

@@ -88,7 +88,8 @@ TEST_F(DataErrorTest, StopsBeforeTheFence) {
   EXPECT_EQ(peer.Events(), "");
 }
 
-// It continues although nothing was posted or received while it was stopped.
+// The queue pair continues although nothing was posted or received while it was
+// stopped.
 TEST_F(DataErrorTest, StopsOnceForAnError) {
   peer.Write(1, 300);
   peer.local->data_error = true;

@@ -109,7 +109,7 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
   if (ahead && !AdmitAhead(seq, packet, now)) return;
   if (ahead && NeedsOrder(IndexOf(seq))) {
     ++core_.counters.dropped_response;
-    // It is requested again, together with what is before it.
+    // This response is requested again, together with those missing before it.
     if (NoteMissing(seq + 1, now) && phase_.running) AskForDue(now);
     return;
   }

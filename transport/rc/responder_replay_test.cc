@@ -296,7 +296,7 @@ TEST_F(ReplayTest, AtomicWriteIsExecutedOnce) {
   peer.Deliver(peer.Write(kAtomicWrite, 100, 0, 8), 8, 1);
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
   EXPECT_EQ(Target(0, 8), WirePeer::Pattern(8, 9));
-  // As rxe repeats it.
+  // rxe repeats it without an address.
   wire::Headers repeated = peer.Write(kAtomicWrite, 100, 0, 8);
   repeated.reth.va = 0;
   peer.Deliver(repeated, 8, 1);

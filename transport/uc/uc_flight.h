@@ -62,7 +62,8 @@ class UcFlight {
   // Whether a report of `psn` answers an outstanding request.
   bool Expects(uint32_t psn) const { return Find(psn) < asked_; }
 
-  // --- Inputs. Costs are bytes with Path::kPacketOverhead for every packet.
+  // --- Inputs. Costs are bytes, with Path::kPacketOverhead added for every
+  // packet.
   void OnSent(Path* path, uint64_t cost, Time now);
   void OnAsked(uint32_t psn, Time now);  // for the last packet of OnSent
   // The peer reports `psn`, and in the MSN field the packets that it has missed

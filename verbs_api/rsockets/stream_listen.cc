@@ -153,7 +153,7 @@ bool Stream::HasBacklogSlot(Backlog* dropped) {
     SetTimer(overdue_timer_.get(), due);
     return false;
   }
-  // It may still confirm.
+  // The peer may still confirm the connection.
   oldest->second.overdue = true;
   if (++backlog_.overdue > max_overdue_) DropOverdue(dropped);
   return true;
