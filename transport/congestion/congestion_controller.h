@@ -64,8 +64,8 @@ class CongestionController {
     OnAcknowledged(bytes, used, rtt, now);
     window_ = std::min(window_, max_window);
   }
-  // `bytes` were sent that nothing acknowledges: the window grows, but only up
-  // to kInitialWindow, which receive buffers hold.
+  // `bytes` were sent, which nothing will acknowledge: the window grows, but
+  // only up to kInitialWindow, which receive buffers hold.
   void OnSentUnacknowledged(uint64_t bytes, Time now) {
     if (now < recovery_until_ || window_ >= kInitialWindow) return;
     window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);

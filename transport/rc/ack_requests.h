@@ -35,8 +35,8 @@ class AckRequests {
     const uint64_t max = MaxBytes(path);
     return max > bytes_ ? (max - bytes_ + mtu - 1) / mtu : 1;
   }
-  // Whether the last packet of a message of `packets` asks, with `queued` work
-  // requests from it to the end of the queue.
+  // Whether the last packet of a message of `packets` asks. `queued`: work
+  // requests from this one to the end of the queue.
   bool LastOfMessageAsks(uint32_t packets, uint64_t queued) const {
     return packets == 1 ? packets_ >= kMaxMessages : queued <= kManyQueued;
   }

@@ -29,7 +29,7 @@
 
 namespace transport {
 
-// Moments and intervals are kept in ms, modulo 2^16.
+// Times and intervals are kept in ms, modulo 2^16.
 class GapWait {
  public:
   // How long a gap that opens now is left unreported, in ns.

@@ -52,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
                          ::testing::Values(Case{2, SendOpcode::kRdmaWrite},
                                            Case{8, SendOpcode::kRdmaWrite},
                                            Case{64, SendOpcode::kRdmaWrite},
-                                           // Less than a packet per round trip
-                                           // each.
+                                           // Each sends less than a packet per
+                                           // round trip.
                                            Case{256, SendOpcode::kRdmaWrite},
                                            Case{256, SendOpcode::kRdmaRead},
                                            Case{2, SendOpcode::kRdmaRead},
