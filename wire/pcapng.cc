@@ -28,10 +28,10 @@ std::span<const uint8_t> AsBytes(std::string_view text) {
 // Grows the buffer once, since a recording has a block for each packet.
 class Block {
  public:
-  // `most`: bytes of the body, at most.
-  Block(uint32_t type, size_t most, Bytes* out)
+  // `max_body`: the maximum size of the body, in bytes.
+  Block(uint32_t type, size_t max_body, Bytes* out)
       : start_(out->size()), out_(out) {
-    out->resize(start_ + most + 3 * sizeof(uint32_t));
+    out->resize(start_ + max_body + 3 * sizeof(uint32_t));
     at_ = out->data() + start_;
     Put<uint32_t>(type);
     Put<uint32_t>(0);

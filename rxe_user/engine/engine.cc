@@ -304,11 +304,11 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateOneLaneQpn() {
 }
 
 int EngineImpl::LeastUsedLane() const {
-  size_t least = 0;
+  size_t emptiest = 0;
   for (size_t i = 1; i < lanes_.size() && lanes_[i].slot() != nullptr; ++i) {
-    if (lanes_[i].queue_pairs() < lanes_[least].queue_pairs()) least = i;
+    if (lanes_[i].queue_pairs() < lanes_[emptiest].queue_pairs()) emptiest = i;
   }
-  return static_cast<int>(least);
+  return static_cast<int>(emptiest);
 }
 
 absl::StatusOr<uint32_t> EngineImpl::AllocateQpnIn(int lane) {

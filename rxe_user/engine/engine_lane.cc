@@ -178,10 +178,10 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
   return AllocateBelow(SIZE_MAX);
 }
 
-std::optional<uint32_t> EngineLane::AllocateBelow(size_t most) {
+std::optional<uint32_t> EngineLane::AllocateBelow(size_t limit) {
   const std::lock_guard<std::mutex> lock(numbers_mutex_);
   for (Numbers& numbers : numbers_) {
-    if (numbers.free.in_use() >= most) continue;
+    if (numbers.free.in_use() >= limit) continue;
     const std::optional<uint16_t> number = numbers.free.Allocate();
     if (number.has_value()) return MakeQpn(numbers.slot, *number);
   }

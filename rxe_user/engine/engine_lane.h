@@ -118,8 +118,8 @@ class EngineLane final : private transport::DcLane {
     uint16_t slot;
     QpnAllocator free;
   };
-  // A number of a slot that has fewer than `most` in use.
-  std::optional<uint32_t> AllocateBelow(size_t most);
+  // A number of a slot that has fewer than `limit` in use.
+  std::optional<uint32_t> AllocateBelow(size_t limit);
 
   transport::DcConnections dc_{lane_.endpoint(), *this};
   // Taken last: by the engine, and by the connections of a locked lane.

@@ -29,8 +29,8 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
     end_.to = &peer_;
     peer_.to = &end_;
   }
-  int Upto(int most) {
-    return std::uniform_int_distribution<int>(0, most)(random_);
+  int Upto(int max) {
+    return std::uniform_int_distribution<int>(0, max)(random_);
   }
   bool Chance(int one_in) { return Upto(one_in - 1) == 0; }
 

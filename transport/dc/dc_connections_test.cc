@@ -108,7 +108,7 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
 }
 
 TEST_F(DcTest, IdleConnectionsGiveTheirNumbers) {
-  to.most_numbers = 1;
+  to.max_numbers = 1;
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
   const auto other = from.MakeDci(0x12, net.now);
@@ -161,7 +161,7 @@ TEST_F(DcTest, NothingIsLeft) {
 
 // An initiator sends nothing while the responses to its READ arrive.
 TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
-  to.most_numbers = 1;
+  to.max_numbers = 1;
   ASSERT_EQ(Post(SendOpcode::kRdmaRead, 1, 100'000), 0);
   EXPECT_EQ(net.Exchange().substr(0, 10), "DC_CONNECT");
   EXPECT_EQ(Take(from.send_cq), "1 0");

@@ -414,7 +414,7 @@ TEST(RequesterTest, AConfigurationThatIsRefusedEndsTheQueuePair) {
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
-TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
+TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbors) {
   RequesterPeer peer;
   FakeMemory::Region& region =
       peer.memory.Add(0x900000, 64, peer.kPd, kAccessLocalWrite);
