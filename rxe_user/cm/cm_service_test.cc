@@ -89,7 +89,7 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
 }
 
 // Loses the first received message of each kind. Of the messages that are sent,
-// holds the first of each kind for 5 ms, and doubles the second.
+// holds the first of each kind for 5 ms, and duplicates the second.
 class SomeFaults final : public CmFaults {
  public:
   Fate Decide(bool sent, wire::CmAttribute attribute,
