@@ -217,7 +217,7 @@ class QueuePair final : public transport::EventSink, private FaultedQueuePair {
     TracedCompletions receives;
   };
 
-  // In front of these, if rules for faults are for completions.
+  // In front of these, if fault rules apply to completions.
   struct Faulted;
 
   // --- FaultedQueuePair

@@ -34,7 +34,7 @@ class MissingResponsesTest : public ::testing::Test {
     missing.NoteAsked(10, 20, 100, 0, 0);
   }
   // Learns that packets are late.
-  void BeLate() {
+  void LearnLateness() {
     AskForTen();
     for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
     missing.NoteCopy(10, 0, 0);
@@ -43,7 +43,7 @@ class MissingResponsesTest : public ::testing::Test {
 
   // `seq`, which follows all that is known, is missing and is requested. It
   // arrives at once, and again after `later`.
-  void ComeTwice(uint64_t seq, Time round_trip, Time later) {
+  void ArriveTwice(uint64_t seq, Time round_trip, Time later) {
     missing.AnsweredTo(seq);
     ASSERT_TRUE(missing.AddMissing(seq, seq + 1, seq, now));
     now = missing.NextDeadline();
@@ -54,7 +54,7 @@ class MissingResponsesTest : public ::testing::Test {
     missing.NoteCopy(seq, round_trip, now);
   }
 
-  Time now = 0;  // of ComeTwice
+  Time now = 0;  // of ArriveTwice
   MissingResponses missing;
 };
 
@@ -141,7 +141,7 @@ TEST_F(MissingResponsesTest, PartOfARangeIsRequested) {
 }
 
 TEST_F(MissingResponsesTest, WaitsWherePacketsAreLate) {
-  BeLate();
+  LearnLateness();
   missing.AnsweredTo(30);
   ASSERT_TRUE(missing.AddMissing(30, 31, 30, 1000));
   EXPECT_EQ(missing.NextDeadline(), 1000 + 16 * kMicrosecond);
@@ -152,31 +152,31 @@ TEST_F(MissingResponsesTest, WaitsWherePacketsAreLate) {
 
 TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
   uint64_t seq = 100;
-  for (; seq < 110; ++seq) ComeTwice(seq, 0, 0);
+  for (; seq < 110; ++seq) ArriveTwice(seq, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
   for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // Long after the request, a copy shows nothing.
-  ComeTwice(seq, 0, 11 * kMillisecond);
+  // A copy that arrives long after the request shows nothing.
+  ArriveTwice(seq, 0, 11 * kMillisecond);
   EXPECT_EQ(missing.reorder_wait(), 0);
 }
 
-// Up to a round trip, and a copy may be as late.
+// The wait is at most a round trip, and a copy may be as late.
 TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   constexpr Time kRoundTrip = 40 * kMillisecond;
   uint64_t seq = 100;
   Time before = 0;
   for (; seq < 104; ++seq) {
-    ComeTwice(seq, kRoundTrip, 2 * kRoundTrip);
+    ArriveTwice(seq, kRoundTrip, 2 * kRoundTrip);
     EXPECT_GT(missing.reorder_wait(), before);
     before = missing.reorder_wait();
   }
   EXPECT_LE(before, kRoundTrip);
   EXPECT_GT(before, kRoundTrip * 8 / 10);
-  ComeTwice(seq++, kRoundTrip, 5 * kRoundTrip);
+  ArriveTwice(seq++, kRoundTrip, 5 * kRoundTrip);
   EXPECT_LT(missing.reorder_wait(), before);
   // The wait follows the round trip however long that is.
-  for (; seq < 120; ++seq) ComeTwice(seq, 60 * kSecond, 0);
+  for (; seq < 120; ++seq) ArriveTwice(seq, 60 * kSecond, 0);
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 

@@ -122,7 +122,7 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   *item = {.index = snd_.nxt_index, .seq = snd_.nxt};
   // The first packet of a replay does not wait for the window: others that
-  // share the path could keep it full for ever.
+  // share the path could keep it full forever.
   const bool always = !snd_.outstanding();
   if (wqe.operation().kind == SendKind::kRead) {
     const OutstandingReads::Entry* read = reads_.Find(snd_.nxt);
