@@ -230,7 +230,7 @@ enum class QpEvent : uint8_t {
 // A request whose turn to be executed has come.
 struct RequestToExecute {
   uint32_t psn = 0;
-  // The queue pair that sent it: of a DC target, the initiator.
+  // The queue pair that sent it; for a DC target, that is the initiator.
   wire::IpAddress requester;
   uint32_t requester_qpn = 0;
   uint8_t min_rnr_timer = 0;  // of the responder, a code

@@ -446,7 +446,8 @@ TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   EXPECT_EQ(b->half_open(), 0u);
 }
 
-// The memory of withdrawn requests for their duplicates is limited as well.
+// Withdrawn requests are remembered to answer duplicates; their number is
+// limited as well.
 TEST(CapsTest, RememberedWithdrawalsAreLimited) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});

@@ -39,7 +39,7 @@ class UcFlight {
   static wire::Aeth Report(uint64_t receive_buffer, uint32_t missed);
 
   // --- Getters.
-  // The peer reports: the path's window limits the flight.
+  // The peer sends reports, so the path's window limits the flight.
   bool closed_loop() const { return reports_; }
   // In a closed loop: more may be sent without a report, if the window permits.
   bool open() const {

@@ -1,5 +1,5 @@
-// What calls of the C ABI report: why they are refused, their part of a
-// recording, and the objects that they make.
+// The reports of calls of the C ABI: why a call was refused, its part of a
+// recording, and the objects that it made.
 #ifndef VERBS_API_LIBIBVERBS_REFUSAL_H_
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 

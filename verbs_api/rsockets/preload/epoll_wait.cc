@@ -39,7 +39,8 @@ std::vector<PolledSocket> Collect(Instance& instance) {
     if ((watched.event.events & EPOLLET) != 0) {
       watched.reported &= ~TakeUsed(rsocket, &watched.used);
       wanted &= ~watched.reported;
-      // EPOLLHUP and EPOLLERR are reported unasked, and are the last events.
+      // EPOLLHUP and EPOLLERR are reported without being asked for. No event
+      // follows them.
       if ((watched.reported & (EPOLLHUP | EPOLLERR)) != 0) continue;
     }
     looked.push_back({.fd = fd,
