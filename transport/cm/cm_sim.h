@@ -82,8 +82,8 @@ class CmSim {
     bool exists = false;
     bool established = false;  // now
     bool was_established = false;
-    // It ended without a message from the other end: no answer, destroyed, or
-    // its host died.
+    // It ended without a message from the other end: no answer came, it was
+    // destroyed, or its host died.
     bool unheard = false;
   };
   struct Pair {

@@ -90,8 +90,8 @@ class MissingResponses {
   bool Distrust(uint64_t seq, uint64_t request, Time now);
   // `seq` has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // Ranges before `until` that were requested have not arrived within a round
-  // trip.
+  // A round trip after they were requested, ranges before `until` have not
+  // arrived.
   void GiveUpAsked(uint64_t until, Time now);
   // A copy of a response that has already arrived. `round_trip`: as measured,
   // or 0.

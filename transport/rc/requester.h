@@ -314,7 +314,8 @@ class Requester {
   // Retransmits out of turn `seq`, or the READ or atomic that it belongs to.
   void ResendOne(uint64_t seq);
   void NoteOutOfTurn();
-  // The next packet of a run is `next`, if that still belongs to it.
+  // Continues a run of retransmissions with packet `next`, if that still
+  // belongs to it.
   void ContinueResend(uint64_t next);
   // Moves nxt over what the peer is known to have.
   void SkipAcknowledged() {
