@@ -232,7 +232,8 @@ bool CmSim::IsReliable() const {
 void CmSim::CompareEnds() {
   for (const auto& [number, pair] : pairs_) {
     if (pair.active.established == pair.passive.established) continue;
-    // Accepted if the other end ended without a message to the established one.
+    // Accepted if the end that is no longer established ended by itself
+    // (End::unheard).
     const bool reason =
         pair.active.established ? pair.passive.unheard : pair.active.unheard;
     const bool believed = !IsReliable() || pair.fragile;

@@ -166,7 +166,8 @@ class Path {
   // loss.
   void OnAnswered(uint64_t bytes, uint64_t max_window, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
-  // The peer's queue pair has answered what was sent at `sent`: a sample too.
+  // The peer's queue pair has answered what was sent at `sent`. That is a
+  // sample, too.
   void OnOrderedAnswer(uint32_t dest_qpn, Time sent, Time now) {
     rtt_.OnSample(now - sent, now);
     order_.OnAnswer(dest_qpn, sent, now);

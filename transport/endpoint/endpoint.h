@@ -126,8 +126,8 @@ class Endpoint {
   // pair with the next turn for data transmits first, if it was idle, its
   // packets may be in that burst, and there is space for an ACK behind them.
   void TransmitAnswers(EndpointQp* qp, Time now, Burst* burst);
-  // Delivers datagrams to `group` to `qp` as well, once even if attached
-  // repeatedly.
+  // From now on `qp` gets the datagrams to `group`, each of them once even if
+  // it is attached repeatedly.
   void Attach(EndpointQp* qp, const wire::IpAddress& group);
   void Detach(EndpointQp* qp, const wire::IpAddress& group);
   bool IsAttached(const EndpointQp* qp, const wire::IpAddress& group) const;

@@ -1,5 +1,5 @@
-// Packets on their way: what endpoints send, the checks of it, switch ports and
-// links with their impairments.
+// Packets on their way: checks of what endpoints send, switch ports, and links
+// with their impairments.
 #include <algorithm>
 #include <cstring>
 
