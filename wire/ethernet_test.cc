@@ -134,8 +134,8 @@ TEST(EthernetTest, FilledChecksumsAreGood) {
   }
 }
 
-// The IPv4 header of RFC 1071's arithmetic, computed by hand: 45 00 00 1c 00 00
-// 00 00 40 fd 00 00 c0 00 02 01 c0 00 02 02 adds up to 0x4821 + ... = ~0x7623.
+// The sum of an IPv4 header by RFC 1071, computed by hand: 45 00 00 1c 00 00 00
+// 00 40 fd 00 00 c0 00 02 01 c0 00 02 02 adds up to 0x4821 + ... = ~0x7623.
 TEST(EthernetTest, TheChecksumIsRfc1071s) {
   Bytes bytes(14 + 28);
   bytes[12] = 8;

@@ -40,7 +40,7 @@ constexpr uint16_t kDontFragment = 0x4000;
 // Contribution of one byte to the CRC, by its value.
 using Added = std::array<uint32_t, 256>;
 
-// The contributions if one more byte follows than for `added`.
+// As `added`, but for bytes that one more byte follows.
 constexpr Added OneMoreBehind(Added added) {
   for (uint32_t& a : added) {
     for (int bit = 0; bit < 8; ++bit) a = gf2::TimesX(a);

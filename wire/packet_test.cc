@@ -152,15 +152,15 @@ TEST(PacketTest, TooShortAtEveryLength) {
   for (const uint8_t opcode : KnownOpcodes()) {
     std::vector<uint8_t> packet(kMaxHeaderSize + kIcrcSize);
     packet[0] = opcode;
-    const size_t least = GetOpcodeInfo(opcode).header_length + kIcrcSize;
+    const size_t min_size = GetOpcodeInfo(opcode).header_length + kIcrcSize;
     for (size_t size = 0; size < packet.size(); ++size) {
       PacketView view;
       std::unique_ptr<uint8_t[]> keep;
       const ParseError error = ParseExact(packet, size, &view, &keep);
       const OpcodeInfo& info = GetOpcodeInfo(opcode);
       const bool is_bare = info.is_response && !info.carries_payload;
-      EXPECT_EQ(error, size < least ? ParseError::kTooShort
-                       : size % 4 != 0 || (is_bare && size > least)
+      EXPECT_EQ(error, size < min_size ? ParseError::kTooShort
+                       : size % 4 != 0 || (is_bare && size > min_size)
                            ? ParseError::kBadLength
                            : ParseError::kOk)
           << info.name << " of " << size;

@@ -17,7 +17,7 @@ constexpr size_t kMaxCustom = 65528;
 using Bytes = std::vector<uint8_t>;
 
 constexpr size_t Padded(size_t bytes) { return (bytes + 3) & ~size_t{3}; }
-// An option without its value; the end of a list of options is one, too.
+// Bytes of an option without its value, and of the end of a list of options.
 constexpr size_t kOptionBytes = 4;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {
@@ -28,10 +28,10 @@ std::span<const uint8_t> AsBytes(std::string_view text) {
 // Grows the buffer once, since a recording has a block for each packet.
 class Block {
  public:
-  // `most`: bytes of the body, at most.
-  Block(uint32_t type, size_t most, Bytes* out)
+  // `max_body`: the maximum size of the body, in bytes.
+  Block(uint32_t type, size_t max_body, Bytes* out)
       : start_(out->size()), out_(out) {
-    out->resize(start_ + most + 3 * sizeof(uint32_t));
+    out->resize(start_ + max_body + 3 * sizeof(uint32_t));
     at_ = out->data() + start_;
     Put<uint32_t>(type);
     Put<uint32_t>(0);

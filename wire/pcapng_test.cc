@@ -16,7 +16,7 @@ uint32_t Word(const Bytes& bytes, size_t at) {
   return value;
 }
 
-// The block's length is before and behind its body, a multiple of 4.
+// The block's length, a multiple of 4, stands before and after its body.
 void ExpectOneBlock(const Bytes& bytes, uint32_t type) {
   ASSERT_GE(bytes.size(), 12u);
   EXPECT_EQ(bytes.size() % 4, 0u);
@@ -39,7 +39,7 @@ TEST(PcapngTest, SectionAndInterface) {
   EXPECT_EQ(Word(interface, 8), 113u);
   EXPECT_EQ(Word(interface, 12), 0u);
   EXPECT_EQ(Word(interface, 16), 5u << 16 | kInterfaceName);
-  // Behind the name, which is padded to 8 bytes.
+  // The next option follows the name, which is padded to 8 bytes.
   EXPECT_EQ(Word(interface, 28), 1u << 16 | kInterfaceResolution);
   EXPECT_EQ(Word(interface, 32), 9u);
 }

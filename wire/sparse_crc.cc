@@ -18,7 +18,7 @@ namespace {
 // has the fewest terms for its size, all at whole bytes. Dividing by it xors
 // earlier quotient bytes at four distances and leaves 300 bytes. The two
 // highest terms are far apart, so eight-byte words do not depend on their
-// neighbours.
+// neighbors.
 constexpr size_t kSpan = 300;  // bytes
 constexpr size_t kSecond = 155;
 constexpr size_t kThird = 117;

@@ -22,8 +22,8 @@ TEST(SparseCrcTest, EqualsZlibAtEverySize) {
   for (size_t size = 0; size <= bytes.size(); ++size) {
     // A different alignment for each size.
     const uint8_t* const data = bytes.data() + (bytes.size() - size) % 17;
-    const size_t most = std::min(size, bytes.size() - 16);
-    ASSERT_EQ(SparseCrc(0, data, most), crc32_z(0, data, most)) << most;
+    const size_t length = std::min(size, bytes.size() - 16);
+    ASSERT_EQ(SparseCrc(0, data, length), crc32_z(0, data, length)) << length;
   }
 }
 

@@ -6,10 +6,10 @@
 
 namespace rxe_user {
 
-// Closes `fd` on a thread of its own, since close(2) may block for as long as
-// another process wants: a TCP socket waits for its SO_LINGER, a file for its
-// file system, which may be a process (FUSE). The same holds for a Unix socket
-// with unread messages that contain such descriptors.
+// Closes `fd` on a new thread, since close(2) may block for as long as another
+// process wants: a TCP socket waits for its SO_LINGER, a file for its file
+// system, which may be a process (FUSE). The same holds for a Unix socket with
+// unread messages that contain such descriptors.
 //
 // At most kMaxClosing closes are in progress in a process. False: there are
 // too many, or no thread can be started; `fd` is unchanged. Thread: any. Never

@@ -10,7 +10,7 @@
 namespace rxe_user {
 
 // Programs expect small numbers for their own files: select(2) is limited to
-// 1,024, and some have limits of their own.
+// 1,024, and some programs have other limits.
 inline constexpr int kFirstHighFd = 512;
 
 // Moves `fd` to a number of at least kFirstHighFd, close-on-exec. Returns `fd`

@@ -4,8 +4,9 @@
 
 namespace rxe_user {
 
-// This thread's non-temporal stores before it are seen by other processors
-// before its stores after it (Intel SDM vol. 1, 10.4.6.2; SFENCE). Thread: any.
+// Other processors see this thread's non-temporal stores before the call
+// earlier than its stores after the call (Intel SDM vol. 1, 10.4.6.2; SFENCE).
+// Thread: any.
 inline void OrderNonTemporalStores() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();

@@ -1,5 +1,6 @@
-// Queue pair numbers have 24 bits: the upper twelve are a slot of the process
-// (docs/design/broker.md); the process chooses the lower twelve.
+// Queue pair numbers have 24 bits: the upper twelve are the number of a slot,
+// which the process holds (docs/design/broker.md); the process chooses the
+// lower twelve.
 #ifndef RXE_USER_BASE_QPN_H_
 #define RXE_USER_BASE_QPN_H_
 

@@ -14,19 +14,19 @@ namespace {
 
 constexpr int kMaxSpinUs = 1'000'000;
 
-// The value of `variable`, a number of `what` from `least` to `most`. `unset`
+// The value of `variable`, a number of `what` from `min` to `max`. `unset`
 // if it is absent or wrong.
-int Number(const char* variable, const char* what, int least, int most,
+int Number(const char* variable, const char* what, int min, int max,
            int unset) {
   const char* const value = Environment(variable);
   if (value == nullptr || *value == '\0') return unset;
   int number;
-  if (absl::SimpleAtoi(value, &number) && least <= number && number <= most) {
+  if (absl::SimpleAtoi(value, &number) && min <= number && number <= max) {
     return number;
   }
   WarnOnceAbout(variable,
                 absl::StrCat(variable, " is '", value, "', not a number of ",
-                             what, " from ", least, " to ", most, ": ignored"));
+                             what, " from ", min, " to ", max, ": ignored"));
   return unset;
 }
 

@@ -10,7 +10,7 @@ namespace rxe_user {
 // Thread: any, while no thread changes the environment.
 
 // RXE_USER_SPIN_US, in nanoseconds: how long the helper thread busy-polls after
-// each packet. Default 0. Otherwise, receives also look into the queue of the
+// each packet. Default 0. If it is not 0, receives also poll the queue of the
 // interface (SO_BUSY_POLL).
 transport::Time HelperSpin();
 // RXE_USER_LANES: the number of lanes of an engine, up to kMaxLanes. Default 1.

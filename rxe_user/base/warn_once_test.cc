@@ -68,7 +68,7 @@ TEST(Warn, NeverBlocks) {
     WithStderr(fd, [] { Warn("nobody reads this"); });
     EXPECT_EQ(::fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
   }
-  // Nor does it end the program when the pipe has no reader.
+  // A pipe without a reader does not end the program either.
   ::close(pipe_ends[0]);
   WithStderr(pipe_ends[1], [] { Warn("nobody ever will"); });
   for (const int fd : {pipe_ends[1], socket_ends[0], socket_ends[1]}) {

@@ -220,7 +220,7 @@ TEST_F(CmProcessesTest, ADeadListenerIsNoticedAtOnce) {
   EXPECT_TRUE(a_.last().has_mad);
 }
 
-// As a kernel does for its processes.
+// A kernel disconnects the peers of its dead processes as well.
 TEST_F(CmProcessesTest, PeersOfADeadProcessAreDisconnected) {
   Process passive(AcceptOne);
   Process active(ConnectOne);

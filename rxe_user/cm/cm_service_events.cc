@@ -1,4 +1,5 @@
-// The control thread's work.
+// The work of the service's control thread: MADs, timers, and calls of
+// handlers.
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -31,7 +32,7 @@ void CmServiceImpl::OnBell() {
     manager_->OnTimer(Now());
     Drain();
   }
-  // As OnSteered.
+  // Report before the application gets the events, as OnSteered does.
   for (const auto& peer : connected) slot_->TellConnected(OpenOf(peer));
   Dispatch();
 }

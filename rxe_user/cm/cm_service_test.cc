@@ -88,8 +88,8 @@ TEST_F(CmServiceTest, ConnectsAndDisconnectsOverIpv4AndIpv6) {
   }
 }
 
-// Loses the first message of each kind that is received, doubles the second of
-// those that are sent, and holds the first of those for 5 ms.
+// Loses the first received message of each kind. Of the messages that are sent,
+// holds the first of each kind for 5 ms, and duplicates the second.
 class SomeFaults final : public CmFaults {
  public:
   Fate Decide(bool sent, wire::CmAttribute attribute,
@@ -116,7 +116,7 @@ TEST_F(CmServiceTest, FaultsOnCommand) {
   TestEnd c(3, {}, &faults);
   ASSERT_EQ(b_.Listen(kLoopback), 0);
   ConnectAndDisconnect(c, b_, kLoopback, kLoopback);
-  // The first of both was lost, and came again.
+  // The first REP and the first DREQ were lost, and arrived again.
   EXPECT_GE(faults.seen(false, wire::CmAttribute::kRep), 2);
   EXPECT_GE(faults.seen(false, wire::CmAttribute::kDreq), 2);
   c.Close();
@@ -141,7 +141,7 @@ class LinkDown final : public CmFaults {
   std::atomic<int> lost = 0;
 };
 
-TEST_F(CmServiceTest, WhatAFaultHoldsIsLostWhileTheLinkIsDown) {
+TEST_F(CmServiceTest, HeldMessagesAreLostWhileTheLinkIsDown) {
   LinkDown faults;
   TestEnd c(3, {}, &faults);
   ASSERT_EQ(b_.Listen(kLoopback), 0);
@@ -239,8 +239,8 @@ size_t OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-// As in a container whose addresses change. Addresses in use stay open: here,
-// one of a service and one of a connection.
+// The addresses of a container, for example, may change. Addresses in use stay
+// open: here, one of a service and one of a connection.
 TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   if (!Root()) GTEST_SKIP() << "needs a network namespace";
   constexpr int kMany = 150;

@@ -140,7 +140,7 @@ absl::StatusOr<uint64_t> CmSockets::Add(const LocalAddress& local,
                                    ? SendFromReceiver(received.get(), local)
                                    : OpenSender(local, &port);
   if (!sender.ok()) return sender.status();
-  // Not for a socket that lanes may read as well.
+  // In NAT mode, lanes may read this socket as well.
   if (!NatMode()) WantErrors(*sender, v6);
   Address address = {{local, 0}, std::move(received), UniqueFd(*sender), port};
   const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// With RXE_USER_NAT=1.
+// The senders of translated MADs, with RXE_USER_NAT=1.
 #include "rxe_user/cm/translated_mads.h"
 
 #include <gtest/gtest.h>

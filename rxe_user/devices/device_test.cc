@@ -84,7 +84,7 @@ TEST_F(DeviceList, FollowsTheConfiguration) {
   EXPECT_THAT(problems_, IsEmpty());
 }
 
-// As a kernel device keeps its name while it exists.
+// A kernel device keeps its name as well while it exists.
 TEST_F(DeviceList, AnInterfaceKeepsItsName) {
   DeviceNames known;
   std::vector<Interface> interfaces = Several();
@@ -205,7 +205,7 @@ TEST_F(DeviceList, ADeviceCanLookLikeMlx5) {
 }
 
 // The device stays an mlx5 device while the program has it open.
-TEST(ReadDevice, KeepsTheFace) {
+TEST(ReadDevice, StaysAnMlx5Device) {
   ::setenv("RXE_USER_DEVICES", "lo/mlx5", 1);
   const auto devices = ListDevices();
   ::unsetenv("RXE_USER_DEVICES");

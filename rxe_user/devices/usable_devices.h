@@ -7,11 +7,11 @@
 
 namespace rxe_user {
 
-// Returns `devices`, with each address whose UDP port 4791 a foreign socket
-// holds replaced by an empty GID (the unspecified address), so that the other
-// GIDs keep their indexes. Devices without a usable address are left out.
-// Prints what is missing on stderr, one clear line for each holder. Fails if
-// that cannot be determined (errno_status.h).
+// Returns `devices` without the addresses whose UDP port 4791 is held by a
+// foreign socket. An empty GID (the unspecified address) takes the place of
+// each, so that the other GIDs keep their indexes. Devices without a usable
+// address are left out. Prints what is missing on stderr, one clear line for
+// each holder. Fails if that cannot be determined (errno_status.h).
 absl::StatusOr<Devices> KeepUsable(const Devices& devices);
 
 }  // namespace rxe_user

@@ -307,7 +307,7 @@ class ControlThread::Impl final : private ForkGuard {
       try {
         state_->io.notify_fork(boost::asio::io_context::fork_child);
       } catch (const boost::system::system_error&) {
-        // The shared descriptors are closed all the same.
+        // The shared descriptors are closed nevertheless.
       }
       Clear();
     }

@@ -59,7 +59,7 @@ EngineImpl::EngineImpl(std::shared_ptr<const Device> device, Parts parts)
 
 EngineImpl::~EngineImpl() {
   if (!alive_) return;  // all parts have been abandoned
-  // First, since the thread uses the other parts.
+  // Destroyed first, since the thread uses the other parts.
   control_.reset();
   CountAtClose();
   for (EngineLane& lane : lanes_) lane.Close();
@@ -104,7 +104,7 @@ void EngineImpl::CloseIfIdle() {
     const std::lock_guard<std::mutex> lock(control_mutex_);
     reports_link_changes_ = false;
     alarms_.RunOn(nullptr);
-    // First, since the thread uses the other parts.
+    // Destroyed first, since the thread uses the other parts.
     control_.reset();
     link_monitor_.reset();
   }
@@ -304,11 +304,11 @@ absl::StatusOr<uint32_t> EngineImpl::AllocateOneLaneQpn() {
 }
 
 int EngineImpl::LeastUsedLane() const {
-  size_t least = 0;
+  size_t emptiest = 0;
   for (size_t i = 1; i < lanes_.size() && lanes_[i].slot() != nullptr; ++i) {
-    if (lanes_[i].queue_pairs() < lanes_[least].queue_pairs()) least = i;
+    if (lanes_[i].queue_pairs() < lanes_[emptiest].queue_pairs()) emptiest = i;
   }
-  return static_cast<int>(least);
+  return static_cast<int>(emptiest);
 }
 
 absl::StatusOr<uint32_t> EngineImpl::AllocateQpnIn(int lane) {
@@ -527,7 +527,7 @@ void EngineImpl::AbandonInChild() {
   tally_ = nullptr;
   for (EngineLane& lane : lanes_) lane.AbandonInChild();
   if (raw_port_ != nullptr) raw_port_->AbandonInChild();
-  // The other parts have fork guards of their own (base/fork_guard.h).
+  // The other parts have their own fork guards (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

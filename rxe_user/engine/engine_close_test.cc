@@ -17,8 +17,8 @@
 namespace rxe_user {
 namespace {
 
-// A slot with a message from the broker waiting. It processes the message while
-// `closing` waits for it, and then has a new descriptor.
+// A slot for which a message from the broker is waiting. It processes the
+// message while `closing` waits for it, and then has a new descriptor.
 class ReconnectingSlot final : public Slot {
  public:
   struct Script {

@@ -18,8 +18,8 @@
 namespace rxe_user {
 namespace {
 
-// Where the kernel reports no addresses, those of the device when it was
-// opened.
+// The current addresses of the device's interface. Where the kernel reports
+// none, those of the device when it was opened.
 std::vector<LocalAddress> AddressesOf(const Device& device) {
   const absl::StatusOr<std::optional<Interface>> interface =
       ReadInterface(device.ifindex);
@@ -32,18 +32,18 @@ std::vector<LocalAddress> AddressesOf(const Device& device) {
   return addresses;
 }
 
-// With a port in front of it for faults, if there are rules, or else for
-// shared memory.
+// The port of sockets, wrapped in a port for faults if there are rules, or else
+// in one for shared memory.
 absl::StatusOr<std::unique_ptr<Port>> CreatePort() {
   absl::StatusOr<std::unique_ptr<Port>> port = CreateSocketPort();
   ProcessFaults* const faults = ProcessFaults::Find();
   if (!port.ok()) return port;
   if (faults != nullptr) return FaultPort::Create(*std::move(port), faults);
-  // A recording is to show what the wire would, with ICRCs.
+  // A recording shows packets as on the wire, with ICRCs.
   if (!SameHostMemory() || NatMode() || ProcessObserver() != nullptr) {
     return port;
   }
-  // Where memory files or eventfds are refused, all goes by UDP.
+  // Where memory files or eventfds are refused, all packets go by UDP.
   absl::StatusOr<std::unique_ptr<Port>> memory = MemoryPort::Create(
       *std::move(port), IsOn("RXE_USER_TEST_RINGS")
                             ? MemoryLinks::SelfTraffic::kRingsAtOnce

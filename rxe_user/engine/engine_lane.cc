@@ -160,7 +160,9 @@ void EngineLane::Close() {
 
 std::optional<uint32_t> EngineLane::AllocateQpn() {
   // In a fuller slot, numbers would be reused too soon.
-  if (const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest)) return qpn;
+  if (const auto qpn = AllocateBelow(QpnAllocator::kMaxWithQuarantine)) {
+    return qpn;
+  }
   {
     // Nothing may throw once there is a further slot.
     const std::lock_guard<std::mutex> lock(numbers_mutex_);
@@ -176,10 +178,10 @@ std::optional<uint32_t> EngineLane::AllocateQpn() {
   return AllocateBelow(SIZE_MAX);
 }
 
-std::optional<uint32_t> EngineLane::AllocateBelow(size_t most) {
+std::optional<uint32_t> EngineLane::AllocateBelow(size_t limit) {
   const std::lock_guard<std::mutex> lock(numbers_mutex_);
   for (Numbers& numbers : numbers_) {
-    if (numbers.free.in_use() >= most) continue;
+    if (numbers.free.in_use() >= limit) continue;
     const std::optional<uint16_t> number = numbers.free.Allocate();
     if (number.has_value()) return MakeQpn(numbers.slot, *number);
   }
@@ -202,7 +204,7 @@ size_t EngineLane::queue_pairs() const {
 
 // The broker is not asked for a further slot while the lane is locked.
 std::optional<uint32_t> EngineLane::AllocateNumber() {
-  const auto qpn = AllocateBelow(QpnAllocator::kMaxWithRest);
+  const auto qpn = AllocateBelow(QpnAllocator::kMaxWithQuarantine);
   return qpn.has_value() ? qpn : AllocateBelow(SIZE_MAX);
 }
 
@@ -211,8 +213,8 @@ void EngineLane::ReleaseNumber(uint32_t number) {
   if (!abandoned_) ReleaseQpn(number);
 }
 
-// By one of the lane's own sockets: its port is that of the initiator by chance
-// only.
+// Chooses one of the lane's own sockets: its port equals the initiator's only
+// by chance.
 std::optional<uint16_t> EngineLane::SourcePort(
     const transport::AddressVector& target,
     const transport::Received& connect) {
@@ -259,7 +261,7 @@ void EngineLane::AbandonInChild() {
   abandoned_ = true;
   lane_.AbandonInChild();
   if (helper_ != nullptr) helper_->AbandonInChild();
-  // The other parts have fork guards of their own (base/fork_guard.h).
+  // The other parts have their own fork guards (base/fork_guard.h).
 }
 
 }  // namespace rxe_user

@@ -1,5 +1,5 @@
-// A lane of an engine, and what belongs to it alone: a slot of the UDP port and
-// so the numbers of its queue pairs, sockets, a helper thread.
+// A lane of an engine, and what belongs to it alone: sockets, a helper thread,
+// and a slot of the UDP port, which gives the numbers of its queue pairs.
 #ifndef RXE_USER_ENGINE_ENGINE_LANE_H_
 #define RXE_USER_ENGINE_ENGINE_LANE_H_
 
@@ -117,8 +117,8 @@ class EngineLane final : private transport::DcLane {
     uint16_t slot;
     QpnAllocator free;
   };
-  // A number of a slot that has fewer than `most` in use.
-  std::optional<uint32_t> AllocateBelow(size_t most);
+  // A number of a slot that has fewer than `limit` in use.
+  std::optional<uint32_t> AllocateBelow(size_t limit);
 
   transport::DcConnections dc_{lane_.endpoint(), *this};
   // Taken last: by the engine, and by the connections of a locked lane.

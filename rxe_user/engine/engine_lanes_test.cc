@@ -90,8 +90,8 @@ TEST_F(EngineLanesTest, ANewQueuePairGetsTheLaneWithTheFewest) {
   }
 }
 
-// Each end of a connection has two: one sends the answers to what the other
-// receives.
+// Each end of a connection has two queue pairs: one sends the application's
+// answers to what the other receives.
 TEST_F(EngineLanesTest, XrcQueuePairsAreInOneLane) {
   ASSERT_EQ(engine_->LaneOf(*engine_->AllocateQpn()), 0);
   std::vector<uint32_t> xrc;
@@ -189,8 +189,8 @@ TEST_F(EngineLanesTest, YieldsOnlyIfAllLanesAreIdle) {
   const int before = yields;
   engine_->Progress(both);
   EXPECT_EQ(yields, before + 1);  // once for both
-  // While one lane is busy. This thread may be preempted at times, and the
-  // helper may hold the other lane's lock.
+  // One lane is busy. This thread may be preempted at times, and the helper may
+  // hold the other lane's lock.
   busy.Connect(busy);
   int at_work = 0;
   for (uint8_t i = 0; i < 100; ++i) {
@@ -284,7 +284,7 @@ TEST_F(EngineLanesTest, ThreadsInAllLanes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// As without a port broker, when a process has one slot.
+// Without a port broker a process has one slot.
 TEST(EngineLanes, OneSlotGivesOneLane) {
   class SharedSlot final : public Slot {
    public:

@@ -526,7 +526,7 @@ TEST(Engine, OpensLaterAddresses) {
   EXPECT_FALSE(engine->OpenAddress(Address("192.0.2.77")).ok());
 }
 
-// As ibv_asyncwatch: waits for events without a queue pair.
+// ibv_asyncwatch, for example, waits for events without a queue pair.
 TEST(Engine, ReportsLinksBeforeTheFirstQueuePair) {
   auto device = std::make_shared<Device>();
   device->ifindex = 1;

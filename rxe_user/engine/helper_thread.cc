@@ -31,9 +31,9 @@ int Control(int epoll_fd, int operation, int fd, uint32_t events, Kind kind) {
   return ::epoll_ctl(epoll_fd, operation, fd, &event);
 }
 
-// The sockets that a port receives from, at most, plus one descriptor each of a
-// raw port, a ring and a wrapping port. Reserved in advance, because AddSocket
-// must not fail once the port has the socket.
+// The maximum number of sockets that a port receives from, plus one descriptor
+// each of a raw port, a ring and a wrapping port. Reserved in advance, because
+// AddSocket must not fail once the port has the socket.
 constexpr size_t kMaxSockets = 256 + 3;
 
 }  // namespace

@@ -74,8 +74,8 @@ TEST_F(HelperThreadTest, RunsAtTheGivenTime) {
   EXPECT_GE(Await(2), when);
 }
 
-// A timer that was set for a deadline that was pushed back expires, and is set
-// again without a run.
+// If the deadline was pushed back, the timer still expires, and is set again
+// without a run.
 TEST_F(HelperThreadTest, DoesNotRunForADeadlineThatWasPushedBack) {
   // Repeats with longer times until the deadline was moved before it expired,
   // which a busy machine may prevent.

@@ -196,8 +196,8 @@ TEST_F(DeadlineTest, HoldsInTheMiddleOfAStream) {
   EXPECT_GT(lane_.counters().posts_batched, 1000u);
 }
 
-// Holds as well for an application that waits for its memory to change, and so
-// need not poll soon.
+// The promise also holds for an application that waits for its memory to
+// change, and so need not poll soon.
 TEST_F(DeadlineTest, HoldsWhileTheSocketsAreArmed) {
   port_->send_cost = 0;
   for (int posts = 1; posts <= 40; ++posts) {
@@ -258,7 +258,8 @@ TEST_F(DeadlineTest, HoldsForALargePost) {
 TEST_F(BurstTest, AdaptiveArmingEnds) {
   Waves(10);
   for (int i = 0; i < 4; ++i) {
-    // Just long enough to miss an arrival, and then to be found polling again.
+    // Just long enough that an arrival is missed and the application is then
+    // found polling again.
     for (int j = 0; j < 12; ++j) Post();
     outstanding_ += 12;
     Away(15 * kMicrosecond);

@@ -134,7 +134,7 @@ TEST_F(SpinTest, BusyPollsAfterAnArrival) {
 }
 
 // A polling application notices arrivals itself.
-TEST_F(SpinTest, NotBesideAPollingApplication) {
+TEST_F(SpinTest, NoBusyPollingBesideAPollingApplication) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 5; ++i) peer_.lane.Progress();
   EXPECT_GE(peer_.lane.RunHelper(), now + 20 * kMicrosecond);
@@ -144,7 +144,7 @@ TEST_F(SpinTest, NotBesideAPollingApplication) {
 
 // A busy-polling helper notices each single poll. One poll alone must not end
 // busy polling.
-TEST_F(SpinTest, OnePollDoesNotEndIt) {
+TEST_F(SpinTest, OnePollDoesNotEndBusyPolling) {
   EXPECT_LT(Arrive(), now + kAtOnce);
   for (int i = 0; i < 10; ++i) {
     now += kMicrosecond;
@@ -156,7 +156,7 @@ TEST_F(SpinTest, OnePollDoesNotEndIt) {
 }
 
 // Its own transmissions and retransmissions do not start busy polling.
-TEST_F(SpinTest, NotAfterItsOwnSends) {
+TEST_F(SpinTest, NoBusyPollingAfterItsOwnSends) {
   peer_.port->is_blocked = peer_.port->block_next = true;
   peer_.Post();
   now += kMillisecond;
@@ -167,7 +167,7 @@ TEST_F(SpinTest, NotAfterItsOwnSends) {
 }
 
 // With adaptive arming the sockets wake the helper instead.
-TEST_F(SpinTest, NotWithAdaptiveArming) {
+TEST_F(SpinTest, NoBusyPollingWithAdaptiveArming) {
   const auto arrive = [&] {
     for (int polls = 0; polls < 4; ++polls) peer_.lane.Progress();
     peer_.lane.RunHelper();
@@ -216,7 +216,7 @@ TEST_F(SpinTest, LeavesTheAckToTheAnswer) {
   EXPECT_EQ(sent.size(), before + 1);
 }
 
-TEST_F(SpinTest, NotBesideAWaitingThread) {
+TEST_F(SpinTest, NoBusyPollingBesideAWaitingThread) {
   peer_.lane.EnterWait();
   EXPECT_GT(Arrive(), now + kAtOnce);
   peer_.lane.LeaveWait();

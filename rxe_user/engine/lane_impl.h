@@ -65,8 +65,8 @@ class LaneHelper {
 
 class LaneImpl final : public Lane, private transport::StraySink {
  public:
-  // Whether a poll found something to receive, to send or timed out. Ordered:
-  // the most first.
+  // What a poll found: something to receive, something to send, or a timer that
+  // was due. The result for several lanes is the smallest of theirs.
   enum class PollResult {
     kSomething,
     kNothing,

@@ -63,13 +63,13 @@ void LaneImpl::Open(std::unique_ptr<Port> port, Slot* slot, LaneHelper* helper,
 // The fastest of several empty receives. Nothing is lost: there is no queue
 // pair yet.
 TimeScale LaneImpl::MeasureScale() {
-  Time least = kNever;
+  Time shortest = kNever;
   for (int i = 0; i < 8; ++i) {
     const Time start = Now();
     port_->Receive(/*thorough=*/true);
-    least = std::min(least, Now() - start);
+    shortest = std::min(shortest, Now() - start);
   }
-  return TimeScale(least);
+  return TimeScale(shortest);
 }
 
 void LaneImpl::SocketAdded(int fd) {

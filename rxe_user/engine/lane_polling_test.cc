@@ -231,7 +231,8 @@ TEST_F(LaneTest, TakingCompletionsRenewsTheLease) {
   EXPECT_TRUE(port_->on_the_wire.empty());
 }
 
-// Nor does adaptive arming treat it as waiting for its memory.
+// Adaptive arming does not regard an application that takes buffered
+// completions as waiting for its memory.
 TEST_F(LaneTest, TakingCompletionsEndsAdaptiveArming) {
   LaneEnd peer;
   Join(&peer);

@@ -29,8 +29,8 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
     end_.to = &peer_;
     peer_.to = &end_;
   }
-  int Upto(int most) {
-    return std::uniform_int_distribution<int>(0, most)(random_);
+  int Upto(int max) {
+    return std::uniform_int_distribution<int>(0, max)(random_);
   }
   bool Chance(int one_in) { return Upto(one_in - 1) == 0; }
 
@@ -121,8 +121,8 @@ TEST_P(PromiseTest, IsKept) {
   if (!may_wait) {
     EXPECT_EQ(peer_.inbox[0], static_cast<uint64_t>(posted_));
   }
-  // What arrives from now on is processed and answered within 10 ms: the
-  // longest check interval, with a retry of what the system refuses.
+  // From now on, arrivals are processed and answered within 10 ms: the longest
+  // check interval, with a retry of what the system refuses.
   peer_.Post();
   Pass(10 * kMillisecond);
   port_->block_next = false;

@@ -157,7 +157,7 @@ TEST_F(LaneTest, AnswersBeforeItReceivesAgain) {
   EXPECT_EQ(port_->calls, "rrs");
 }
 
-TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
+TEST_F(LaneTest, YieldsAfterManyEmptyPolls) {
   LaneEnd peer;
   Join(&peer);
   const auto yields = [this] { return lane_.counters().yields; };
@@ -183,7 +183,7 @@ TEST_F(LaneTest, YieldsAfterPollingInVainForLong) {
   EXPECT_EQ(yields(), before);
 }
 
-// The time of a round that found something counts from its end.
+// The idle time counts from the end of a round that found something.
 TEST_F(LaneTest, KeepsItsCoreAfterALongRound) {
   LaneEnd peer;
   Join(&peer);
@@ -355,7 +355,7 @@ TEST_F(LaneTest, SpuriouslyReadableSocketsAreDisarmed) {
   EXPECT_TRUE(helper_.armed);
 }
 
-// What other threads receive meanwhile ends the row of futile wake-ups.
+// Packets that other threads receive meanwhile end the row of futile wake-ups.
 TEST_F(LaneTest, SocketsWithArrivalsStayArmed) {
   LaneEnd peer;
   Join(&peer);
@@ -435,7 +435,7 @@ TEST_F(LaneTest, LastPacketsOfAQueuePairDoNotWaitForRoom) {
   EXPECT_EQ(other.packets, std::vector<int>{1});
 }
 
-TEST_F(LaneTest, NorDoThoseOfAProgramThatEnds) {
+TEST_F(LaneTest, LastPacketsOfAProgramThatEndsDoNotWaitForRoom) {
   FakePort other;
   port_->last = &other;
   port_->refuses_flows = true;

@@ -26,12 +26,12 @@ class QpnAllocator {
   // Released numbers that are not reused yet. The oldest becomes free first.
   static constexpr size_t kQuarantine = 1024;
   // With more in use, fewer than kQuarantine numbers can stay unused.
-  static constexpr size_t kMaxWithRest = kNumbersOfSlot - kQuarantine - 2;
+  static constexpr size_t kMaxWithQuarantine = kNumbersOfSlot - kQuarantine - 2;
 
  private:
   static constexpr size_t kSpecial = 2;  // 0 and 1
 
-  std::bitset<kNumbersOfSlot> taken_;  // in use, resting or special
+  std::bitset<kNumbersOfSlot> taken_;  // in use, in quarantine or special
   size_t taken_count_ = kSpecial;      // bits set in taken_
   std::deque<uint16_t> released_;
 };

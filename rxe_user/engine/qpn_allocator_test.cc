@@ -36,16 +36,16 @@ TEST(QpnAllocator, IsSparseAndRandom) {
   QpnAllocator one;
   QpnAllocator two;
   int equal = 0;
-  int neighbours = 0;
+  int neighbors = 0;
   int last = -2;
   for (int i = 0; i < 100; ++i) {
     const int a = *one.Allocate();
     equal += a == *two.Allocate();
-    neighbours += a == last + 1;
+    neighbors += a == last + 1;
     last = a;
   }
   EXPECT_LT(equal, 10);
-  EXPECT_LT(neighbours, 10);
+  EXPECT_LT(neighbors, 10);
 }
 
 TEST(QpnAllocator, IgnoresNumbersThatWereNeverAllocated) {

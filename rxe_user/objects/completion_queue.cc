@@ -130,7 +130,7 @@ void CompletionQueue::StartHoldTimer(Time time) {
   engine_.SetAlarm(alarm_, time);
 }
 
-// The alarm may be of an event that was raised early by its count.
+// The alarm may have been set for an event that was raised early, by its count.
 void CompletionQueue::OnAlarm() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (armed_ == Armed::kNo || held_ == 0 || hold_period_ == 0) return;

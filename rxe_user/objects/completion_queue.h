@@ -21,8 +21,8 @@ namespace rxe_user {
 
 class QueuePair;
 
-// Thread: any. The ring has a lock of its own, taken inside lanes' locks. Under
-// it only event queues are called.
+// Thread: any. The ring has its own lock, taken inside lanes' locks. Under it
+// only event queues are called.
 class CompletionQueue final : public transport::CompletionSink {
  public:
   struct Config {

@@ -174,7 +174,7 @@ TEST_F(CompletionQueueTest, ForgetsOneQueuePair) {
 
 // A completion releases its request's slot in the queue when it is polled or
 // dropped, and not before.
-TEST_F(CompletionQueueTest, GivesUpPlaces) {
+TEST_F(CompletionQueueTest, ReleasesSlots) {
   CompletionQueue::Config config = Config(4);
   config.ignore_overrun = true;
   CompletionQueue cq(engine_, config);

@@ -34,7 +34,7 @@ struct Event {
 };
 
 // The descriptor is readable exactly while events wait, so poll and epoll work,
-// and O_NONBLOCK is honoured.
+// and O_NONBLOCK is honored.
 //
 // Thread: any. One lock, taken inside all others.
 class EventQueue {

@@ -1,6 +1,7 @@
-// Wraps a completion queue, for one queue of a queue pair: completions fail,
-// are lost or are delayed on command (docs/faults-on-command.md). Queue pairs
-// of a process with faults off do not have it.
+// Stands between one work queue of a queue pair and its completion queue:
+// completions fail, are lost or are delayed on command
+// (docs/faults-on-command.md). Queue pairs of a process with faults off do not
+// have it.
 #ifndef RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 #define RXE_USER_OBJECTS_FAULTED_COMPLETIONS_H_
 

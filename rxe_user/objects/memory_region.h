@@ -1,4 +1,4 @@
-// Registering memory.
+// A registered memory region (ibv_reg_mr(3)).
 #ifndef RXE_USER_OBJECTS_MEMORY_REGION_H_
 #define RXE_USER_OBJECTS_MEMORY_REGION_H_
 

@@ -85,7 +85,7 @@ struct QueuePair::Faulted {
   FaultedCompletions sends;
   FaultedCompletions receives;
   // 0: none.
-  uint64_t alarm = 0;       // lets go what is late
+  uint64_t alarm = 0;       // releases late completions
   uint64_t fail_alarm = 0;  // after kComplete: FailOnCommand
 };
 
@@ -654,7 +654,7 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   return qp_.transport_->PostSend(copied, Now());
 }
 
-// The header of segments is in such memory, too.
+// The header of segments is in plain memory of the application, too.
 int QueuePair::Posting::SendSegmented(const transport::SendRequest& request) {
   uint64_t length = 0;
   for (const transport::Sge& sge : request.sges) length += sge.length;

@@ -217,7 +217,7 @@ class QueuePair final : public transport::EventSink, private FaultedQueuePair {
     TracedCompletions receives;
   };
 
-  // In front of these, if rules for faults are for completions.
+  // In front of these, if fault rules apply to completions.
   struct Faulted;
 
   // --- FaultedQueuePair
@@ -226,7 +226,7 @@ class QueuePair final : public transport::EventSink, private FaultedQueuePair {
   void OnTransferFault(const transport::faults::Rule& rule, bool received,
                        uint32_t number) override;
 
-  // To all that get its events.
+  // To every receiver of this queue pair's events.
   void PostEvent(int type);
   // A rule has hit a completion. The lane's lock is held.
   void OnCompletionFault(const transport::faults::Rule& rule,

@@ -1,4 +1,4 @@
-// A shared receive queue.
+// A shared receive queue (ibv_create_srq(3)).
 #ifndef RXE_USER_OBJECTS_SHARED_RECEIVE_QUEUE_H_
 #define RXE_USER_OBJECTS_SHARED_RECEIVE_QUEUE_H_
 

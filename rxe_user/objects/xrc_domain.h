@@ -24,8 +24,8 @@ class Context;
 class QueuePair;
 
 // An XRC domain: its SRQs and targets (receiving queue pairs). Its SRQs have
-// completion queues of their own. A poll of one makes progress in the lanes of
-// the domain's targets.
+// their own completion queues. A poll of one makes progress in the lanes of the
+// domain's targets.
 //
 // Thread: any. Outlives its SRQs and targets.
 class XrcDomain final : public transport::XrcDomain {

@@ -101,14 +101,15 @@ bool FrameReceiver::Prepare(int fd) const {
 }
 
 // Called by syscall(2), as in UdpReceiver::Call.
-size_t FrameReceiver::Receive(int fd, size_t most, size_t max_frame,
+size_t FrameReceiver::Receive(int fd, size_t max_count, size_t max_frame,
                               bool ignore_outgoing, Deliver deliver) {
   for (mmsghdr& message : messages_) {
     message.msg_hdr.msg_namelen = sizeof(sockaddr_ll);
     message.msg_hdr.msg_controllen = sizeof(Incoming::control);
   }
-  const long got = ::syscall(SYS_recvmmsg, fd, messages_.data(),
-                             std::min(most, kFrames), MSG_DONTWAIT, nullptr);
+  const long got =
+      ::syscall(SYS_recvmmsg, fd, messages_.data(),
+                std::min(max_count, kFrames), MSG_DONTWAIT, nullptr);
   size_t bytes = 0;
   for (long i = 0; i < got; ++i) {
     const auto index = static_cast<size_t>(i);

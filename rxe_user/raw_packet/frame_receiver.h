@@ -31,14 +31,14 @@ class FrameReceiver {
   // split yet (GSO) as one frame. The options make it report their sizes.
   bool Prepare(int fd) const;
 
-  // Delivers up to `most` received frames, from one system call, and each
+  // Delivers up to `max_count` received frames, from one system call, and each
   // segment of a merged frame separately. Returns the number of bytes.
   // `max_frame`: the interface's largest frame in bytes; longer ones are split
   // accordingly where the kernel (before Linux 6.2) does not report segment
   // sizes. `ignore_outgoing`: drops the host's own outgoing frames, as on
   // loopback, where each is also received.
-  size_t Receive(int fd, size_t most, size_t max_frame, bool ignore_outgoing,
-                 Deliver deliver);
+  size_t Receive(int fd, size_t max_count, size_t max_frame,
+                 bool ignore_outgoing, Deliver deliver);
 
  private:
   static constexpr size_t kFrames = 32;

@@ -45,8 +45,7 @@ std::shared_ptr<EngineImpl> MakeLoopbackEngine(const wire::IpAddress& address,
 
 class Node : public transport::EventSink {
  public:
-  // With an engine of its own, which is passed to `before_open` before it
-  // opens.
+  // With a new engine, which is passed to `before_open` before it opens.
   Node(TestSlots& slots, const wire::IpAddress& address,
        std::function<absl::StatusOr<std::unique_ptr<Port>>()> make_port,
        const std::function<void(EngineImpl&)>& before_open = nullptr);
@@ -73,7 +72,7 @@ class Node : public transport::EventSink {
   int Read(uint64_t id, void* data, uint32_t bytes, const void* remote);
   int Receive(uint64_t id, void* data, uint32_t bytes);
 
-  // As an empty poll of a completion queue.
+  // Makes progress as an empty poll of a completion queue does.
   void Progress() { engine_->Progress(lanes()); }
 
   // Returns the next completion: by polling; or without making progress here

@@ -16,8 +16,9 @@ bool RefuseSocketOption(int level, int name, int error);
 bool RefuseCloneWithoutSignal(int error);
 
 // The plain calls of a UDP port: sendmmsg(2), recvmmsg(2), and recvmsg(2) with
-// its flags. Netlink and messages with descriptors have other flags, and what
-// looks whether there is a call has no descriptor: these are allowed.
+// its flags. Netlink and messages with descriptors have other flags, and a
+// check whether the call exists (needed_calls.h) has no descriptor: these are
+// allowed.
 bool RefuseDatagramCalls(int error);
 
 // Both kinds of steering programs of a SO_REUSEPORT group.

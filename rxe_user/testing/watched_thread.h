@@ -1,5 +1,5 @@
-// Threads that a test must know to be blocked, before it does what they wait
-// for or checks that they still wait.
+// Waits until a thread is blocked, for tests that then wake it, or check that
+// it still waits.
 #ifndef RXE_USER_TESTING_WATCHED_THREAD_H_
 #define RXE_USER_TESTING_WATCHED_THREAD_H_
 
@@ -51,7 +51,7 @@ class WatchedThread {
   explicit WatchedThread(std::function<void()> body)
       : thread_([this, body = std::move(body)] {
           id_ = ::gettid();
-          // Also when it is cancelled.
+          // Runs also when the thread is cancelled.
           struct End {
             std::atomic<bool>& ended;
             ~End() { ended = true; }

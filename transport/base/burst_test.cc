@@ -125,7 +125,8 @@ TEST_F(BurstTest, AReservationWithoutCommitHasNoEffect) {
   EXPECT_EQ(burst.segment_size(), 128u);
 }
 
-// Also if the next packet is like the one before the dropped one.
+// The next packet is like the one before the dropped one, whose ICRC must not
+// be reused.
 TEST_F(BurstTest, AnUncommittedPacketDoesNotAffectTheNextIcrc) {
   Burst burst(buffer, 8);
   burst.Begin(&flow);

@@ -173,7 +173,7 @@ class Memory {
   // protected; then any part may have been copied. CopyTo stores in ascending
   // order and the last bytes with release semantics, since applications poll
   // them. `more`: hint that the next copy continues at the adjacent address,
-  // with the same size, and that it is cold. That memory need not exist.
+  // with the same size, and that the memory there is cold. It need not exist.
   virtual bool CopyFrom(uint8_t* to, const uint8_t* from, size_t bytes,
                         bool more) = 0;
   virtual bool CopyTo(uint8_t* to, const uint8_t* from, size_t bytes,

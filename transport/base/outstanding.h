@@ -61,7 +61,7 @@ class Outstanding {
   }
 
   // Call before pushing a completion into the completion queue. If the push
-  // fails, pass the result to Lost: nobody will poll that completion.
+  // fails, pass the result to Lost: no thread will poll that completion.
   uint32_t Report(uint32_t end) {
     // With nothing left to poll, no other thread writes `retrieved_`.
     if (settled_ != reported_ && retrieved_.end() == reported_) {

@@ -132,7 +132,7 @@ struct ReceiveWqe {
   std::vector<Sge> sges;
   // False, leaving it unchanged, when there is no memory for a longer list.
   bool SetSges(std::span<const Sge> from) {
-    // Mostly as many as the last time.
+    // Usually the number is that of the last time.
     if (from.size() == sges.size()) {
       std::copy(from.begin(), from.end(), sges.begin());
       return true;
@@ -230,7 +230,7 @@ enum class QpEvent : uint8_t {
 // A request whose turn to be executed has come.
 struct RequestToExecute {
   uint32_t psn = 0;
-  // The queue pair that sent it: of a DC target, the initiator.
+  // The queue pair that sent it; for a DC target, that is the initiator.
   wire::IpAddress requester;
   uint32_t requester_qpn = 0;
   uint8_t min_rnr_timer = 0;  // of the responder, a code
@@ -242,9 +242,8 @@ class EventSink {
   virtual void OnQpEvent(QueuePair& qp, QpEvent event) = 0;
   virtual void OnRareEvent(const RareEvent& /*event*/) {}
   // Faults on command: the AETH syndrome of the NAK or RNR NAK with which a
-  // responder is to answer the request instead of executing it; nullopt: it is
-  // to execute it. Called before each execution, if QpConfig::may_refuse is
-  // set.
+  // responder must answer the request instead of executing it; nullopt: it must
+  // execute it. Called before each execution, if QpConfig::may_refuse is set.
   virtual std::optional<uint8_t> Refuse(const RequestToExecute& /*request*/) {
     return std::nullopt;
   }

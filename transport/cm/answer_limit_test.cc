@@ -26,13 +26,13 @@ TEST(AnswerLimitTest, ABurstThenTheRate) {
   EXPECT_EQ(Allowed(limit, kA, 3600 * kSecond), 5);
 }
 
-TEST(AnswerLimitTest, AddressesAreLimitedOneByOne) {
+TEST(AnswerLimitTest, AddressesAreLimitedSeparately) {
   AnswerLimit limit(1, 100, 5);
   EXPECT_EQ(Allowed(limit, kA, 0), 5);
   EXPECT_EQ(Allowed(limit, kB, 0), 5);
 }
 
-TEST(AnswerLimitTest, ARateOfNoneLeavesTheBurst) {
+TEST(AnswerLimitTest, ARateOfZeroLeavesTheBurst) {
   AnswerLimit limit(1, 0, 2);
   EXPECT_EQ(Allowed(limit, kA, 0), 2);
   EXPECT_EQ(Allowed(limit, kA, kSecond), 0);

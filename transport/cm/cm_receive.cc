@@ -117,8 +117,8 @@ void ConnectionManager::DisconnectStale(CmId id, const IncomingMad& in,
                                         Time now) {
   Connection* const old = Find(id);
   if (old == nullptr || old->state != State::kEstablished) return;
-  // A translated message names its own sender, so one from another host may
-  // name any sender.
+  // The sender of a translated message is the one that it names, so a message
+  // from another host may name any sender.
   if ((old->via.port == 0) != (in.via.port == 0) ||
       old->via.address != in.via.address) {
     return;

@@ -51,11 +51,11 @@ void CmSim::Later(Host& host, Time delay, std::function<void(Host&)> what) {
 void CmSim::RunUntil(Time limit) {
   while (failure_.empty() && !heap_.empty() && heap_.front().time <= limit) {
     std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
-    Event_ event = std::move(heap_.back());
+    ScheduledCall event = std::move(heap_.back());
     heap_.pop_back();
     now_ = event.time;
     event.what();
-    if (order_ > kMaxEvents) Fail("it does not end");
+    if (order_ > kMaxEvents) Fail("the run does not end");
   }
   now_ = std::max(now_, limit);
 }
@@ -161,7 +161,7 @@ void CmSim::Transmit(Host& from, const OutgoingMad& mad) {
   wire::CmView view;
   if (wire::CmView::Parse(mad.bytes, &view) != wire::CmParseError::kOk ||
       mad.local != from.address) {
-    return Fail("a MAD that is none");
+    return Fail("an invalid MAD");
   }
   if (trace_) {
     Trace(from, "sends " +
@@ -232,7 +232,8 @@ bool CmSim::IsReliable() const {
 void CmSim::CompareEnds() {
   for (const auto& [number, pair] : pairs_) {
     if (pair.active.established == pair.passive.established) continue;
-    // Accepted if the other end ended without a message to the established one.
+    // Accepted if the end that is no longer established ended by itself
+    // (End::unheard).
     const bool reason =
         pair.active.established ? pair.passive.unheard : pair.active.unheard;
     const bool believed = !IsReliable() || pair.fragile;

@@ -82,8 +82,8 @@ class CmSim {
     bool exists = false;
     bool established = false;  // now
     bool was_established = false;
-    // It ended without a message from the other end: no answer, destroyed, or
-    // its host died.
+    // It ended without a message from the other end: no answer came, it was
+    // destroyed, or its host died.
     bool unheard = false;
   };
   struct Pair {
@@ -97,11 +97,11 @@ class CmSim {
     // application does not answer.
     bool fragile = false;
   };
-  struct Event_ {
+  struct ScheduledCall {
     Time time;
     uint64_t order;
     std::function<void()> what;
-    bool operator>(const Event_& other) const {
+    bool operator>(const ScheduledCall& other) const {
       return time != other.time ? time > other.time : order > other.order;
     }
   };
@@ -151,7 +151,7 @@ class CmSim {
   std::string failure_;
   Time now_ = 0;
   uint64_t order_ = 0;
-  std::vector<Event_> heap_;
+  std::vector<ScheduledCall> heap_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::map<uint64_t, Pair> pairs_;
   // Pairs by the active side's incarnation and communication ID.

@@ -114,7 +114,7 @@ void CmSim::OnEvent(Host& host, const Event& event) {
     return;
   }
   const auto found = host.apps.find(event.id);
-  if (found == host.apps.end()) return Fail("an event without an id");
+  if (found == host.apps.end()) return Fail("an event for an unknown id");
   Id& id = found->second;
   const auto expect = [&](std::initializer_list<Phase> phases) {
     if (std::find(phases.begin(), phases.end(), id.phase) != phases.end()) {
@@ -147,7 +147,7 @@ void CmSim::OnEvent(Host& host, const Event& event) {
         ++statistics_.unreachable;
         const bool fragile = id.pair != 0 && pairs_[id.pair].fragile;
         if (IsReliable() && !fragile) {
-          return Fail("gives up on a living peer");
+          return Fail("gives up on a live peer");
         }
         if (id.phase == Phase::kResolving) return DestroyLater(host, event.id);
         EndOf(id).unheard = true;
@@ -201,7 +201,7 @@ void CmSim::OnRequest(Host& host, const Event& event) {
   for (const auto& [key, pair] : pair_of_) {
     if (key.second == req.local_comm_id) id.pair = pair;
   }
-  if (id.pair == 0) return Fail("a request that nobody made");
+  if (id.pair == 0) return Fail("a request without a Connect");
   Pair& pair = pairs_[id.pair];
   if (++pair.requests > 1 && !pair.may_request_again && !small_caps_) {
     return Fail("a second request for pair " + std::to_string(id.pair));

@@ -12,7 +12,7 @@
 namespace transport::cm {
 
 // Hosts listen on the first, and on the range of sixteen that contains the
-// second; nobody listens on the third.
+// second; the third has no listener.
 inline constexpr uint64_t kServices[] = {0x0000000001060001, 0x0000000001060002,
                                          0x0000000001110003};
 // Timeout exponent: a REQ is retransmitted after 3 * 4.2 ms or more.

@@ -1,4 +1,4 @@
-// Timeouts.
+// What happens at the deadline of a connection.
 #include <utility>
 
 #include "transport/cm/connection_manager.h"

@@ -82,8 +82,8 @@ class ConnectionManager {
   // itself keeps what timewait needs.
   Result Destroy(CmId id, Time now);
 
-  // Sends at once what waits until peers have answered other requests. For an
-  // application that is about to exit.
+  // Sends at once the requests that were held back until peers answer others.
+  // For an application that is about to exit.
   void SendAllHeldBack(Time now);
 
   // --- Service ID resolution (12.11).
@@ -288,7 +288,8 @@ class ConnectionManager {
   // Connections that the application destroyed, oldest first.
   TimeIndex destroyed_;
   size_t destroyed_count_ = 0;
-  // Requests that peers have not answered, and requests held back for that.
+  // Requests that peers have not answered, and requests held back because of
+  // them.
   TurnIndex unanswered_;
   TurnIndex held_back_;
   Time turns_ = 0;  // sequence number of those held back

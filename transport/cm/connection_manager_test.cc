@@ -395,7 +395,8 @@ TEST_F(ConnectionManagerTest, AQueuePairIsNotUsedAgainBeforeTimewaitIsOver) {
   b_.SendTo(a_, 0);
   CmId id;
   EXPECT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kQpnInUse);
-  // Nor does the other end accept it, if the peer has forgotten the connection.
+  // If this end has forgotten the connection, the other end rejects the queue
+  // pair.
   a_->Destroy(active_, 0);
   a_->OnTimer(kTimeWait);
   ASSERT_EQ(a_->Connect(a_.OptionsFor(b_, 0x11), 0, &id), Result::kOk);

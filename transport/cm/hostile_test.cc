@@ -175,7 +175,7 @@ TEST(CapsTest, AnMraDelaysYielding) {
   EXPECT_EQ(b.Events(), (Kinds{EventKind::kUnreachable, EventKind::kRequest}));
 }
 
-// In a large burst, no request replaces one that had no time to answer.
+// In a large burst, no request replaces one whose sender had no time to answer.
 TEST(CapsTest, NoRequestYieldsBeforeItCouldAnswer) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 100});
@@ -423,7 +423,7 @@ TEST(CapsTest, WithdrawnRequestsCountInTheBacklogUntilSeen) {
   EXPECT_EQ(b->counters().backlog_full, 96u + 97u);
 }
 
-// They still count after the application has seen them, until it answers.
+// Requests still count after the application has seen them, until it answers.
 TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open_for_peer = 10});
@@ -446,7 +446,8 @@ TEST(CapsTest, WithdrawnRequestsCountAsHalfOpen) {
   EXPECT_EQ(b->half_open(), 0u);
 }
 
-// The memory of withdrawn requests for their duplicates is limited as well.
+// Withdrawn requests are remembered to answer duplicates; their number is
+// limited as well.
 TEST(CapsTest, RememberedWithdrawalsAreLimited) {
   TestHost a(1, {.max_unanswered = 1000});
   TestHost b(2, {.max_half_open = 10});

@@ -251,7 +251,7 @@ TEST_F(OutOfMemoryTest, NoEventIsLost) {
   for (int i = 0; i < kConnections; ++i) a_.Connect(b_, 0x11 + i, now_);
   a_.Drop();
   int events = 0;
-  int most = 0;
+  int max_at_once = 0;
   while (a_->NextTimeout() != kNever) {
     now_ = std::max(now_, a_->NextTimeout());
     WithNone("OnTimer", [&] { a_->OnTimer(now_); });
@@ -262,10 +262,10 @@ TEST_F(OutOfMemoryTest, NoEventIsLost) {
       EXPECT_EQ(a_->Destroy(event->id, now_), Result::kOk);
     }
     events += at_once;
-    most = std::max(most, at_once);
+    max_at_once = std::max(max_at_once, at_once);
   }
   EXPECT_EQ(events, kConnections);
-  EXPECT_LT(most, kConnections);
+  EXPECT_LT(max_at_once, kConnections);
   ExpectEmpty(a_);
 }
 

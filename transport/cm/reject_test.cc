@@ -62,7 +62,7 @@ TEST_F(RejectTest, ALostRejectIsRetransmitted) {
   passive_ = b_.NextEvent()->id;
   b_->Reject(passive_, {}, 0);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
-  // Kept until the peer's last try.
+  // The REJ is kept until the peer's last try.
   EXPECT_EQ(b_->NextTimeout(), 16 * kReqWait);
   b_.Receive(req, 15 * kReqWait);
   EXPECT_EQ(b_.SendTo(a_, 15 * kReqWait), "CM_REJ ");

@@ -70,7 +70,8 @@ TEST_F(SidrTest, DuplicatesAreAnsweredFromState) {
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
   b_.Receive(*req, kMillisecond);
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
-  // Also after the application has destroyed it.
+  // The answer is repeated even after the application has destroyed the
+  // request.
   b_->Destroy(request->id, kMillisecond);
   b_.Receive(*req, kMillisecond);
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");

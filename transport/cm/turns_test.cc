@@ -40,7 +40,7 @@ TEST_F(TurnsTest, RequestsWaitUntilOthersAreAnswered) {
     ASSERT_TRUE(request);
     ASSERT_EQ(b_.Accept(request->id, 0x100 + i, now_), Result::kOk);
     EXPECT_EQ(b_.SendTo(a_, now_), "CM_REP ");
-    // Permits the next one.
+    // The reply permits the next request.
     EXPECT_EQ(a_.SendTo(b_, now_), "CM_REQ ");
   }
 }
@@ -111,7 +111,7 @@ TEST_F(UndeliveredTest, AnUndeliveredRequestIsRetransmittedSoon) {
   // Then the normal timeout applies.
   FailDelivery();
   EXPECT_EQ(a_->NextTimeout(), regular);
-  // These were not counted as tries: 15 more follow, the first at the normal
+  // The tries so far do not count: 15 more follow, the first at the normal
   // timeout.
   LetRetry(a_, "CM_REQ ", 15);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kUnreachable});

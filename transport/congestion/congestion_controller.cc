@@ -7,13 +7,14 @@ namespace transport {
 // A call, and in tail position, so that no other path saves registers for it.
 [[gnu::noinline]] void CongestionController::GrowByDcqcn(uint64_t bytes,
                                                          Time rtt, Time now) {
-  window_ = std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now),
-                     kGreatestWindow);
+  window_ =
+      std::min(dcqcn_.Increase(window_, Interval(bytes, rtt), now), kMaxWindow);
 }
 
-void CongestionController::OnLoss(uint64_t least, Time rtt, Time now) {
+void CongestionController::OnLoss(uint64_t min_window, Time rtt, Time now) {
   if (now < recovery_until_) return;
-  const uint64_t window = std::max(window_ / 10 * 7, std::min(window_, least));
+  const uint64_t window =
+      std::max(window_ / 10 * 7, std::min(window_, min_window));
   window_before_timeout_ = 0;
   // Notifications may have made the window smaller than losses ever do.
   window_ = std::min(window_, std::max(kMinWindow, window));
@@ -48,10 +49,9 @@ void CongestionController::OnTimeout(Time rtt, Time now) {
     threshold_ = std::max(kMinWindow, window_ / 2);
   }
   // Timeouts in a row leave one packet: there may be many other senders.
-  const uint64_t least = window_ > kMinWindow
-                             ? kMinWindow
-                             : std::max(kGreatestPacket, window_ / 2);
-  window_ = std::min(window_, least);
+  const uint64_t min_window =
+      window_ > kMinWindow ? kMinWindow : std::max(kMaxPacket, window_ / 2);
+  window_ = std::min(window_, min_window);
   BeginRecovery(rtt, now);
 }
 

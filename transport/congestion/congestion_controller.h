@@ -31,14 +31,14 @@ class CongestionController {
   // Losses do not reduce the window below this. Notifications and repeated
   // timeouts do.
   static constexpr uint64_t kMinWindow = 16 * 1024;
-  static constexpr uint64_t kGreatestWindow = 1024 * 1024;
+  static constexpr uint64_t kMaxWindow = 1024 * 1024;
   // A window of less than this may be less than a packet.
-  static constexpr uint64_t kGreatestPacket = 4096 + 256;
+  static constexpr uint64_t kMaxPacket = 4096 + 256;
 
   uint64_t window() const { return window_; }
-  // From a packet of `bytes` to the next one, a round trip at least.
+  // The time from a packet of `bytes` to the next one: at least a round trip.
   Time Interval(uint64_t bytes, Time rtt) const {
-    if (bytes <= window_ || window_ >= kGreatestPacket) return rtt;
+    if (bytes <= window_ || window_ >= kMaxPacket) return rtt;
     return static_cast<Time>(static_cast<uint64_t>(rtt) * bytes / window_);
   }
 
@@ -55,27 +55,27 @@ class CongestionController {
       window_before_timeout_ = 0;
       window_ += std::min(kIncrement, kIncrement * bytes / window_);
     }
-    window_ = std::min(window_, kGreatestWindow);
+    window_ = std::min(window_, kMaxWindow);
   }
-  // The same, but it grows up to `greatest` only.
-  void OnAcknowledgedUpTo(uint64_t greatest, uint64_t bytes, uint64_t used,
+  // The same, but it grows up to `max_window` only.
+  void OnAcknowledgedUpTo(uint64_t max_window, uint64_t bytes, uint64_t used,
                           Time rtt, Time now) {
-    if (window_ >= greatest) return;
+    if (window_ >= max_window) return;
     OnAcknowledged(bytes, used, rtt, now);
-    window_ = std::min(window_, greatest);
+    window_ = std::min(window_, max_window);
   }
-  // `bytes` were sent that nothing acknowledges: the window grows, but only up
-  // to kInitialWindow, which receive buffers hold.
+  // `bytes` were sent, which nothing will acknowledge: the window grows, but
+  // only up to kInitialWindow, which receive buffers hold.
   void OnSentUnacknowledged(uint64_t bytes, Time now) {
     if (now < recovery_until_ || window_ >= kInitialWindow) return;
     window_ = std::min(window_ + kIncrement * bytes / window_, kInitialWindow);
   }
   // A packet to or from a peer that answers was lost. The window shrinks to 0.7
-  // of its size, but not below `least`.
-  void OnLoss(uint64_t least, Time rtt, Time now);
-  // True if it counts: one in Dcqcn::kNotificationInterval does, and may come
-  // half of that early, since the network does not preserve the interval
-  // between them (PathTest.NotificationsMayComeALittleEarly).
+  // of its size, but not below `min_window`.
+  void OnLoss(uint64_t min_window, Time rtt, Time now);
+  // True if the notification counts. One per Dcqcn::kNotificationInterval
+  // counts; it may be early by half of that, since the network does not
+  // preserve intervals (PathTest.NotificationsMayComeALittleEarly).
   bool OnNotification(Time rtt, Time now);
   // A timeout during which no peer answered, or packets were lost.
   void OnTimeout(Time rtt, Time now);
@@ -87,7 +87,7 @@ class CongestionController {
  private:
   // Congestion avoidance adds this many bytes for each window that is
   // acknowledged.
-  static constexpr uint64_t kIncrement = kGreatestPacket;
+  static constexpr uint64_t kIncrement = kMaxPacket;
   // Shortest time between reductions: round trips of a spinning loopback are
   // shorter than the bursts that are lost together.
   static constexpr Time kMinRecovery = 100 * kMicrosecond;

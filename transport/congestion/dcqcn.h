@@ -61,7 +61,7 @@ class Dcqcn {
   }
 
   // Another notification of congestion for which the window has shrunk already.
-  // No effect if there was none lately.
+  // No effect if there was none recently.
   void Hold(Time rtt, Time now) {
     if (active(now)) Note(rtt, now);
   }
@@ -105,7 +105,8 @@ class Dcqcn {
  private:
   static constexpr double kFirstAlpha = 0.5;
   static constexpr double kGain = 1.0 / 16;
-  // As many as fit in a gap between acknowledgements that is worth counting.
+  // The most periods that one call counts, however long nothing was
+  // acknowledged.
   static constexpr int64_t kMaxPeriods = 32;
 
   void Note(Time rtt, Time now) {

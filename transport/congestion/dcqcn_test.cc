@@ -36,7 +36,7 @@ TEST(DcqcnTest, RareOnesTakeLittle) {
   EXPECT_GT(dcqcn.Decrease(kWindow, 0, now), kWindow * 9 / 10);
 }
 
-TEST(DcqcnTest, NeverBelowTheLeast) {
+TEST(DcqcnTest, NeverBelowTheMinimum) {
   Dcqcn dcqcn;
   uint64_t window = kWindow;
   for (int i = 0; i < 100; ++i) window = dcqcn.Decrease(window, 0, i);
@@ -83,7 +83,7 @@ TEST(DcqcnTest, ALongRoundTripIsAPeriod) {
             window);
 }
 
-TEST(DcqcnTest, AfterALossThereIsNothingToComeBackTo) {
+TEST(DcqcnTest, ALossForgetsTheGoal) {
   Dcqcn dcqcn;
   dcqcn.Decrease(kWindow, 0, 0);
   dcqcn.OnLoss(kWindow / 2);

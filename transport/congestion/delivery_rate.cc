@@ -6,16 +6,16 @@ namespace {
 // The rate is measured over this many round trips, at least.
 constexpr Time kRoundTrips = 2;
 // At most one byte in this many is lost by chance.
-constexpr uint64_t kSeldomLost = 16;
-// LosesMuch looks at about this many acknowledged bytes, and needs at least
-// this many lost ones.
+constexpr uint64_t kBytesPerChanceLoss = 16;
+// HasHeavyLoss looks at about this many acknowledged bytes,
 constexpr uint64_t kLossMemory = 4 * 1024 * 1024;
-constexpr uint64_t kFewLost = 64 * 1024;
+// and needs more lost bytes than this.
+constexpr uint64_t kMinLost = 64 * 1024;
 
 }  // namespace
 
-bool DeliveryRate::LosesMuch() const {
-  return lost_ > kFewLost && lost_ * kSeldomLost > acknowledged_;
+bool DeliveryRate::HasHeavyLoss() const {
+  return lost_ > kMinLost && lost_ * kBytesPerChanceLoss > acknowledged_;
 }
 
 void DeliveryRate::Measure(Time smoothed_rtt, Time now) {

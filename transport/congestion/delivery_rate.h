@@ -15,7 +15,7 @@ class DeliveryRate {
     return bytes_per_ms_ * static_cast<uint64_t>(interval) / kMillisecond;
   }
   // More is lost than by chance on a link.
-  bool LosesMuch() const;
+  bool HasHeavyLoss() const;
 
   // `bytes` were acknowledged. `smoothed_rtt`: ns, or 0.
   void OnAcknowledged(uint64_t bytes, Time smoothed_rtt, Time now) {
@@ -33,7 +33,7 @@ class DeliveryRate {
   uint64_t bytes_ = 0;  // acknowledged since since_
   Time since_ = 0;
   uint64_t bytes_per_ms_ = 0;  // before since_, smoothed
-  // Bytes lost, and acknowledged, lately.
+  // Bytes lost, and acknowledged, recently.
   uint64_t lost_ = 0;
   uint64_t acknowledged_ = 0;
 };

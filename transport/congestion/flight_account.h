@@ -75,7 +75,7 @@ class FlightAccount {
 
  private:
   // Several retransmitted packets, and their answers, may be lost: with a share
-  // of one packet each would take a probe.
+  // of one packet, each loss would take a probe.
   static constexpr uint64_t kMinWhenRetransmitting = Path::kMinWindow;
 
   enum class Allowance : uint8_t {

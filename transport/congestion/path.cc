@@ -4,8 +4,7 @@
 
 namespace transport {
 
-static_assert(CongestionController::kGreatestPacket ==
-              4096 + Path::kPacketOverhead);
+static_assert(CongestionController::kMaxPacket == 4096 + Path::kPacketOverhead);
 
 void Path::OnAcknowledged(uint64_t bytes, Time now) {
   last_answer_ = now;
@@ -15,10 +14,10 @@ void Path::OnAcknowledged(uint64_t bytes, Time now) {
   if (window() < bytes) Pause(bytes, now);
 }
 
-void Path::OnAnswered(uint64_t bytes, uint64_t greatest, Time now) {
+void Path::OnAnswered(uint64_t bytes, uint64_t max_window, Time now) {
   last_answer_ = now;
   rate_.OnAcknowledged(bytes, smoothed_rtt(), now);
-  controller_.OnAcknowledgedUpTo(greatest, bytes, flight_.answered() + bytes,
+  controller_.OnAcknowledgedUpTo(max_window, bytes, flight_.answered() + bytes,
                                  smoothed_rtt(), now);
   if (window() < bytes) Pause(bytes, now);
 }
@@ -30,10 +29,10 @@ void Path::OnSentUnacknowledged(uint64_t bytes, Time now) {
 }
 
 void Path::Pause(uint64_t bytes, Time now) {
-  if (window() >= CongestionController::kGreatestPacket) return;
+  if (window() >= CongestionController::kMaxPacket) return;
   // More was sent while the window was larger, and was permitted then
   // (PathTest.APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne).
-  bytes = std::min(bytes, CongestionController::kGreatestPacket);
+  bytes = std::min(bytes, CongestionController::kMaxPacket);
   const Time lasts =
       std::min(controller_.Interval(bytes, smoothed_rtt()) - smoothed_rtt(),
                static_cast<Time>(bytes) * kMinRateByte);
@@ -41,8 +40,7 @@ void Path::Pause(uint64_t bytes, Time now) {
 }
 
 bool Path::EndPause(Time now) {
-  if (now < paused_until() &&
-      window() < CongestionController::kGreatestPacket) {
+  if (now < paused_until() && window() < CongestionController::kMaxPacket) {
     return false;
   }
   flight_.Release(now);
@@ -55,16 +53,16 @@ bool Path::EndPause(Time now) {
 // a window takes some more round trips, one for each. But no more than a peer
 // can buffer beyond a gap (PacketArena::kBytes), and only while little is lost
 // (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
-uint64_t Path::LeastAfterLoss() const {
+uint64_t Path::MinWindowAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMaxAfterLoss = 256 * 1024;
-  if (rate_.LosesMuch()) return kMinWindow;
+  if (rate_.HasHeavyLoss()) return kMinWindow;
   return std::min(kRoundTrips * round_trip_bytes(), kMaxAfterLoss);
 }
 
 void Path::OnLoss(Time now) {
   last_loss_ = now;
-  controller_.OnLoss(LeastAfterLoss(), smoothed_rtt(), now);
+  controller_.OnLoss(MinWindowAfterLoss(), smoothed_rtt(), now);
 }
 
 }  // namespace transport

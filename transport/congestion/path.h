@@ -41,11 +41,10 @@ class Path {
   static constexpr uint64_t kMinWindow = CongestionController::kMinWindow;
   // Raw UDP_SEGMENT on loopback is as fast with 480 KB in flight as with more;
   // beyond 1 MiB, buffers of 416 KiB only lose packets.
-  static constexpr uint64_t kGreatestWindow =
-      CongestionController::kGreatestWindow;
+  static constexpr uint64_t kMaxWindow = CongestionController::kMaxWindow;
   // On a path where no peer has answered yet, queue pairs send their first
-  // packets until this much is in flight: 90 queue pairs can send one of 4 KiB
-  // each.
+  // packets until this much is in flight: 90 queue pairs can send one packet of
+  // 4 KiB each.
   static constexpr uint64_t kMaxWithUnanswered = 3 * kInitialWindow;
 
   // --- Getters.
@@ -63,7 +62,7 @@ class Path {
     return window() / static_cast<uint64_t>(std::max(users_, 1));
   }
   // Changes when a queue pair whose peer has answered falls silent, or the
-  // window goes to its least: each other queue pair is then limited to its
+  // window falls to its minimum: each other queue pair is then limited to its
   // share until it is answered once more. Never 0.
   uint32_t silences() const { return silences_; }
   bool answered() const { return last_answer_ >= 0; }  // a peer, ever
@@ -105,7 +104,7 @@ class Path {
   const ResponsePace& responses() const { return responses_; }
 
   Time smoothed_rtt() const { return rtt_.smoothed(); }  // ns; 0: no sample yet
-  // What the network itself holds: its measured rate times its least round
+  // What the network itself holds: its measured rate times its shortest round
   // trip. In bytes.
   uint64_t round_trip_bytes() const { return rate_.BytesIn(rtt_.base()); }
   // How long after the last sign of life an unanswered tail is probed.
@@ -134,7 +133,7 @@ class Path {
   // the network still count in the window until EndPause returns true. A pause
   // is no longer than at a rate of 1 Mb/s: round trips may have been long for
   // reasons other than the network
-  // (PathTest.APauseIsNotLongerThanAtTheLeastRate).
+  // (PathTest.APauseIsNotLongerThanAtTheMinimumRate).
   static constexpr Time kMinRateByte = 8 * kMicrosecond;
   bool paused() const { return flight_.held() != 0; }
   uint64_t held() const { return flight_.held(); }  // bytes of in_flight()
@@ -162,12 +161,13 @@ class Path {
   // time or again. So its bytes in flight count in the window.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
-  // The same for packets that are never retransmitted (UC): the window grows
-  // only up to `greatest`, which the receive buffer holds, and not until there
-  // is a loss.
-  void OnAnswered(uint64_t bytes, uint64_t greatest, Time now);
+  // The same for packets that are never retransmitted (UC): the window stops
+  // growing at `max_window`, which the receive buffer holds, not only at a
+  // loss.
+  void OnAnswered(uint64_t bytes, uint64_t max_window, Time now);
   void OnRttSample(Time rtt, Time now) { rtt_.OnSample(rtt, now); }
-  // The peer's queue pair has answered what was sent at `sent`: a sample too.
+  // The peer's queue pair has answered what was sent at `sent`. That is a
+  // sample, too.
   void OnOrderedAnswer(uint32_t dest_qpn, Time sent, Time now) {
     rtt_.OnSample(now - sent, now);
     order_.OnAnswer(dest_qpn, sent, now);
@@ -182,7 +182,7 @@ class Path {
     return controller_.OnNotification(smoothed_rtt(), now);
   }
   // A timeout during which no peer answered, or packets were lost: the window
-  // goes back to its least.
+  // falls to its minimum.
   void OnTimeout(Time now) {
     controller_.OnTimeout(smoothed_rtt(), now);
     CountSilence();
@@ -196,8 +196,8 @@ class Path {
     if (++silences_ == 0) silences_ = 1;
   }
   void Pause(uint64_t bytes, Time now);
-  // The least window that a loss leaves, in bytes.
-  uint64_t LeastAfterLoss() const;
+  // The smallest window that a loss leaves, in bytes.
+  uint64_t MinWindowAfterLoss() const;
 
   CongestionController controller_;
   PathFlight flight_;

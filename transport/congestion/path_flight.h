@@ -18,9 +18,8 @@ class PathFlight {
  public:
   uint64_t answered() const { return answered_; }      // in the window
   uint64_t unanswered() const { return unanswered_; }  // apart
-  uint64_t held() const {
-    return held_;
-  }  // of answered(): no longer, but paused
+  // The part of answered() that has left the network, but still counts (Hold).
+  uint64_t held() const { return held_; }
   Time paused_until() const { return paused_until_; }
 
   void OnSent(uint64_t bytes) { answered_ += bytes; }

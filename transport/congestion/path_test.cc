@@ -33,7 +33,7 @@ TEST(PathTest, SlowStartThenLinear) {
   path.OnAcknowledged(at, now += kMillisecond);
   EXPECT_EQ(path.window(), at + 4096 + Path::kPacketOverhead);
   for (int i = 0; i < 10000; ++i) path.OnAcknowledged(path.window(), now);
-  EXPECT_EQ(path.window(), Path::kGreatestWindow);
+  EXPECT_EQ(path.window(), Path::kMaxWindow);
 }
 
 TEST(PathTest, AnUnusedWindowDoesNotGrow) {
@@ -226,7 +226,7 @@ TEST(PathTest, APauseIsForOnePacketAndEndsWhenTheWindowHoldsOne) {
 
 // A round trip that was long because the peer was stopped says nothing about
 // the network.
-TEST(PathTest, APauseIsNotLongerThanAtTheLeastRate) {
+TEST(PathTest, APauseIsNotLongerThanAtTheMinimumRate) {
   constexpr uint64_t kPacket = 4096 + Path::kPacketOverhead;
   Path path;
   Time now = 10 * kSecond;
@@ -307,7 +307,7 @@ TEST(PathTest, UnansweredBytesDoNotUseTheWindow) {
   EXPECT_NE(path.silences(), before);
   EXPECT_EQ(path.in_flight(), kBegin);
   EXPECT_EQ(path.room(), kBegin);
-  // Retransmissions.
+  // A retransmission is in flight, and does not count in the window.
   path.OnGoneUnanswered(kBegin);
   path.OnSentUnanswered(5000);
   EXPECT_EQ(path.in_flight(), 5000u);

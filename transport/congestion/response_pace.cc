@@ -10,7 +10,7 @@ namespace {
 // most, as in the paper.
 constexpr uint64_t kStep = 16;
 constexpr uint64_t kStepPart = 320;
-constexpr uint64_t kGreatestStep = 512;
+constexpr uint64_t kMaxStep = 512;
 // At most this many periods count for one packet. At low rates packets are
 // further apart; then there are many senders, which must not grow faster.
 constexpr int64_t kMaxPeriods = 2;
@@ -24,8 +24,9 @@ Time ResponsePace::TurnOf(uint32_t qpn) const {
   return free_at_ + static_cast<Time>((mixed ^ mixed >> 32) * kGolden >> 53);
 }
 
-// One in kNotificationInterval counts, for all queue pairs together, and none
-// before something was sent at the rate that the last one has set.
+// At most one CNP per kNotificationInterval counts, for all queue pairs
+// together, and only after something was sent at the rate that the last one has
+// set.
 void ResponsePace::OnNotification(Time now) {
   if (on() && now - notified_ < std::max(Dcqcn::kNotificationInterval, gap_)) {
     return;
@@ -40,7 +41,7 @@ void ResponsePace::OnSent(uint64_t bytes, Time now) {
   if (!held_) {
     dcqcn_.Pass(now);
   } else if (dcqcn_.active(now)) {
-    const uint64_t step = std::min(kStep + rate_ / kStepPart, kGreatestStep);
+    const uint64_t step = std::min(kStep + rate_ / kStepPart, kMaxStep);
     rate_ = dcqcn_.IncreaseRate(rate_, step, kMaxPeriods, now);
   } else {
     rate_ += bytes;

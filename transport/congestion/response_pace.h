@@ -32,12 +32,12 @@ class ResponsePace {
 
   bool on() const { return rate_ != 0; }
   // While it is on: whether a response may go out, as the first of a burst
-  // (MayBegin) or behind others (MayGoOn).
+  // (MayBegin) or behind others (MayContinue).
   bool MayBegin(Time now) const { return now >= free_at_; }
-  bool MayGoOn(Time now) const { return now + kBurst > free_at_; }
-  // When a waiting queue pair is to try. They try one after the other, each
-  // time in another order: in a fixed order the first one would take the whole
-  // rate (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).
+  bool MayContinue(Time now) const { return now + kBurst > free_at_; }
+  // When a waiting queue pair should try. Queue pairs try one after the other,
+  // each time in another order: in a fixed order the first one would take the
+  // whole rate (ReadByHardwareQueuePairsTest.ShareTheRateOfTheirPath).
   Time TurnOf(uint32_t qpn) const;
   uint64_t rate() const { return rate_; }  // 0: off
 
@@ -47,7 +47,7 @@ class ResponsePace {
   // A response has to wait. Only a rate that was used up grows
   // (ResponderPaceTest.ARateThatIsNotUsedDoesNotGrow).
   void OnHeld() { held_ = true; }
-  // A response of `bytes` in a burst. No effect if the pace is off by now.
+  // A response of `bytes` in a burst. No effect if the pace is off meanwhile.
   void OnSent(uint64_t bytes, Time now);
 
  private:

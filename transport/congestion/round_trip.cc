@@ -10,11 +10,11 @@ constexpr Time kProbeTimeoutWithoutSample = 4 * kMillisecond;
 // Several round trips within a rack.
 constexpr Time kMinEarlyProbe = 100 * kMicrosecond;
 // Limits of how far answered probes prolong timeouts.
-constexpr int kGreatestBackoff = 8;
+constexpr int kMaxBackoff = 8;
 constexpr Time kMaxBackedOffTimeout = kSecond;
 // Routes change.
 constexpr Time kBaseLife = 10 * kSecond;
-constexpr Time kGreatestSample = 60 * kSecond;
+constexpr Time kMaxSample = 60 * kSecond;
 
 }  // namespace
 
@@ -31,11 +31,11 @@ Time RoundTrip::EarlyProbeTimeout() const {
 }
 
 void RoundTrip::OnProbesAnswered(int probes) {
-  backoff_ = std::min(backoff_ + probes, kGreatestBackoff);
+  backoff_ = std::min(backoff_ + probes, kMaxBackoff);
 }
 
 void RoundTrip::OnSample(Time rtt, Time now) {
-  rtt = std::clamp<Time>(rtt, 1, kGreatestSample);
+  rtt = std::clamp<Time>(rtt, 1, kMaxSample);
   backoff_ = 0;
   if (rtt <= base_ || now >= base_until_) {
     base_ = rtt;

@@ -10,8 +10,8 @@ namespace transport {
 class RoundTrip {
  public:
   Time smoothed() const { return smoothed_; }  // 0: no sample yet
-  // The least of the last kBaseLife: the round trip without queues, as far as
-  // is known. 0: no sample yet.
+  // The shortest of the last kBaseLife: the round trip without queues, as far
+  // as is known. 0: no sample yet.
   Time base() const { return base_; }
   // How long after the last sign of life an unanswered tail is probed. At least
   // a millisecond: a peer in software may wait for a core.

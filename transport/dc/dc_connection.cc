@@ -108,7 +108,7 @@ bool DcConnection::OnRequest(const Received& received, Time now) {
     ++counters.dropped_type;
     return false;
   }
-  // If there is no memory, the initiator retransmits it.
+  // If there is no memory, the initiator retransmits the request.
   const RequestKind kind = KindOf(packet.operation());
   if ((kind == RequestKind::kRead || kind == RequestKind::kAtomic) &&
       attributes().max_dest_rd_atomic == 0 && !AllocateReadResources()) {

@@ -60,7 +60,7 @@ bool DcConnections::MakeSpace(const wire::IpAddress& address, Time now) {
     ++endpoint_.service_counters().dc_evicted;
     Close(oldest, now);
   }
-  return by_use_.size() < most_ || EvictLast(now);
+  return by_use_.size() < max_connections_ || EvictLast(now);
 }
 
 bool DcConnections::EvictLast(Time now) {

@@ -47,10 +47,10 @@ class DcConnections {
   // For each address: connections without data yet.
   static constexpr size_t kMaxWaiting = 512;
 
-  // Both outlive it. Targets must be destroyed before. `most`: connections at a
-  // time.
-  DcConnections(Endpoint& endpoint, DcLane& lane, size_t most = kMax)
-      : endpoint_(endpoint), lane_(lane), most_(most) {}
+  // Both outlive it. Targets must be destroyed before. `max_connections`:
+  // connections at a time.
+  DcConnections(Endpoint& endpoint, DcLane& lane, size_t max_connections = kMax)
+      : endpoint_(endpoint), lane_(lane), max_connections_(max_connections) {}
   ~DcConnections();
   DcConnections(const DcConnections&) = delete;
   DcConnections& operator=(const DcConnections&) = delete;
@@ -98,7 +98,7 @@ class DcConnections {
 
   Endpoint& endpoint_;
   DcLane& lane_;
-  const size_t most_;
+  const size_t max_connections_;
   // The most recently used connection comes first.
   std::list<std::unique_ptr<DcConnection>> by_use_;
   // Not Abseil's maps: they break if an allocation throws.

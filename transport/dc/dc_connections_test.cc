@@ -70,7 +70,7 @@ TEST_F(DcTest, ConnectionsThatWaitForDataAreLimitedByAddress) {
   net.Deliver(Connect(1, 0x99, "10.0.0.9"));
   EXPECT_EQ(to.connections.size(), DcConnections::kMaxWaiting);
   EXPECT_EQ(dct->counters().dropped_window, 1u);
-  // Others have their own limit.
+  // Other addresses have their own limit.
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
   EXPECT_EQ(Take(from.send_cq), "1 0");
@@ -94,7 +94,7 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
   const auto other = from.MakeDci(0x12, net.now);
   SendRequest write = Request(SendOpcode::kRdmaWrite, 2, 100);
   ASSERT_EQ(other->PostSend(write, net.now), 0);
-  EXPECT_EQ(net.Exchange(), "DC_CONNECT") << "nobody is idle";
+  EXPECT_EQ(net.Exchange(), "DC_CONNECT") << "no connection is idle";
   ASSERT_EQ(Send(3), 0);
   EXPECT_EQ(net.Exchange(), "DC_SEND_ONLY DC_ACKNOWLEDGE");
   // All but `dci` have been idle by then.
@@ -108,7 +108,7 @@ TEST_F(DcTest, IdleConnectionsMakeSpace) {
 }
 
 TEST_F(DcTest, IdleConnectionsGiveTheirNumbers) {
-  to.most_numbers = 1;
+  to.max_numbers = 1;
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
   const auto other = from.MakeDci(0x12, net.now);
@@ -161,7 +161,7 @@ TEST_F(DcTest, NothingIsLeft) {
 
 // An initiator sends nothing while the responses to its READ arrive.
 TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
-  to.most_numbers = 1;
+  to.max_numbers = 1;
   ASSERT_EQ(Post(SendOpcode::kRdmaRead, 1, 100'000), 0);
   EXPECT_EQ(net.Exchange().substr(0, 10), "DC_CONNECT");
   EXPECT_EQ(Take(from.send_cq), "1 0");
@@ -179,7 +179,7 @@ TEST_F(DcTest, AConnectionThatSendsResponsesIsNotIdle) {
 
 // The initiator's process was stopped, or other queue pairs used its path's
 // window.
-TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
+TEST_F(DcTest, AMessageThatWasSentInPartContinues) {
   constexpr uint32_t kPackets = 2000;
   ASSERT_EQ(Send(1), 0);
   net.Exchange();
@@ -189,12 +189,12 @@ TEST_F(DcTest, AMessageThatWasSentInPartGoesOn) {
   to.PostReceive(3);
   const uint32_t first = dci->Report().send_psn;
   ASSERT_EQ(Post(SendOpcode::kSend, 2, kPackets * DcHost::kMtu), 0);
-  // As much of it as the window permits, which is acknowledged.
+  // Sends as much of it as the window permits. That is acknowledged.
   for (const DcDatagram& packet : net.Transmit(from)) net.Deliver(packet);
   for (const DcDatagram& answer : net.Transmit(to)) net.Deliver(answer);
   ASSERT_LT(wire::PsnDiff(dci->Report().send_psn, first), int32_t{kPackets});
   ASSERT_EQ(dci->Report().unacked_psn, dci->Report().send_psn);
-  // Then any packet arrives, before it sends again.
+  // A packet arrives before the initiator sends again.
   net.now += DciQueuePair::kIdle;
   net.Deliver(net.sent[1]);
   ASSERT_EQ(Post(SendOpcode::kSend, 3, 16), 0);

@@ -24,7 +24,8 @@ TEST_F(DcTest, ALostConnectAndALostAnswerAreRepeated) {
     ASSERT_EQ(Send(1), 0);
     net.Run(kSecond);
     EXPECT_EQ(Take(from.send_cq), "1 0") << lost;
-    EXPECT_EQ(counters().dc_connects, connects + 1) << "a copy is no other";
+    EXPECT_EQ(counters().dc_connects, connects + 1)
+        << "a retransmitted CONNECT is no other connection";
     std::set<std::vector<uint8_t>> copies;
     std::set<std::vector<uint8_t>> answers;
     for (const DcDatagram& packet : net.sent) {
@@ -37,7 +38,7 @@ TEST_F(DcTest, ALostConnectAndALostAnswerAreRepeated) {
   }
 }
 
-TEST_F(DcTest, LostDataAreSentAgain) {
+TEST_F(DcTest, LostDataAreRetransmitted) {
   int count = 0;
   net.lose = [&](const DcDatagram& packet) {
     return packet.view().operation() != wire::Operation::kConnect &&
@@ -80,7 +81,7 @@ TEST_F(DcTest, AWrongKeyIsNotAnswered) {
   EXPECT_EQ(Take(from.send_cq), "1 12");
 }
 
-TEST_F(DcTest, TargetsThatAreNone) {
+TEST_F(DcTest, NumbersWithoutATargetAreNotAnswered) {
   QpConfig config;
   config.qpn = 0x44;
   config.memory = &to.memory;
@@ -126,7 +127,7 @@ TEST_F(DcTest, BadAccessEndsTheConnectionAlone) {
   net.Exchange();
   EXPECT_EQ(Take(from.send_cq), "3 0");
   EXPECT_EQ(Take(to.recv_cq), "3 0");
-  EXPECT_EQ(to.connections.size(), 2u) << "the dead one is gone";
+  EXPECT_EQ(to.connections.size(), 2u) << "the failed connection is gone";
 }
 
 TEST_F(DcTest, WithoutReceive) {

@@ -128,7 +128,7 @@ TEST_F(DcTest, ForgedResponsesAndRequestsAreDropped) {
 }
 
 // Not accepted: a NAK of reliable datagrams, and an answer without numbers.
-TEST_F(DcTest, OtherAnswersAreNone) {
+TEST_F(DcTest, InvalidAnswersAreDropped) {
   net.lose = [](const DcDatagram& packet) {
     return packet.name() == "DC_CONNECT_ANSWER";
   };
@@ -213,7 +213,7 @@ TEST_F(DcTest, CapturedRequestsMakeTheTargetSendTheCapturedAnswers) {
   EXPECT_EQ(answer(),
             "5140ffff0000903500a9454e10807ff4007150040061e97d0000c0de00000000"
             "1f000000;")
-      << "of the first packet of a message that goes on";
+      << "of the first packet of a message that continues";
   deliver(
       "4740ffff00807ff400a9454f110090350071500400"
       "61e97d0000c0de00000000",

@@ -191,7 +191,7 @@ TEST_F(DcTest, EveryOperation) {
   }
 }
 
-TEST_F(DcTest, AnotherTargetWaitsForWhatIsBefore) {
+TEST_F(DcTest, AnotherTargetWaitsForEarlierRequests) {
   const auto second = to.MakeDct(kOtherDct, net.now);
   for (uint64_t i = 0; i < 3; ++i) to.PostReceive(i, 0x80000);
   ASSERT_EQ(Post(SendOpcode::kRdmaWrite, 1, 1000, 0), 0);

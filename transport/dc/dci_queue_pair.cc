@@ -76,7 +76,7 @@ int DciQueuePair::PrepareServiceFields(const SendRequest& request) {
   next_target_ = {};
   if (IsLocal(request.opcode)) return 0;
   if (destinations_.full()) {
-    destinations_.Tidy([this](const auto& in_use) {
+    destinations_.DeleteUnused([this](const auto& in_use) {
       const SendQueue& queue = core().send_queue;
       for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
         if (TargetOf(i).to != nullptr) in_use(TargetOf(i).to);

@@ -37,7 +37,7 @@ class DctQueuePair final : public QueuePair, private EventSink {
   void OnReset() override { connections_.CloseAll(*this, std::nullopt); }
   void ReportService(QpReport* /*report*/) const override {}
   void OnPosted(Time /*now*/) override {}
-  bool TakesFromAnybody(const wire::PacketView& packet) const override {
+  bool AcceptsAnySource(const wire::PacketView& packet) const override {
     return packet.info().is_request;
   }
   bool OnRequest(const Received& received, Time now) override;

@@ -36,7 +36,7 @@ TEST_F(EndpointTest, ARefusedFlowWaitsForRoom) {
   ASSERT_TRUE(peer.endpoint.HasTransmit());
   EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
   EXPECT_FALSE(peer.endpoint.HasTransmit());
-  // Another input asks for its interests again.
+  // After another packet the queue pair has something to send again.
   peer.Deliver(peer.Write(kWriteOnly, WirePeer::kPsn + 1, 0, 8, true), 8);
   ASSERT_TRUE(peer.endpoint.HasTransmit());
   EXPECT_EQ(peer.endpoint.PollTransmit(peer.now, &sink), nullptr);
@@ -49,7 +49,7 @@ TEST_F(EndpointTest, ARefusedFlowWaitsForRoom) {
   EXPECT_FALSE(peer.endpoint.HasTransmit());
 }
 
-// As before its queue pair is destroyed.
+// The last packets of a queue pair are sent this way before it is destroyed.
 TEST_F(EndpointTest, ARefusedFlowMayBeSentOtherwise) {
   ChoosySink sink;
   ChoosySink other;
@@ -85,7 +85,7 @@ TEST_F(EndpointTest, AQueuePairMayBeDestroyedWhileItsFlowIsRefused) {
   EXPECT_FALSE(peer.endpoint.HasTransmit());
 }
 
-// Only a burst without ICRCs is not read by the thread that fills it.
+// A burst with ICRCs is read by the thread that fills it; one without is not.
 TEST_F(EndpointTest, PayloadIsStreamedIntoABurstWithoutIcrcs) {
   class Sink final : public BurstSink {
    public:

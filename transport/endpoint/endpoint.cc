@@ -209,21 +209,21 @@ inline bool Endpoint::Deliver(EndpointQp* qp, const Received& received,
   }
   // The cheap checks first: a flood of packets that no queue pair would accept
   // must not use up the quota.
-  const bool from_anybody = packet.transport() == wire::Transport::kUd;
-  const bool fits = from_anybody ? qp->TakesDatagram(packet)
-                                 : FitsConnection(*qp, packet, datagram);
+  const bool is_datagram = packet.transport() == wire::Transport::kUd;
+  const bool fits = is_datagram ? qp->TakesDatagram(packet)
+                                : FitsConnection(*qp, packet, datagram);
   if (!fits || !translations_.MayCheck(now)) {
     return Drop(Disposition::kBadIcrc);
   }
   const bool take = translations_.take();
   const std::optional<TrueSource> source =
-      from_anybody ? TrueSourceOfDatagram(datagram)
-                   : Translations::Match(datagram, qp->peer_address(), !take);
+      is_datagram ? TrueSourceOfDatagram(datagram)
+                  : Translations::Match(datagram, qp->peer_address(), !take);
   if (!source) return Drop(Disposition::kBadIcrc);
   Translation translation = {
       .local = datagram.destination,
       .peer = source->address,
-      .peer_qpn = from_anybody ? packet.deth().src_qpn : 0,
+      .peer_qpn = is_datagram ? packet.deth().src_qpn : 0,
       .seen = {.address = datagram.source, .port = datagram.source_port},
       .source_port = source->port,
       .taken = take};
@@ -236,14 +236,14 @@ inline bool Endpoint::Deliver(EndpointQp* qp, const Received& received,
   // The program sees the sender's own address. It answers to that, and the
   // route is known from the sink.
   Datagram known = datagram;
-  if (from_anybody) {
+  if (is_datagram) {
     known.source = source->address;
     translations_.sink()->OnTranslation(translation);
   }
   const Received received = {
       .packet = &packet,
       .datagram = &known,
-      .origin = from_anybody ? Origin::kElsewhere : Origin::kPeerAddress,
+      .origin = is_datagram ? Origin::kElsewhere : Origin::kPeerAddress,
       .congestion_experienced =
           (datagram.traffic_class & 3) == kCongestionExperienced,
   };
@@ -626,7 +626,7 @@ void Endpoint::Impl::WakeWaiting(SharedPath* path, Time now) {
   }
 }
 
-// Unlimited if nobody else has anything to send or waits for the path.
+// Unlimited if no other queue pair has anything to send or waits for the path.
 size_t Endpoint::Impl::TurnBytes(const EndpointLink& link) const {
   const bool alone = scheduler.active_empty() &&
                      (link.path == nullptr || link.path->waiting.empty());

@@ -61,8 +61,8 @@ class Endpoint {
   // --- Outputs.
   // Fills a burst of `sink` with packets of the next queue pair
   // (TransmitScheduler), or of two (TransmitAnswers). Null when nothing can be
-  // sent now, or the sink has no burst; then the queue pair keeps its turn, or
-  // waits for OnRoom if the sink refuses its flow alone.
+  // sent now or the sink has no burst. If the sink has none, the queue pair
+  // keeps its turn, or waits for OnRoom if only its flow was refused.
   Burst* PollTransmit(Time now, BurstSink* sink);
   // The same for `qp` alone, out of turn, and even if a sink has refused its
   // flow: for packets that would otherwise never be sent.
@@ -95,7 +95,7 @@ class Endpoint {
   const EndpointCounters& counters() const { return counters_; }
   // Counters of destroyed queue pairs.
   const QpCounterTotals& retired() const { return retired_; }
-  // Numbers of all queue pairs, in no order.
+  // Numbers of all queue pairs, in no particular order.
   std::vector<uint32_t> QueuePairNumbers() const;
   // Null if there is no such queue pair.
   EndpointQp* Find(uint32_t qpn) const;
@@ -126,8 +126,8 @@ class Endpoint {
   // pair with the next turn for data transmits first, if it was idle, its
   // packets may be in that burst, and there is space for an ACK behind them.
   void TransmitAnswers(EndpointQp* qp, Time now, Burst* burst);
-  // Delivers datagrams to `group` to `qp` as well, once even if attached
-  // repeatedly.
+  // From now on `qp` gets the datagrams to `group`, each of them once even if
+  // it is attached repeatedly.
   void Attach(EndpointQp* qp, const wire::IpAddress& group);
   void Detach(EndpointQp* qp, const wire::IpAddress& group);
   bool IsAttached(const EndpointQp* qp, const wire::IpAddress& group) const;
@@ -158,10 +158,11 @@ class Endpoint {
   Disposition TakeTranslated(EndpointQp* qp, const wire::PacketView& packet,
                              const Datagram& datagram, Time now,
                              StraySink* strays);
-  // Whether the packet may be one of the connected peer. Without its ICRC.
+  // Whether the packet may be one of the connected peer. Does not check the
+  // ICRC.
   static bool FitsConnection(EndpointQp& qp, const wire::PacketView& packet,
                              const Datagram& datagram);
-  // The own address of the sender of a UD packet.
+  // The sender's own address, of a UD packet.
   std::optional<TrueSource> TrueSourceOfDatagram(const Datagram& datagram);
   // Returns the result of OnPacket.
   bool Deliver(EndpointQp* qp, const Received& received, Time now);

@@ -46,8 +46,8 @@ struct Endpoint::Impl {
   std::unordered_map<wire::IpAddress, std::unique_ptr<SharedPath>> paths;
   TransmitScheduler scheduler;
   // While observed: how many packets at the start of the next burst were
-  // transmitted by another queue pair than the one with the turn, and its
-  // number.
+  // transmitted by another queue pair than the one with the turn, and the
+  // number of that queue pair.
   int answers = 0;
   uint32_t answers_qpn = 0;
   TimerHeap timers;

@@ -33,9 +33,9 @@ TEST(TimerHeapTest, AgainstAModel) {
     }
     ASSERT_EQ(heap.empty(), model.empty());
     if (model.empty()) continue;
-    Time least = kNever;
-    for (const auto& entry : model) least = std::min(least, entry.second);
-    ASSERT_EQ(heap.top()->deadline, least);
+    Time earliest = kNever;
+    for (const auto& entry : model) earliest = std::min(earliest, entry.second);
+    ASSERT_EQ(heap.top()->deadline, earliest);
   }
 }
 

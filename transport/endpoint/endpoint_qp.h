@@ -82,9 +82,8 @@ class EndpointQp {
   // Whether it is a UD packet that would be accepted: state, P_Key and Q_Key
   // are good.
   virtual bool TakesDatagram(const wire::PacketView& packet) const = 0;
-  // The peer's queue pair, if bursts to its slot may have packets of other
-  // queue pairs behind this one's, and the other way round. 0: none, or they
-  // may not.
+  // The peer's queue pair, if a burst to its slot may have packets of this
+  // queue pair and of others. 0: there is no peer, or a burst may not.
   virtual uint32_t SharesBurstsTo() const = 0;
   // The peer's own address, from RTR on; packets may go elsewhere (SetVia).
   virtual const wire::IpAddress& peer_address() const = 0;

@@ -1,5 +1,5 @@
 // Malformed packets, each of which was a bug in some implementation, and
-// packets that no queue pair is for.
+// packets for no queue pair.
 #include "transport/endpoint/endpoint.h"
 
 #include <array>
@@ -151,7 +151,7 @@ TEST_F(EndpointTest, UnknownQueuePair) {
   EXPECT_EQ(peer.endpoint.Find(WirePeer::kQpn), peer.qp.get());
 }
 
-// Every packet is counted once, and many come as far as the queue pair.
+// Every packet is counted once, and many reach the queue pair.
 TEST_F(EndpointTest, RandomBytes) {
   constexpr int kPackets = 20000;
   std::array<uint64_t, kDropKinds + 1> found{};  // by Disposition

@@ -139,7 +139,8 @@ TEST_F(PacketObserverTest, SeesTheHopLimitOfTransmittedPackets) {
   EXPECT_EQ(hop_limits(&marking), std::set<int>{59});
 }
 
-// After an ACK, of the requester's endpoint.
+// A packet of a connection is shown with its path. Drops of the receive socket
+// are shown, too.
 TEST(PacketObserverPathTest, SeesThePathOfAConnection) {
   struct PathRecorder final : PacketObserver {
     void OnPacket(const ObservedPacket& packet) override {

@@ -27,8 +27,8 @@ class PeerIcrc {
   bool VerifyOther(const Datagram& datagram);
   // The same for an unknown peer.
   static bool VerifyUnknown(const Datagram& datagram);
-  // Call after Verify has returned false for a packet that the peer may send
-  // now. True if it is accepted all the same: the last kFarForUnordered IDs in
+  // Call when Verify has returned false for a packet that the peer may send
+  // now. True if it is accepted nevertheless: the last kFarForUnordered IDs in
   // a row were far.
   bool AcceptUnordered();
   // The last verified datagram came from the peer.

@@ -103,12 +103,12 @@ class Translations {
 
   class Quota {
    public:
-    bool Take(int most, Time now) {
+    bool Take(int max, Time now) {
       if (now - since_ >= kMillisecond || now < since_) {
         since_ = now;
         taken_ = 0;
       }
-      if (taken_ >= most) return false;
+      if (taken_ >= max) return false;
       ++taken_;
       return true;
     }

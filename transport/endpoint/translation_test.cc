@@ -216,7 +216,7 @@ TEST_F(TranslationTest, ChecksOfAFloodAreLimited) {
 
 // Packets that no queue pair would accept use up no checks: an attacker who
 // knows neither a PSN nor a Q_Key cannot keep translated peers out.
-TEST_F(TranslationTest, AFloodOfWhatNobodyTakesUsesUpNoChecks) {
+TEST_F(TranslationTest, AFloodOfUnacceptablePacketsUsesUpNoChecks) {
   Start(true);
   struct : StraySink {
     void OnStray(const Datagram&, uint32_t) override { ++count; }

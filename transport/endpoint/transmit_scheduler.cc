@@ -4,8 +4,8 @@ namespace transport {
 
 void TransmitScheduler::Activate(EndpointLink* link) {
   if (link->schedule == Schedule::kActive) return;
-  // It counts as fresh only if all others may have had a turn since its last
-  // one: as many turns have ended as links are listed. So going idle and
+  // A link counts as fresh only if all others may have had a turn since its
+  // last one: as many turns have ended as links are listed. So going idle and
   // returning gains nothing.
   if (link->schedule == Schedule::kIdle) {
     if (ended_ - link->turn_since >= listed_) {

@@ -23,7 +23,7 @@ class TransmitScheduler {
   // queue pairs carry a third more than with turns of one message.
   static constexpr int32_t kQuantum = 256 * 1024;
   // Quantum of a queue pair that was idle: one message. Its turn comes before
-  // those of all others, even in their middle.
+  // those of all others, and interrupts a turn that has begun.
   static constexpr int32_t kFirstQuantum = 64 * 1024;
 
   // Whether no link may transmit.

@@ -83,7 +83,7 @@ TEST_F(TransmitSchedulerTest, IdleLinksGoFirst) {
   Activate("ab");
   EXPECT_EQ(Bursts(4), "abaa");
   Activate("cd");
-  // Even if its message takes several bursts.
+  // This holds even if its message takes several bursts.
   ASSERT_EQ(Take(), 'c');
   scheduler.Transmitted(at('c'), 20000, true);
   SendAll('c', 20000);
@@ -120,8 +120,8 @@ TEST_F(TransmitSchedulerTest, GoingIdleAndReturningGainsNothing) {
   EXPECT_LE(count('c'), count('b') + 4);
 }
 
-// Writers of one-burst messages, with enough in flight that some are always
-// back in time, beside one that always has data.
+// Writers of one-burst messages beside one that always has data. Enough
+// messages are in flight that some writer always returns in time to go first.
 class ComeAndGoTest : public TransmitSchedulerTest,
                       public ::testing::WithParamInterface<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Windows, ComeAndGoTest, ::testing::Values(2, 6, 16));
@@ -154,7 +154,8 @@ TEST_P(ComeAndGoTest, DoNotStarveOthers) {
         scheduler.Transmitted(at(letter), 0, false);
       }
     }
-    // Fair is `all` / `count`, or what a writer asks for if that is less.
+    // A fair share is `all` / `count`, or what a writer asks for if that is
+    // less.
     const int count = last - 'a' + 1;
     const int all = std::accumulate(sent.begin(), sent.end(), 0);
     EXPECT_GT(all, 5000) << last;
@@ -223,12 +224,12 @@ TEST_F(TransmitSchedulerTest, AWaitingLinkKeepsItsPosition) {
   // An ACK does not change the order.
   scheduler.AddAcks(at('b'));
   EXPECT_EQ(Take(), 'B');
-  // Nor does a wake-up that finds the window closed.
+  // A wake-up that finds the window closed does not change it either.
   scheduler.Wake(&waiting);
   scheduler.Wake(&waiting);
   SendAndWait('a', 0);
   SendAndWait('b', 0);
-  // One that was idle waits before all of them.
+  // A link that was idle waits before all of them.
   Activate("d");
   SendAndWait('d', 0);
   EXPECT_EQ(WakeAll(), "dabc");
@@ -320,7 +321,7 @@ class TwoQueuePairsTest : public ::testing::Test {
     peer.Connect();
     peer.qp.swap(other);
     // Slow start: acknowledging a full window enlarges it.
-    while (peer.path().window() < Path::kGreatestWindow) {
+    while (peer.path().window() < Path::kMaxWindow) {
       peer.Write(1, 1 << 20);
       for (peer.Transmit(); !peer.sent.empty(); peer.Transmit()) {
         peer.Ack(peer.sent.back().psn);
@@ -381,7 +382,8 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsGoBeforeData) {
   peer.qp.swap(other);
   for (int i = 0; i < 20; ++i) peer.Write(i, 64 * 1024);
   for (int i = 0; i < 3; ++i) peer.TransmitOne();
-  // Its turn is used up, and the first one is in the middle of its own.
+  // This queue pair's turn is used up, and the other one is in the middle of
+  // its turn.
   DeliverWrite();
   EXPECT_EQ(peer.TransmitOne(), "ACKNOWLEDGE 1");
 }
@@ -397,7 +399,7 @@ TEST_F(TwoQueuePairsTest, AcknowledgementsFitTheEndOfATurn) {
     for (int i = 0; i < 2; ++i) peer.TransmitOne();
     peer.qp.swap(other);
   }
-  // All of the first one's next turn except its last burst.
+  // The first queue pair's next turn, except for the last burst.
   constexpr int kBursts =
       2 * TransmitScheduler::kQuantum / TransmitScheduler::kFirstQuantum;
   for (int i = 1; i < kBursts; ++i) peer.TransmitOne();
@@ -434,8 +436,8 @@ TEST_F(TwoQueuePairsTest, ADeadPeerDoesNotBlockOthers) {
     for (int i = 0; i < 2; ++i) peer.TransmitOne();
     peer.qp.swap(other);
   }
-  // Only one is answered, until the other has filled the window in the middle
-  // of a turn.
+  // Only one peer answers, until packets to the other fill the window in the
+  // middle of a turn.
   const uint64_t& packets = peer.qp->counters().tx_packets;
   const auto acknowledge = [&] {
     peer.Ack(RequesterPeer::kPsn + static_cast<uint32_t>(packets) - 1);

@@ -152,8 +152,8 @@ void Injector::OnRulesChanged() {
     concern(kIterations,
             rule.iteration.has_value() || rule.chance < 1 || rule.jitter != 0);
   }
-  // Packets that passed meanwhile were not counted. So counts of earlier ones
-  // are of no use.
+  // Packets that passed meanwhile were not counted, so earlier counts are
+  // useless.
   const auto begins = [&](uint32_t all) {
     return (concerns_ & all) == all && (before & all) != all;
   };
@@ -449,7 +449,7 @@ void Injector::CountOnly(const PacketFacts& facts) {
     (void)RelativePsn(facts, &qp, connection);
     (void)Count(facts, qp, connection);
   } catch (const std::bad_alloc&) {
-    // Without memory, it is not counted.
+    // Without memory, the packet is not counted.
   }
 }
 

@@ -176,8 +176,8 @@ class Injector {
                              uint32_t* number);
   // Fires the timed rule that begins first, of those whose time has come and
   // that have not fired; null: none. A call may be late: a rule whose time is
-  // over by now fires, too, unless it was over before the first call, or before
-  // the last SkipTimedUntil.
+  // over meanwhile fires, too, unless it was over before the first call, or
+  // before the last SkipTimedUntil.
   const Rule* TakeTimed(Time now);
   // Timed rules whose time is over at `now` do not fire any more.
   void SkipTimedUntil(Time now) { timed_from_ = now; }

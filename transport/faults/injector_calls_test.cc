@@ -35,7 +35,7 @@ TEST_F(InjectorTest, CallsThatFail) {
   EXPECT_EQ(
       injector.DecideCall("ibv_create_qp", std::nullopt, 6 * kSecond).rule,
       nullptr);
-  // Packets are for the other rule.
+  // Only the other rule matches packets.
   EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 1).rule->number, 2u);
   // The same calls fail in each run.
   const auto run = [this](uint64_t seed) {
@@ -73,7 +73,7 @@ TEST_F(InjectorTest, CallsAtWhichSomethingHappens) {
   EXPECT_EQ(injector.DecideCall("ibv_post_recv", std::nullopt, 0).rule,
             nullptr);
   EXPECT_NE(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
-  // Once.
+  // The rule fires once.
   EXPECT_EQ(injector.DecideCall("ibv_post_recv", 9, 0).rule, nullptr);
 }
 
@@ -95,7 +95,7 @@ TEST_F(InjectorTest, Completions) {
   EXPECT_EQ(hit(false, kQpn, false), 0u);
   EXPECT_EQ(hit(false, kQpn, true), 2u);
   EXPECT_EQ(injector.counts()[1].matched, 1u);
-  // Packets are for the third rule.
+  // Only the third rule matches packets.
   EXPECT_EQ(Decide(&injector, true, Operation::kSendOnly, 1).rule->number, 3u);
 }
 
@@ -122,7 +122,7 @@ TEST_F(InjectorTest, MessagesOfTheCmByAttributeAndDirection) {
   EXPECT_GE(late.delay, 2 * kMillisecond);
   EXPECT_LE(late.delay, 4 * kMillisecond);
   EXPECT_EQ(decide(false, 0x99).rule, nullptr);
-  // Its opcode is not one of packets.
+  // No packet matches: CM messages are not RoCE opcodes.
   EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
             nullptr);
 }

@@ -89,7 +89,7 @@ TEST_F(InjectorTest, IterationsCountAnewAfterATimeWithoutRulesThatNeedThem) {
   injector.Remove(3);
   add("drop tx iter=1");
   EXPECT_TRUE(hit(true, 4));
-  // The other direction goes on while one rule of it stays.
+  // The counts of the other direction continue while one of its rules stays.
   EXPECT_FALSE(hit(false, 5));
   add("drop rx iter=1");
   EXPECT_FALSE(hit(false, 5));

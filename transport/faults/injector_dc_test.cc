@@ -103,7 +103,7 @@ TEST_F(DcTargetTest, NoAckIsOfTheInitiatorsRequest) {
   EXPECT_FALSE(is_dropped(100, 0x12));
   EXPECT_TRUE(is_dropped(100, 0x11));
   EXPECT_FALSE(is_dropped(99, 0x11));
-  // Another initiator's request does not end it.
+  // Another initiator's request does not end the fault.
   Pass(&injector, false, Operation::kSendOnly, 99, 0x12, 1);
   EXPECT_TRUE(is_dropped(101, 0x11));
   Pass(&injector, false, Operation::kSendOnly, 100, 0x11, 1);
@@ -165,7 +165,7 @@ TEST_F(DcTargetTest, PsnsCountFromTheConnect) {
     EXPECT_FALSE(IsAnswered(&injector, first));
     EXPECT_FALSE(Sends(&injector, first + 1));
   }
-  // One of an earlier session is late.
+  // A late packet of an earlier session.
   session_ = 100;
   EXPECT_FALSE(Sends(&injector, 102));
   session_ = 40;
@@ -187,7 +187,7 @@ TEST_F(DcTargetTest, MessagesCountFromTheConnect) {
   Injector injector = Make("drop rx msg=2");
   for (const uint32_t psn : {100, 40}) {
     EXPECT_FALSE(Connects(&injector, psn, psn));
-    // The first one is lost before.
+    // The first message was lost before the injector: this one is beyond a gap.
     EXPECT_FALSE(Sends(&injector, psn + 2));
     EXPECT_FALSE(Sends(&injector, psn + 1));
     EXPECT_TRUE(Sends(&injector, psn + 2));
@@ -234,7 +234,7 @@ TEST_F(DcTargetTest, AConnectThatWasNotSeen) {
   EXPECT_TRUE(Sends(&injector, 501));
 }
 
-// A CONNECT of the session before is late: the present one goes on.
+// A CONNECT of the previous session is late: the present session continues.
 TEST_F(DcTargetTest, ALateConnectChangesNothing) {
   Injector injector = Make("drop psn=+1");
   EXPECT_FALSE(Connects(&injector, 7, 1));
@@ -258,8 +258,7 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
   EXPECT_LT(hits, 48);
 }
 
-// What chance decides of a connection is not what it has decided of the others,
-// but the same with each run.
+// Each connection has its own chances, which are the same in each run.
 TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
   const auto hits = [this](uint32_t first_psn) {
     Injector injector = Make("drop rx p=50%");
@@ -277,7 +276,7 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
   EXPECT_EQ(first, hits(7000));
 }
 
-// A connection of DC takes a PSN, and is no message.
+// A CONNECT of DC takes a PSN, but is no message.
 TEST_F(DcTargetTest, AConnectIsNoMessage) {
   Injector injector = Make("drop rx msg=1");
   EXPECT_FALSE(Connects(&injector, kReceivePsn, 1));

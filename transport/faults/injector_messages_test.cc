@@ -37,14 +37,14 @@ TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {
   EXPECT_FALSE(sends(Operation::kSendOnly, kSendPsn));
   EXPECT_TRUE(sends(Operation::kWriteFirst, kSendPsn + 1));
   EXPECT_TRUE(sends(Operation::kWriteMiddle, kSendPsn + 2));
-  // Sent again: the same message.
+  // Retransmissions belong to the same message.
   posted(Operation::kWriteFirst, kSendPsn + 1);
   EXPECT_TRUE(sends(Operation::kWriteFirst, kSendPsn + 1));
   posted(Operation::kWriteLast, kSendPsn + 3);
   posted(Operation::kSendOnly, kSendPsn + 4);
   EXPECT_TRUE(sends(Operation::kWriteLast, kSendPsn + 3));
   EXPECT_FALSE(sends(Operation::kSendOnly, kSendPsn + 4));
-  // The answer to the second message of the process, which arrives.
+  // The arriving response to the second message of the process is hit.
   EXPECT_NE(
       Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
       nullptr);
@@ -81,7 +81,7 @@ TEST_F(InjectorTest, WorkRequestsAreFoundByTheirMessages) {
   EXPECT_NE(
       Decide(&injector, false, Operation::kReadResponseOnly, kSendPsn + 2).rule,
       nullptr);
-  // The peer's requests have none.
+  // The peer's requests have no wr_id.
   EXPECT_EQ(Decide(&injector, false, Operation::kSendOnly, kReceivePsn).rule,
             nullptr);
 }
@@ -97,7 +97,7 @@ TEST_F(InjectorTest, UnknownWorkRequestsAreNotTakenForOthers) {
   injector.OnPosted(kQpn, {.wr_id = 7});
   injector.OnPostedUnknown(kQpn, 3);
   injector.OnPostRefused(kQpn, 2);
-  // Behind an unknown one, another one is unknown, too.
+  // A request behind an unknown one is unknown, too.
   injector.OnPosted(kQpn, {.wr_id = 9});
   EXPECT_TRUE(is_hit(kSendPsn));
   EXPECT_FALSE(is_hit(kSendPsn + 1));
@@ -209,7 +209,7 @@ TEST_F(MessagesTest, ALongReadHasSeveralRequests) {
 TEST_F(MessagesTest, ReceivedInTheirOrder) {
   Injector injector = Make("drop rx msg=2; ce rx msg=4");
   EXPECT_FALSE(Send(&injector, false, kReceivePsn));
-  // 1 is lost, and what is beyond it is of no message yet.
+  // PSN 1 is lost: requests beyond the gap belong to no message yet.
   EXPECT_FALSE(Send(&injector, false, kReceivePsn + 2));
   EXPECT_FALSE(Send(&injector, false, kReceivePsn + 3));
   EXPECT_TRUE(Send(&injector, false, kReceivePsn + 1));
@@ -221,14 +221,14 @@ TEST_F(MessagesTest, ReceivedInTheirOrder) {
   EXPECT_FALSE(Send(&first, false, kReceivePsn + 1));
   EXPECT_FALSE(Send(&first, false, kReceivePsn));
   EXPECT_TRUE(Send(&first, false, kReceivePsn + 1));
-  // A READ that is asked for again from its middle is the same.
+  // A READ that is requested again from its middle is the same message.
   Injector reads = Make("drop rx msg=2");
   EXPECT_FALSE(Read(&reads, false, kReceivePsn, 4096));
   EXPECT_FALSE(Read(&reads, false, kReceivePsn + 2, 2048));
   EXPECT_TRUE(Read(&reads, false, kReceivePsn + 4, 4096));
 }
 
-// The missing request came another way.
+// The missing request never passes the injector.
 TEST_F(MessagesTest, AGapThatStaysDoesNotEndTheCount) {
   Injector injector = Make("drop rx msg=3");
   EXPECT_FALSE(Send(&injector, false, kReceivePsn));

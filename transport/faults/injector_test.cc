@@ -192,7 +192,7 @@ TEST_F(InjectorTest, RefusalsAreOfTheRequestsThatMatch) {
   }
   EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 500), nullptr);
   ASSERT_NE(injector.TakeRefusal(kQpn, {}, 501), nullptr);
-  // Once.
+  // The refusal is taken once.
   EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 501), nullptr);
   EXPECT_EQ(injector.TakeRefusal(99, {}, 503), nullptr);
   EXPECT_EQ(injector.TakeRefusal(kQpn, {}, 503)->action, Action::kRnr);

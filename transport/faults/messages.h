@@ -54,8 +54,9 @@ class Messages {
     }
   }
   // `count` requests were posted that there was no memory to store. Their
-  // messages have no wr_id, nor have requests posted before all of these have
-  // begun. A long READ among them counts once for each request packet.
+  // messages have no wr_id; nor have the messages of requests that are posted
+  // before all of these have begun. A long READ among them counts once for each
+  // request packet.
   void OnPostedUnknown(size_t count) { unknown_ += count; }
   // The last `count` posted requests were refused.
   void OnRefused(size_t count) {
@@ -105,7 +106,8 @@ class Messages {
         waiting_[request.psn] = request;
         return;
       }
-      // The packets that closed the gap were not seen here. Count on after it.
+      // The packets that closed the gap were not seen here: count on after the
+      // gap.
       waiting_.clear();
       StartAt(request.psn);
     }

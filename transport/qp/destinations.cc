@@ -29,7 +29,7 @@ Destination* Destinations::Find(const AddressVector& av, const Via& via) {
   return last_->second.get();
 }
 
-void Destinations::Tidy(
+void Destinations::DeleteUnused(
     const std::function<void(const std::function<void(Destination*)>&)>&
         for_each_in_use) {
   for (auto& [key, known] : known_) known->in_use = false;

@@ -27,7 +27,7 @@ struct Destination {
   Flow flow;
   Endpoint& endpoint;
   Path* const path;
-  bool in_use = false;  // during Tidy
+  bool in_use = false;  // during DeleteUnused
 };
 
 class Destinations {
@@ -42,11 +42,12 @@ class Destinations {
   // Finds or creates the destination `av` with the translated address `via`.
   // Null: no memory.
   Destination* Find(const AddressVector& av, const Via& via);
-  // full(): the limit is reached. Tidy deletes the destinations that
-  // `for_each_in_use` does not name.
+  // The limit is reached: call DeleteUnused.
   bool full() const { return known_.size() >= limit_; }
-  void Tidy(const std::function<void(const std::function<void(Destination*)>&)>&
-                for_each_in_use);
+  // Deletes the destinations that `for_each_in_use` does not name.
+  void DeleteUnused(
+      const std::function<void(const std::function<void(Destination*)>&)>&
+          for_each_in_use);
   void Clear();
   // Whether anything was sent from `source`.
   bool SendsFrom(const wire::IpAddress& source) const;

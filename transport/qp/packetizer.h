@@ -44,7 +44,7 @@ class Packetizer {
   bool BeginSegment(uint64_t index, size_t bytes, bool is_last, uint32_t psn);
   size_t size() const { return size_; }        // bytes, BTH to ICRC
   size_t payload() const { return payload_; }  // bytes
-  // A MIDDLE packet: its neighbours differ in PSN and payload only.
+  // A MIDDLE packet: its neighbors differ in PSN and payload only.
   bool middle() const { return middle_; }
   // How many such packets fit the burst.
   size_t room() const { return burst_->Room(size_); }

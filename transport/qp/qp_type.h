@@ -1,6 +1,6 @@
 // The properties of the queue pair types: one table, a row for each type.
 //
-// The rest of the engine asks for a property, not for a type. Beside its row a
+// The rest of the engine asks for a property, not for a type. Besides its row a
 // type has a transition table (state_table.h), and a class that
 // transport/queue_pairs.cc creates.
 #ifndef TRANSPORT_QP_QP_TYPE_H_

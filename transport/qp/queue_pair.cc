@@ -96,7 +96,8 @@ int QueuePair::AttachCounter(std::shared_ptr<CompletionCounter> counter,
 }
 
 int QueuePair::PostSend(const SendRequest& request, Time now) {
-  // CheckRequest refuses what a type without a requester is given.
+  // A type without a requester offers no opcode: CheckRequest refuses its
+  // requests.
   const Posting posting = PostingSend(state());
   if (posting == Posting::kRefused) return EINVAL;
   if (const int error = CheckRequest(request)) return error;
@@ -237,9 +238,9 @@ bool QueuePair::Admit(const Received& received, Time now) {
   }
   // A CNP comes from a destination of ours, so its source is checked even for
   // UD.
-  const bool from_anybody =
+  const bool any_source =
       is_datagram() && packet.transport() == wire::Transport::kUd;
-  if (received.origin == Origin::kElsewhere && !from_anybody) {
+  if (received.origin == Origin::kElsewhere && !any_source) {
     return AdmitElsewhere(packet);
   }
   if (!PkeyMatches(packet)) {
@@ -255,7 +256,7 @@ bool QueuePair::Admit(const Received& received, Time now) {
 bool QueuePair::AdmitElsewhere(const wire::PacketView& packet) {
   QpCounters& counters = core_.counters;
   const bool takes =
-      packet.transport() == core_.transport && TakesFromAnybody(packet);
+      packet.transport() == core_.transport && AcceptsAnySource(packet);
   if (takes && PkeyMatches(packet)) return true;
   ++(takes ? counters.dropped_pkey : counters.dropped_source);
   return false;
@@ -452,8 +453,9 @@ Interests QueuePair::Transmit(Time now, const TransmitTurn& turn,
   return want;
 }
 
-// Only types that are in one lane share bursts: there the two halves of an
-// application's connections meet. Other types have both halves.
+// Only types whose queue pairs are all in one lane share bursts: there an
+// application sends by one queue pair and receives by another. Queue pairs of
+// other types do both.
 uint32_t QueuePair::SharesBurstsTo() const {
   return TraitsOf(config().type).one_lane ? attributes().dest_qpn : 0;
 }

@@ -64,7 +64,7 @@ class QueuePair : public EndpointQp {
   int SetSourcePort(uint16_t port);
 
   // mlx5dv_dci_stream_id_reset(3): work requests of `stream` are executed
-  // again. EINVAL: it has no such stream, or that has no error, or the state is
+  // again. EINVAL: there is no such stream, it has not failed, or the state is
   // not RTS.
   virtual int ResetStream(uint16_t /*stream*/) { return EINVAL; }
 
@@ -171,7 +171,7 @@ class QueuePair : public EndpointQp {
   virtual void OnNotification(Time /*now*/) {}
   // Whether it accepts this packet, of its own service, from any address. UD
   // always does.
-  virtual bool TakesFromAnybody(const wire::PacketView& /*packet*/) const {
+  virtual bool AcceptsAnySource(const wire::PacketView& /*packet*/) const {
     return false;
   }
   // Whether the packet is the next request, or a response to something

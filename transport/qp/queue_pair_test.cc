@@ -493,8 +493,8 @@ TEST_F(HalvesTest, AckLeavesWithTheFirstPacketsOfAReply) {
             "RC_SEND_FIRST 5019 [256]; RC_SEND_LAST 5020 [100]");
 }
 
-// Also for messages without AckReq, since the peer's program may use answers as
-// credits.
+// The peer's program may use replies as credits, so a reply acknowledges
+// messages without AckReq as well.
 TEST_F(HalvesTest, AReplyAcknowledgesPacketsWithoutAckReq) {
   for (uint32_t psn = 100; psn < 103; ++psn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 0, 0));

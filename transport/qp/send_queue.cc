@@ -121,11 +121,11 @@ inline SendQueue::Shape SendQueue::Examine(const SendRequest& request) const {
                 : request.sges.size() > max_sge_) {
     return {.error = EINVAL};
   }
-  const uint64_t most = is_inline ? max_inline_ : wire::kMaxMessage;
+  const uint64_t max_length = is_inline ? max_inline_ : wire::kMaxMessage;
   uint64_t length = 0;
   for (const Sge& sge : request.sges) {
     length += sge.length;
-    if (length > most) return {.error = EINVAL};
+    if (length > max_length) return {.error = EINVAL};
   }
   return {.operation = &operation,
           .sges = request.sges,

@@ -88,7 +88,7 @@ class SendQueue {
  private:
   // What Examine finds.
   struct Shape {
-    int error = 0;  // Check's; if it is not 0, the rest is not set
+    int error = 0;  // of Check; if not 0, the rest is not set
     const SendOperation* operation = nullptr;
     std::span<const Sge> sges = {};  // empty without a local buffer
     uint64_t length = 0;             // of all SGEs

@@ -58,7 +58,7 @@ enum class Posting : uint8_t {
   kFlushed,   // queued and completed at once with kFlushed
 };
 
-// Of a type that has a requester.
+// For a type that has a requester.
 constexpr Posting PostingSend(QpState state) {
   switch (state) {
     case QpState::kReset:
@@ -75,7 +75,7 @@ constexpr Posting PostingSend(QpState state) {
   }
   return Posting::kRefused;
 }
-// Of a queue pair that has a receive queue of its own.
+// For a queue pair that has its own receive queue.
 constexpr Posting PostingReceive(QpState state) {
   switch (state) {
     case QpState::kReset:

@@ -4,8 +4,8 @@
 // A sniffer receives every frame. Among rules of kind kNormal, the first match
 // takes the frame: lower priority numbers first, then older rules. Rules of
 // equal priority and specs share: each receives a copy. A rule with `dont_trap`
-// receives a copy, and the search goes on. Frames that no rule takes go to the
-// default rules (all, or multicast): each receives a copy.
+// receives a copy, and the search continues. Frames that no rule takes go to
+// the default rules (all, or multicast): each receives a copy.
 #ifndef TRANSPORT_RAW_FLOW_TABLE_H_
 #define TRANSPORT_RAW_FLOW_TABLE_H_
 

@@ -21,7 +21,7 @@
 
 namespace transport {
 
-// Raw packet parameters beside QpConfig. Borrowed; outlives the queue pair.
+// Raw packet parameters besides QpConfig. Borrowed; outlives the queue pair.
 struct RawPacketConfig {
   FrameSink* frames = nullptr;      // for sending
   const RxHash* rx_hash = nullptr;  // null: uses its own receives

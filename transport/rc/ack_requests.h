@@ -2,10 +2,10 @@
 // 9.7.3.1). If too few ask, the window stays full while the peer has nothing to
 // answer; each packet that asks costs the peer an ACK.
 //
-// - The last packet that can be sent asks: the next one may be long in coming.
+// - The last packet that can be sent asks: the next one may come much later.
 // - At least one in a quarter of the window asks
 //   (RequesterAckTest.AsksForAnAckEveryQuarterOfTheWindow).
-// - Of messages of one packet, one in kMostMessages asks. A longer message
+// - Of messages of one packet, one in kMaxMessages asks. A longer message
 //   need not if kManyQueued follow it in the same turn: its completion can come
 //   with the next one's
 //   (RequesterAckTest.LongMessagesAskForAnAckWhereFewFollow).
@@ -20,7 +20,7 @@ namespace transport {
 
 class AckRequests {
  public:
-  static constexpr uint32_t kMostMessages = 16;
+  static constexpr uint32_t kMaxMessages = 16;
   static constexpr uint64_t kManyQueued = 8;
 
   // --- Getters.
@@ -28,17 +28,17 @@ class AckRequests {
   bool forced() const { return forced_; }
   bool any_unasked() const { return packets_ > 0; }
   // After this many bytes without AckReq, the next packet asks.
-  static uint64_t MostBytes(const Path& path) { return path.window() / 4; }
-  bool BytesAskNow(const Path& path) const { return bytes_ >= MostBytes(path); }
+  static uint64_t MaxBytes(const Path& path) { return path.window() / 4; }
+  bool BytesAskNow(const Path& path) const { return bytes_ >= MaxBytes(path); }
   // How many packets of `mtu` bytes may be sent until one asks.
   uint64_t PacketsUntilAsked(const Path& path, uint32_t mtu) const {
-    const uint64_t most = MostBytes(path);
-    return most > bytes_ ? (most - bytes_ + mtu - 1) / mtu : 1;
+    const uint64_t max = MaxBytes(path);
+    return max > bytes_ ? (max - bytes_ + mtu - 1) / mtu : 1;
   }
-  // Whether the last packet of a message of `packets` asks, with `queued` work
-  // requests from it to the end of the queue.
+  // Whether the last packet of a message of `packets` asks. `queued`: work
+  // requests from this one to the end of the queue.
   bool LastOfMessageAsks(uint32_t packets, uint64_t queued) const {
-    return packets == 1 ? packets_ >= kMostMessages : queued <= kManyQueued;
+    return packets == 1 ? packets_ >= kMaxMessages : queued <= kManyQueued;
   }
   // Whether it certainly asks, whatever follows: the message is at the end of
   // the send queue, or close to it.

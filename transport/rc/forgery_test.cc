@@ -163,7 +163,7 @@ TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsBuffered) {
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
-TEST_F(ForgedRequestTest, NorBeforeTheFirstPacketOfThePeer) {
+TEST_F(ForgedRequestTest, BeforeThePeersFirstPacketNothingIsBuffered) {
   for (uint16_t port : {kForger, kPeerPort, kForger}) {
     FromPort(port,
              [&] { peer.Deliver(peer.Write(kWriteOnly, 101, 0, 4), 4, 0x66); });
@@ -232,7 +232,7 @@ TEST_F(ForgedRequestTest, NothingIsBufferedForEver) {
   ExpectPeerGoesOn(102, 3);
 }
 
-TEST_F(ForgedRequestTest, NorForAPeerThatWaitsForAReceive) {
+TEST_F(ForgedRequestTest, NothingIsBufferedForEverBehindAnRnrNak) {
   PinPort();
   peer.Deliver(peer.Request(kSendOnly, 102, true), 8);
   peer.Deliver(peer.Write(kWriteOnly, 103, 0, 4), 4);

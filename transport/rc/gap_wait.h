@@ -29,16 +29,16 @@
 
 namespace transport {
 
-// Moments and intervals are kept in ms, modulo 2^16.
+// Times and intervals are kept in ms, modulo 2^16.
 class GapWait {
  public:
-  // How long the gap that opens now is left unreported. ns.
+  // How long a gap that opens now is left unreported, in ns.
   Time wait() const {
     return filling_ ? std::max(reorder_wait_.wait(), kFillingWait)
                     : reorder_wait_.wait();
   }
 
-  // A NAK of `psn` is made.
+  // A NAK for `psn` is made.
   void OnReported(uint64_t psn, Time now) {
     const uint16_t ms = Milliseconds(now);
     const int within =
@@ -96,7 +96,7 @@ class GapWait {
   }
 
   ReorderWait reorder_wait_;
-  // PSN of a packet that was reported lately, until it has arrived twice; and
+  // PSN of a packet that was reported recently, until it has arrived twice; and
   // when it was reported.
   uint32_t reported_ = kNoPsn;
   uint16_t reported_at_ = 0;

@@ -8,13 +8,13 @@ namespace {
 // Reports within this time are of one loss. A shorter round trip was measured
 // with made-up acknowledgements
 // (RequesterStormTest.NaksOfOnePsnAfterAShortRoundTrip).
-constexpr Time kLeastReaction = 20 * kMicrosecond;
+constexpr Time kMinReaction = 20 * kMicrosecond;
 
 }  // namespace
 
 Time LossDetector::EarlyProbeDeadline(const Path& path,
                                       const Conditions& conditions) const {
-  if (early_probes_ >= kMostEarlyProbes || probes_ > 0 ||
+  if (early_probes_ >= kMaxEarlyProbes || probes_ > 0 ||
       probe_base_ == kNever || !conditions.may_probe_early) {
     return kNever;
   }
@@ -38,7 +38,7 @@ bool LossDetector::JustHandled(const Path& path, Time now) const {
   if (gap_seq_ == kNoSequence) return false;
   const Time rtt = path.smoothed_rtt();
   return now - gap_time_ <
-         (rtt != 0 ? std::max(rtt, kLeastReaction) : path.ProbeTimeout());
+         (rtt != 0 ? std::max(rtt, kMinReaction) : path.ProbeTimeout());
 }
 
 bool LossDetector::OnGap(const Path& path, uint64_t una, bool has_ack_timeout,

@@ -9,7 +9,7 @@
 //   (sim/loss_test, LostTail). A peer that still answers earlier packets is not
 //   probed (LossDetectorTest.AProbeWaitsForItsTurn).
 // - The *early probe* fires before it on a path with recent loss, at most
-//   kMostEarlyProbes times: it retransmits one packet, the missing one or the
+//   kMaxEarlyProbes times: it retransmits one packet, the missing one or the
 //   last one. Without it a lost retransmission costs a probe timeout, which is
 //   at least a millisecond (RequesterLossTest.EarlyProbesOnAPathThatLoses).
 // - The *ACK timeout* is the queue pair's own, and the only one that spends
@@ -107,15 +107,15 @@ class LossDetector {
     return true;
   }
 
-  // The path's window went to its least because of this queue pair, and there
+  // The path's window fell to its minimum because of this queue pair, and there
   // was no progress since.
   bool timed_out = false;
 
  private:
   static constexpr uint8_t kMaxBackoff = 16;  // doublings
-  static constexpr int kMostEarlyProbes = 2;
+  static constexpr int kMaxEarlyProbes = 2;
   // Between probes of a queue pair that has no ACK timeout.
-  static constexpr Time kLongestProbe = kSecond;
+  static constexpr Time kMaxProbeInterval = kSecond;
   // From this many probes in a row on, intervals differ between queue pairs.
   static constexpr uint8_t kSpreadProbes = 3;
 
@@ -135,7 +135,7 @@ class LossDetector {
       interval -= interval / 128 * part;
     }
     if (conditions.ack_timeout == 0) {
-      interval = std::min(interval, kLongestProbe);
+      interval = std::min(interval, kMaxProbeInterval);
     }
     return path.SilentSince(conditions.dest_qpn, probe_base_) + interval;
   }

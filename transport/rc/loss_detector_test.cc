@@ -62,7 +62,7 @@ TEST_F(LossDetectorTest, AProbeWaitsForItsTurn) {
   EXPECT_EQ(Judge(now + 4 * kMillisecond), Verdict::kProbe);
 }
 
-TEST_F(LossDetectorTest, WhatWasOvertakenIsProbed) {
+TEST_F(LossDetectorTest, AnOvertakenPacketIsProbed) {
   Answer(kSameSocket, kSent - 1, kSent + 900 * kMicrosecond);
   EXPECT_EQ(Judge(kSent + kMillisecond), Verdict::kNothing);
   Answer(kSameSocket, kSent + 1, kSent + kMillisecond);
@@ -70,7 +70,7 @@ TEST_F(LossDetectorTest, WhatWasOvertakenIsProbed) {
 }
 
 // Each socket of an address has its own thread, which may starve or have died.
-TEST_F(LossDetectorTest, OtherSocketsTellNothing) {
+TEST_F(LossDetectorTest, OtherSocketsProveNothing) {
   Answer(kOtherSocket, kSent - 1, kSent + 900 * kMicrosecond);
   EXPECT_EQ(Judge(kSent + kMillisecond), Verdict::kProbe);
 }

@@ -77,7 +77,7 @@ Time MissingResponses::NextDeadline() const {
 }
 
 void MissingResponses::Insert(size_t index, const Range& range) {
-  assert(size_ < kMostRanges);
+  assert(size_ < kMaxRanges);
   std::move_backward(ranges_.begin() + index, ranges_.begin() + size_,
                      ranges_.begin() + size_ + 1);
   ranges_[index] = range;
@@ -98,7 +98,7 @@ void MissingResponses::Wait(Range* range, Time now) const {
 bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
                                   uint64_t request, Time now) {
   assert(first >= known_to_ && first < end);
-  if (size_ == kMostRanges) return false;
+  if (size_ == kMaxRanges) return false;
   Range range = {.first = first, .end = end, .request = request};
   Wait(&range, now);
   Insert(size_, range);
@@ -107,7 +107,7 @@ bool MissingResponses::AddMissing(uint64_t first, uint64_t end,
 }
 
 bool MissingResponses::HasRoomFor(uint64_t seq) const {
-  if (size_ < kMostRanges) return true;
+  if (size_ < kMaxRanges) return true;
   const Range& range = ranges_[Find(seq)];
   return range.first == seq || range.end == seq + 1;
 }
@@ -116,7 +116,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
   const size_t i = Find(seq);
   Range& range = ranges_[i];
   assert(i < size_ && range.first <= seq);
-  // A response arrives in order: packets before this one were lost.
+  // The peer sends responses in order: those before this one were lost.
   for (size_t j = i; j-- > 0 && ranges_[j].request == range.request;) {
     if (ranges_[j].state == State::kAsked && range.state == State::kAsked &&
         ranges_[j].marker == range.marker) {
@@ -136,7 +136,7 @@ void MissingResponses::Take(uint64_t seq, Time now) {
 
 bool MissingResponses::Distrust(uint64_t seq, uint64_t request, Time now) {
   assert(seq < known_to_ && !IsMissing(seq));
-  if (size_ == kMostRanges) return false;
+  if (size_ == kMaxRanges) return false;
   Range range = {.first = seq, .end = seq + 1, .request = request};
   Wait(&range, now);
   Insert(Find(seq), range);
@@ -144,15 +144,15 @@ bool MissingResponses::Distrust(uint64_t seq, uint64_t request, Time now) {
 }
 
 void MissingResponses::NoteAnswered(uint64_t seq, Time now) {
-  if (seq < least_marker_) return;
-  least_marker_ = kNone;
+  if (seq < min_marker_) return;
+  min_marker_ = kNone;
   for (size_t i = 0; i < size_; ++i) {
     Range& range = ranges_[i];
     if (range.state != State::kAsked) continue;
     if (range.marker <= seq) {
       Wait(&range, now);
     } else {
-      least_marker_ = std::min(least_marker_, range.marker);
+      min_marker_ = std::min(min_marker_, range.marker);
     }
   }
 }
@@ -190,11 +190,11 @@ uint64_t MissingResponses::Expire(Time now) {
 
 void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
                                  Time round_trip, Time now) {
-  bool due = false;  // `first` is, and not requested again in silence
+  bool due = false;  // `first` is missing, and not doubtful
   for (size_t i = Find(first); i < size_ && ranges_[i].first < end; ++i) {
     Range& range = ranges_[i];
     // The part beyond `end` keeps its state, if there is room for a range.
-    if (range.end > end && size_ < kMostRanges) {
+    if (range.end > end && size_ < kMaxRanges) {
       Range rest = range;
       rest.first = end;
       range.end = end;
@@ -204,7 +204,7 @@ void MissingResponses::NoteAsked(uint64_t first, uint64_t end, uint64_t marker,
     if (range.first <= first) due = !range.doubtful;
     range.state = State::kAsked;
     range.marker = marker;
-    least_marker_ = std::min(least_marker_, marker);
+    min_marker_ = std::min(min_marker_, marker);
   }
   if (due &&
       (sample_ == kNone || now - sampled_at_ > AnsweredWithin(round_trip))) {

@@ -34,7 +34,7 @@ class MissingResponses {
  public:
   // Once there are this many, later gaps are not noted, and responses beyond
   // them are dropped.
-  static constexpr size_t kMostRanges = 64;
+  static constexpr size_t kMaxRanges = 64;
 
   enum class State : uint8_t {
     kWaiting,  // until `due`: it may only be late
@@ -78,7 +78,7 @@ class MissingResponses {
     if (known_to_ < seq) known_to_ = seq;
   }
   // [known_to, first) is answered. [first, end) is missing; it belongs to the
-  // READ or atomic that begins at `request`. False if there are kMostRanges.
+  // READ or atomic that begins at `request`. False if there are kMaxRanges.
   bool AddMissing(uint64_t first, uint64_t end, uint64_t request, Time now);
   // Whether Take may be called: there is room for the range that it may split
   // off.
@@ -86,12 +86,12 @@ class MissingResponses {
   // `seq`, which was missing, has arrived.
   void Take(uint64_t seq, Time now);
   // What arrived for `seq` is no longer trusted: it is missing again. False if
-  // there are kMostRanges.
+  // there are kMaxRanges.
   bool Distrust(uint64_t seq, uint64_t request, Time now);
   // `seq` has been answered.
   void NoteAnswered(uint64_t seq, Time now);
-  // Ranges before `until` that were requested have not arrived within a round
-  // trip.
+  // A round trip after they were requested, ranges before `until` have not
+  // arrived.
   void GiveUpAsked(uint64_t until, Time now);
   // A copy of a response that has already arrived. `round_trip`: as measured,
   // or 0.
@@ -112,18 +112,18 @@ class MissingResponses {
   // `range` was requested once more because of silence: it may be answered
   // twice though nothing was late, so a copy shows nothing.
   void DoubtSample(Range* range);
-  // `range` is missing, and has not been requested since that is known.
+  // `range` is missing, and has not been requested since that became known.
   void Wait(Range* range, Time now) const;
 
   uint64_t known_to_ = 0;
-  uint64_t least_marker_ = kNone;  // of all that are kAsked
-  // A number that was requested again lately, until it has arrived twice; and
+  uint64_t min_marker_ = kNone;  // of all that are kAsked
+  // A number that was requested again recently, until it has arrived twice; and
   // when it was requested.
   uint64_t sample_ = kNone;
   Time sampled_at_ = 0;
   ReorderWait reorder_wait_;
   size_t size_ = 0;
-  std::array<Range, kMostRanges> ranges_;  // in order
+  std::array<Range, kMaxRanges> ranges_;  // in order
 };
 
 }  // namespace transport

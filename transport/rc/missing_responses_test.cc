@@ -25,7 +25,7 @@ std::string Text(const MissingResponses& missing) {
 
 class MissingResponsesTest : public ::testing::Test {
  protected:
-  // [10, 20) of the request at 10 is missing, and is asked for.
+  // [10, 20) of the request at 10 is missing, and is requested.
   void AskForTen() {
     missing.AnsweredTo(10);
     ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
@@ -34,16 +34,16 @@ class MissingResponsesTest : public ::testing::Test {
     missing.NoteAsked(10, 20, 100, 0, 0);
   }
   // Learns that packets are late.
-  void BeLate() {
+  void LearnLateness() {
     AskForTen();
     for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
     missing.NoteCopy(10, 0, 0);
     ASSERT_EQ(missing.reorder_wait(), 16 * kMicrosecond);
   }
 
-  // `seq`, which follows all that is known, is missing and asked for. It
+  // `seq`, which follows all that is known, is missing and is requested. It
   // arrives at once, and again after `later`.
-  void ComeTwice(uint64_t seq, Time round_trip, Time later) {
+  void ArriveTwice(uint64_t seq, Time round_trip, Time later) {
     missing.AnsweredTo(seq);
     ASSERT_TRUE(missing.AddMissing(seq, seq + 1, seq, now));
     now = missing.NextDeadline();
@@ -54,7 +54,7 @@ class MissingResponsesTest : public ::testing::Test {
     missing.NoteCopy(seq, round_trip, now);
   }
 
-  Time now = 0;  // of ComeTwice
+  Time now = 0;  // of ArriveTwice
   MissingResponses missing;
 };
 
@@ -95,7 +95,7 @@ TEST_F(MissingResponsesTest, TakingBreaksRanges) {
   EXPECT_EQ(Text(missing), "11-14 waiting, 15-19 asked");
 }
 
-TEST_F(MissingResponsesTest, SeveralRangesAskedForAtOnce) {
+TEST_F(MissingResponsesTest, SeveralRangesRequestedAtOnce) {
   AskForTen();
   missing.Take(15, 0);
   missing.NoteAsked(10, 20, 200, 0, 0);
@@ -131,7 +131,7 @@ TEST_F(MissingResponsesTest, OneRangeOfARequestAtATime) {
   EXPECT_EQ(missing.asked(), 1u);
 }
 
-TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
+TEST_F(MissingResponsesTest, PartOfARangeIsRequested) {
   missing.AnsweredTo(10);
   ASSERT_TRUE(missing.AddMissing(10, 20, 10, 0));
   missing.Expire(0);
@@ -141,7 +141,7 @@ TEST_F(MissingResponsesTest, PartOfARangeIsAskedFor) {
 }
 
 TEST_F(MissingResponsesTest, WaitsWherePacketsAreLate) {
-  BeLate();
+  LearnLateness();
   missing.AnsweredTo(30);
   ASSERT_TRUE(missing.AddMissing(30, 31, 30, 1000));
   EXPECT_EQ(missing.NextDeadline(), 1000 + 16 * kMicrosecond);
@@ -152,43 +152,43 @@ TEST_F(MissingResponsesTest, WaitsWherePacketsAreLate) {
 
 TEST_F(MissingResponsesTest, TheWaitIsBoundedAndForgotten) {
   uint64_t seq = 100;
-  for (; seq < 110; ++seq) ComeTwice(seq, 0, 0);
+  for (; seq < 110; ++seq) ArriveTwice(seq, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 500 * kMicrosecond);
   for (int i = 0; i < 500; ++i) missing.NoteAsked(10, 11, 100, 0, now);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // Long after the request, a copy shows nothing.
-  ComeTwice(seq, 0, 11 * kMillisecond);
+  // A copy that arrives long after the request shows nothing.
+  ArriveTwice(seq, 0, 11 * kMillisecond);
   EXPECT_EQ(missing.reorder_wait(), 0);
 }
 
-// Up to a round trip, and a copy may be as late.
+// The wait is at most a round trip, and a copy may be as late.
 TEST_F(MissingResponsesTest, TheWaitFollowsTheRoundTrip) {
   constexpr Time kRoundTrip = 40 * kMillisecond;
   uint64_t seq = 100;
   Time before = 0;
   for (; seq < 104; ++seq) {
-    ComeTwice(seq, kRoundTrip, 2 * kRoundTrip);
+    ArriveTwice(seq, kRoundTrip, 2 * kRoundTrip);
     EXPECT_GT(missing.reorder_wait(), before);
     before = missing.reorder_wait();
   }
   EXPECT_LE(before, kRoundTrip);
   EXPECT_GT(before, kRoundTrip * 8 / 10);
-  ComeTwice(seq++, kRoundTrip, 5 * kRoundTrip);
+  ArriveTwice(seq++, kRoundTrip, 5 * kRoundTrip);
   EXPECT_LT(missing.reorder_wait(), before);
-  // However long that is.
-  for (; seq < 120; ++seq) ComeTwice(seq, 60 * kSecond, 0);
+  // The wait follows the round trip however long that is.
+  for (; seq < 120; ++seq) ArriveTwice(seq, 60 * kSecond, 0);
   EXPECT_EQ(missing.reorder_wait(), 200 * kMillisecond);
 }
 
 // A range that was requested once more because of silence may be answered
 // twice.
-TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
+TEST_F(MissingResponsesTest, ACopyAfterASilenceShowsNothing) {
   AskForTen();
   missing.NoteAsked(10, 20, 100, 0, 0);
   for (uint64_t seq = 10; seq < 20; ++seq) missing.Take(seq, 0);
   missing.NoteCopy(10, 0, 0);
   EXPECT_EQ(missing.reorder_wait(), 0);
-  // So may a number that was not known to be missing.
+  // A number that was not known to be missing may be answered twice, too.
   missing.NoteAsked(30, 31, 100, 0, 0);
   missing.AnsweredTo(31);
   missing.NoteCopy(30, 0, 0);
@@ -197,7 +197,7 @@ TEST_F(MissingResponsesTest, ACopyOfWhatWasAskedForInSilenceTellsNothing) {
 
 TEST_F(MissingResponsesTest, RoomIsBounded) {
   missing.AnsweredTo(0);
-  for (uint64_t i = 0; i < MissingResponses::kMostRanges; ++i) {
+  for (uint64_t i = 0; i < MissingResponses::kMaxRanges; ++i) {
     ASSERT_TRUE(missing.AddMissing(10 * i, 10 * i + 3, 0, 0));
   }
   const uint64_t known = missing.known_to();
@@ -210,7 +210,7 @@ TEST_F(MissingResponsesTest, RoomIsBounded) {
   for (uint64_t seq = 0; seq < 3; ++seq) missing.Take(seq, 0);
   EXPECT_TRUE(missing.HasRoomFor(11));
   missing.Take(11, 0);
-  EXPECT_EQ(missing.ranges().size(), MissingResponses::kMostRanges);
+  EXPECT_EQ(missing.ranges().size(), MissingResponses::kMaxRanges);
 }
 
 TEST_F(MissingResponsesTest, WhatIsNotTrustedIsMissingAgain) {

@@ -1,6 +1,6 @@
 // Packets that arrived beyond an open gap, buffered until the gap fills
-// (docs/design/loss-and-congestion.md). Nothing of them reaches application
-// memory before their turn.
+// (docs/design/loss-and-congestion.md). They do not reach application memory
+// before their turn.
 #ifndef TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
 #define TRANSPORT_RC_OUT_OF_ORDER_PACKETS_H_
 

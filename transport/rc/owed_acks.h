@@ -1,4 +1,4 @@
-// What a responder owes its peer beside responses to READs and atomics: ACKs
+// What a responder owes its peer besides responses to READs and atomics: ACKs
 // and NAKs (IBA vol. 1, 9.7.5.1). At most one of each is owed: the last one
 // covers those before it.
 #ifndef TRANSPORT_RC_OWED_ACKS_H_

@@ -6,7 +6,7 @@
 
 namespace transport {
 
-// An idle queue pair takes at most 2 KiB beside its queues
+// An idle queue pair takes at most 2 KiB besides its queues
 // (docs/performance.md). The objects around this one take the rest.
 static_assert(sizeof(RcQueuePair) <= 1320);
 

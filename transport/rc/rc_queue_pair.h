@@ -1,6 +1,6 @@
 // A queue pair of a reliable connection: a requester and a responder that share
-// its bursts. They are classes of their own since an XRC queue pair has only
-// one of them.
+// its bursts. They are separate classes since an XRC queue pair has only one of
+// them.
 #ifndef TRANSPORT_RC_RC_QUEUE_PAIR_H_
 #define TRANSPORT_RC_RC_QUEUE_PAIR_H_
 

@@ -3,14 +3,14 @@
 //
 // - Zero at first. It grows each time that a packet was requested too early, up
 //   to a round trip: packets are hardly ever later than that.
-// - It shrinks with each request, so that it ends when the network no longer
+// - It shrinks with each request, back to zero when the network no longer
 //   reorders.
 //
-// A round trip is what the caller has measured, in ns, or 0: then the bounds
-// are those of a network whose switches reorder. Requesting too early costs a
-// packet that is sent twice, and a reduction of the window. Requesting late
-// costs a part of the round trip that the repair takes anyway (RFC 8985, 6.2,
-// has the same bounds).
+// The caller passes the round trip that it has measured, in ns, or 0: then the
+// bounds are those of a network whose switches reorder. Requesting too early
+// costs a packet that is sent twice, and a reduction of the window. Requesting
+// late costs a part of the round trip that the repair takes anyway (RFC
+// 8985, 6.2, has the same bounds).
 #ifndef TRANSPORT_RC_REORDER_WAIT_H_
 #define TRANSPORT_RC_REORDER_WAIT_H_
 
@@ -29,23 +29,24 @@ class ReorderWait {
   // `round_trip` 0: it may have been lost, and the second copy has another
   // cause.
   void OnTooEarly(Time round_trip) {
-    const Time most = std::clamp(round_trip, kMost, kLongest);
-    const Time least = std::clamp(round_trip / kSteps, kLeast, most);
+    const Time max = std::clamp(round_trip, kMaxWait, kMaxRoundTrip);
+    const Time min = std::clamp(round_trip / kSteps, kMinWait, max);
     wait_ = std::max(
-        wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, least, most)));
+        wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, min, max)));
   }
   // Something is requested again.
   void OnAsked() {
-    wait_ -= wait_ / (wait_ > kMost ? kLongDecay : kDecay);
-    if (wait_ < kLeast / 2) wait_ = 0;
+    wait_ -= wait_ / (wait_ > kMaxWait ? kLongDecay : kDecay);
+    if (wait_ < kMinWait / 2) wait_ = 0;
   }
   void Reset() { wait_ = 0; }
 
  private:
-  static constexpr Time kLeast = 16 * kMicrosecond;
-  static constexpr Time kMost = 500 * kMicrosecond;
-  // A bound on what is measured: a slow peer is not a slow network.
-  static constexpr Time kLongest = 200 * kMillisecond;
+  static constexpr Time kMinWait = 16 * kMicrosecond;
+  // If the round trip is shorter, or unknown.
+  static constexpr Time kMaxWait = 500 * kMicrosecond;
+  // A longer one counts as this: a slow peer is not a slow network.
+  static constexpr Time kMaxRoundTrip = 200 * kMillisecond;
   // The first wait is the round trip divided by this.
   static constexpr int kSteps = 8;
   static constexpr uint32_t kDecay = 64;

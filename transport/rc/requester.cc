@@ -131,7 +131,7 @@ void Requester::RunLocalWorkOnce(Time now) {
     if (phase_.draining || queue().empty()) break;
     const SendWqe& wqe = queue().at(head);
     if (wqe.operation().kind != SendKind::kLocal) break;
-    // It has waited to be the oldest, and nothing after it has begun.
+    // This request has waited to be the oldest, and nothing after it has begun.
     assert(head == snd_.begun);
     const WcResult result = core_.ExecuteLocal(wqe);
     if (!result.ok()) {

@@ -255,7 +255,7 @@ class Requester {
   // The response to a READ or an atomic that is outstanding.
   void OnAnswer(uint64_t seq, const wire::PacketView& packet, Time now);
   // Places a response in the buffers of work request `index`, if it fits its
-  // number. Returns success, or how the work request is to end.
+  // number. Returns success, or how the work request must end.
   WcResult Place(uint64_t index, const OutstandingReads::Entry& read,
                  uint64_t seq, const wire::PacketView& packet);
   bool IsExpectedPosition(const OutstandingReads::Entry& slot, uint64_t seq,
@@ -314,7 +314,8 @@ class Requester {
   // Retransmits out of turn `seq`, or the READ or atomic that it belongs to.
   void ResendOne(uint64_t seq);
   void NoteOutOfTurn();
-  // The next packet of a run is `next`, if that still belongs to it.
+  // Continues a run of retransmissions with packet `next`, if that still
+  // belongs to it.
   void ContinueResend(uint64_t next);
   // Moves nxt over what the peer is known to have.
   void SkipAcknowledged() {

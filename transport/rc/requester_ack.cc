@@ -130,7 +130,8 @@ void Requester::OnRnrNak(uint64_t seq, uint8_t timer, Time now) {
     OnGap(now);
     return;
   }
-  // A copy: nothing was sent since the last one, which was of the same packet.
+  // A duplicate: nothing was sent since the last RNR NAK, which was for the
+  // same packet.
   if (!snd_.outstanding() && snd_.una == before) return;
   if (!retries_.SpendRnr(core_.attributes.rnr_retry)) {
     core_.Note(RareEventKind::kRnrRetriesExceeded, now, snd_.PsnOf(seq),
@@ -189,7 +190,7 @@ void Requester::AdvanceTo(uint64_t to, Time now) {
     const uint64_t head = queue().head();
     const SendWqe& wqe = queue().at(head);
     if (wqe.end() > to) break;
-    // The peer had it before it failed here.
+    // The peer has executed it: its failure here no longer counts.
     if (head == failures_.local_index) {
       failures_.local_index = kNoSequence;
       failures_.local_result = {};

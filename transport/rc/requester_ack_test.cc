@@ -21,7 +21,8 @@ TEST(RequesterAckTest, AsksForAnAckAtTheEndOfWhatItCanSend) {
   EXPECT_EQ(asked, (std::vector<int>{15, 31, 39}));
 }
 
-// The peer need not send ACKs that no completion waits for alone.
+// While many messages follow, the ACK of a later one completes a message: the
+// peer need not send one for each.
 TEST(RequesterAckTest, LongMessagesAskForAnAckWhereFewFollow) {
   RequesterPeer::Options options;
   options.capacity.max_send_wr = 64;

@@ -1,4 +1,4 @@
-// The time jumps: the machine was suspended, or the process stopped.
+// Jumps of the clock: the machine was suspended, or the process stopped.
 #include <gtest/gtest.h>
 
 #include "transport/testing/requester_peer.h"
@@ -48,7 +48,7 @@ TEST(RequesterClockTest, ASilenceIsOneTimeout) {
 }
 
 // A READ that has lost part of its response requests the missing part.
-TEST(RequesterClockTest, AReadGoesOn) {
+TEST(RequesterClockTest, AReadContinues) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 512);
@@ -63,7 +63,7 @@ TEST(RequesterClockTest, AReadGoesOn) {
 }
 
 // A round trip with a jump in it is one sample: later ones outweigh it.
-TEST(RequesterClockTest, TimeoutsComeBack) {
+TEST(RequesterClockTest, TimeoutsRecover) {
   RequesterPeer peer;
   peer.Connect();
   peer.Send(1, 1);
@@ -80,7 +80,7 @@ TEST(RequesterClockTest, TimeoutsComeBack) {
 }
 
 // An idle connection sends nothing.
-TEST(RequesterClockTest, AnIdleOneStaysSo) {
+TEST(RequesterClockTest, AnIdleRequesterStaysIdle) {
   RequesterPeer peer;
   peer.Connect();
   peer.Send(1, 1);

@@ -32,7 +32,7 @@ class DataErrorTest : public testing::Test {
   RequesterPeer peer;
 };
 
-TEST(RequesterOrderTest, ResponsesAheadAreAskedForAgain) {
+TEST(RequesterOrderTest, ResponsesAheadAreRequestedAgain) {
   RequesterPeer peer;
   peer.Connect();
   peer.local->needs_order = true;
@@ -50,7 +50,7 @@ TEST(RequesterOrderTest, ResponsesAheadAreAskedForAgain) {
   EXPECT_EQ(peer.qp->counters().dropped_response, 1u);
 }
 
-TEST_F(DataErrorTest, GoesOnWithoutErrors) {
+TEST_F(DataErrorTest, ContinuesWithoutErrors) {
   peer.Write(1, 300);
   peer.Send(2, 1, kFenced);
   EXPECT_EQ(peer.Transmit(),
@@ -88,7 +88,8 @@ TEST_F(DataErrorTest, StopsBeforeTheFence) {
   EXPECT_EQ(peer.Events(), "");
 }
 
-// It continues although nothing was posted or received while it was stopped.
+// The queue pair continues although nothing was posted or received while it was
+// stopped.
 TEST_F(DataErrorTest, StopsOnceForAnError) {
   peer.Write(1, 300);
   peer.local->data_error = true;
@@ -123,8 +124,8 @@ TEST_F(DataErrorTest, AReadStopsWhenItIsComplete) {
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "2 ok");
   EXPECT_EQ(peer.Events(), kDrained);
-  // It was unsignaled, and completes unseen. The error is still there, but only
-  // stops requests that use it anew.
+  // Request 3 was unsignaled, and completes unseen. The error is still there,
+  // but only stops requests that use the memory anew.
   ASSERT_EQ(peer.Modify(QpState::kRts), 0);
   EXPECT_EQ(peer.Completions(), "");
   EXPECT_EQ(peer.qp->state(), QpState::kRts);

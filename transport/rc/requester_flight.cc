@@ -11,7 +11,7 @@ namespace {
 // trip, since the measured rate tends to be too low.
 constexpr uint64_t kRoundTripMargin = 8;
 // Headers, pad and ICRC of a request with payload.
-constexpr size_t kMostPacketOverhead = 128;
+constexpr size_t kMaxPacketOverhead = 128;
 
 }  // namespace
 
@@ -32,8 +32,8 @@ void Requester::BeginFlight() {
 
 void Requester::NoteAnswer(bool good) {
   flight_.OnAnswer(path());
-  // What was sent since has arrived, so the timeouts of other queue pairs were
-  // not the path's.
+  // What this queue pair sent has arrived, so the timeouts of other queue pairs
+  // were not the path's fault.
   if (good && loss_.probes() == 0 && !loss_.timed_out) path()->UndoTimeout();
 }
 
@@ -49,7 +49,7 @@ void Requester::CountBuffered() {
   const uint64_t round_trip =
       path()->round_trip_bytes() * flight_.bytes() / in_flight;
   const uint64_t capacity =
-      std::min(PacketArena::kBytes / (snd_.mtu + kMostPacketOverhead),
+      std::min(PacketArena::kBytes / (snd_.mtu + kMaxPacketOverhead),
                PacketArena::kMaxPackets);
   const uint64_t buffered = snd_.nxt - snd_.una;
   const uint64_t more = std::min(

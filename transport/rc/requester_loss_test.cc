@@ -15,7 +15,7 @@ constexpr Time kTimeout8 = int64_t{4096} << 8;    // 1.05 ms
 constexpr Time kApart = 11 * kMillisecond;
 constexpr Time kFirstProbe = 4 * kMillisecond;  // without a round trip known
 
-// Runs up to `time` after the start, and sends what timers ask for.
+// Runs up to `time` after the start, and transmits when timers expire.
 void RunTo(RequesterPeer* peer, Time time) {
   while (peer->NextTimer() < time) {
     peer->At(peer->NextTimer());
@@ -151,7 +151,7 @@ TEST(RequesterLossTest, ProbesTheTailThenReplays) {
 }
 
 // The peer was not scheduled for a while: nothing was lost.
-TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
+TEST(RequesterLossTest, AcksOfOriginalPacketsRestoreTheWindow) {
   RequesterPeer peer;
   peer.Connect();
   peer.Write(1, 100 * 256);
@@ -159,13 +159,13 @@ TEST(RequesterLossTest, AcksOfWhatWasNotSentAgainRestoreTheWindow) {
   EXPECT_EQ(peer.sent.size(), 100u);
   peer.At(3 * kFirstProbe);
   peer.Transmit();
-  EXPECT_LT(peer.sent.size(), 40u);  // as many as the least window takes
+  EXPECT_LT(peer.sent.size(), 40u);  // as many as the smallest window takes
   EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   peer.Ack(165);
   EXPECT_GE(peer.path().window(), Path::kInitialWindow);
 }
 
-TEST(RequesterLossTest, AcksOfWhatWasSentAgainDoNot) {
+TEST(RequesterLossTest, AcksOfRetransmissionsDoNotRestoreTheWindow) {
   RequesterPeer peer;
   peer.Connect();
   peer.Write(1, 100 * 256);
@@ -191,7 +191,7 @@ TEST(RequesterLossTest, ProbesAKnownGapItself) {
 }
 
 // Each answer arrives after the first probe, and gives no sample of the round
-// trip. If timeouts stayed as short, everything would be sent twice for ever.
+// trip. If timeouts stayed that short, everything would always be sent twice.
 TEST(RequesterLossTest, ASlowPeerIsNotProbedForEver) {
   RequesterPeer peer;
   peer.Connect();
@@ -308,7 +308,7 @@ TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
       peer.Transmit();
       peer.Nak(100);
     }
-    // Each is noticed up to a step late.
+    // Each timeout is noticed up to one step of the loop late.
     const Time end = (retry_cnt + 1) * kTimeout14;
     EXPECT_GT(at, end);
     EXPECT_LE(at, end + (retry_cnt + 2) * kMillisecond);
@@ -316,8 +316,8 @@ TEST(RequesterLossTest, NaksWithoutProgressEndInTheTimeout) {
   }
 }
 
-// Its memory was withdrawn between the first transmission and the second, and
-// the first had arrived.
+// The memory of the request was withdrawn between the first transmission and
+// the second, and the first had arrived.
 TEST(RequesterLossTest, ReplayThatFailsLocallyIsForgivenByAnAck) {
   RequesterPeer peer;
   FakeMemory::Region& region =
@@ -459,7 +459,7 @@ TEST(RequesterLossTest, APeerThatDropsGetsTheRest) {
   peer.Ack(115);
   peer.Transmit();
   EXPECT_EQ(peer.qp->counters().retransmitted, 40u);
-  // It is not tried again at the next loss.
+  // The next loss is no further trial.
   peer.Ack(139);
   peer.At(kSecond);
   for (int i = 41; i <= 80; ++i) peer.Send(i, 1);
@@ -501,7 +501,7 @@ int NaksUntilTrial(RequesterPeer* peer) {
   return -1;
 }
 
-// It may have lost two packets in a row, which looks the same.
+// The peer may only have lost two packets in a row, which looks the same.
 TEST(RequesterLossTest, APeerThatDropsIsTriedAgainAfterEightNaks) {
   RequesterPeer peer;
   peer.Connect();

@@ -15,7 +15,7 @@
 namespace transport {
 namespace {
 
-constexpr size_t kGreatestMtu = 4096;  // bytes
+constexpr size_t kMaxMtu = 4096;  // bytes
 
 }  // namespace
 
@@ -77,7 +77,7 @@ bool Requester::IsSame(uint64_t seq, const wire::PacketView& packet) {
   LocalBuffer target(*core_.config.memory, core_.config.pd, core_.config.qpn,
                      kAccessLocalRead, payload.size());
   target.Seek(queue().sges(index), offset);
-  std::array<uint8_t, kGreatestMtu> placed;
+  std::array<uint8_t, kMaxMtu> placed;
   return target.Read(placed.data(), payload.size()) == MemoryStatus::kOk &&
          std::equal(payload.begin(), payload.end(), placed.begin());
 }

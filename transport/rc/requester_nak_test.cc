@@ -128,7 +128,7 @@ std::string RunOf(const RequesterPeer& peer) {
          std::to_string(peer.sent.back().psn);
 }
 
-// Packets are lost in bursts: while a gap goes on beyond what has been
+// Packets are lost in bursts: while a gap continues beyond what has been
 // retransmitted, runs get longer. Each run takes a round trip.
 TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   RequesterPeer::Options options;
@@ -148,7 +148,7 @@ TEST(RequesterNakTest, ALongGapIsFilledInLongerAndLongerRuns) {
   // The gap ended in the middle of that run. The next gap is another one.
   EXPECT_EQ(nak(190), "190 to 190");
   EXPECT_EQ(nak(191), "191 to 194");
-  // Not beyond what has been sent.
+  // The run does not reach beyond what has been sent.
   EXPECT_EQ(nak(195), "195 to 203");
   peer.Ack(203);
   peer.Completions();
@@ -236,7 +236,7 @@ TEST(RequesterNakTest, TheWindowShrinksOncePerFlight) {
   EXPECT_LT(peer.path().window(), after);
 }
 
-TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
+TEST(RequesterNakTest, AReplayOfEverythingProvesNoBuffering) {
   RequesterPeer peer;
   peer.Connect();
   for (int i = 1; i <= 4; ++i) peer.Send(i, 1);
@@ -252,8 +252,8 @@ TEST(RequesterNakTest, APeerThatGotEverythingAgainIsNotSeenToBuffer) {
             "SEND_ONLY 104 A [1]; SEND_ONLY 105 [1]; SEND_ONLY 106 A [1]");
 }
 
-// It accepts what is retransmitted and is silent: it has dropped the packets
-// beyond.
+// The peer accepts the retransmitted packet and is then silent: it has dropped
+// the packets beyond.
 TEST(RequesterNakTest, APeerThatStopsBufferingIsNoticedByTheProbe) {
   RequesterPeer::Options options;
   options.max_segments = 1;
@@ -393,7 +393,7 @@ TEST(RequesterNakTest, ReservedAndGhostNaksAreNothing) {
 }
 
 // The fatal NAK arrived, the response to the READ before it did not: the READ
-// is asked for once more, and then given up.
+// is requested once more, and then given up.
 TEST(RequesterNakTest, FatalNakBeyondAReadThatWasNotAnswered) {
   RequesterPeer peer;
   peer.Connect();
@@ -436,7 +436,7 @@ TEST(RequesterNakTest, RnrNakWaitsItsTime) {
   peer.At(640 * kMicrosecond - 1);
   EXPECT_EQ(peer.Transmit(), "");
   peer.At(640 * kMicrosecond);
-  // One packet tries, the rest follows.
+  // One packet is tried first; the others follow.
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
   peer.Ack(101);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 102 A [1]");

@@ -12,7 +12,7 @@ namespace {
 // while another is answered; with fewer if fewer may be outstanding.
 constexpr uint32_t kRequestsPerWindow = 4;
 // But each is for at least this many packets, if the window holds them.
-constexpr uint64_t kLeastRequest = 8;
+constexpr uint64_t kMinRequest = 8;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ uint32_t Requester::ReadCount(uint64_t remaining, bool always) const {
   const uint64_t packets =
       std::max<uint64_t>(1, path()->window() / snd_.PacketCost());
   const uint64_t target =
-      std::max(packets / requests, std::min(packets, kLeastRequest));
+      std::max(packets / requests, std::min(packets, kMinRequest));
   const uint64_t wanted = std::min(remaining, target);
   const uint64_t count = std::min(wanted, room);
   if (count == wanted) return static_cast<uint32_t>(count);
@@ -109,7 +109,7 @@ void Requester::OnAnswer(uint64_t seq, const wire::PacketView& packet,
   if (ahead && !AdmitAhead(seq, packet, now)) return;
   if (ahead && NeedsOrder(IndexOf(seq))) {
     ++core_.counters.dropped_response;
-    // It is requested again, together with what is before it.
+    // This response is requested again, together with those missing before it.
     if (NoteMissing(seq + 1, now) && phase_.running) AskForDue(now);
     return;
   }

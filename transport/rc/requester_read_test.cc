@@ -25,7 +25,7 @@ TEST(RequesterReadTest, PlacesResponsesInOrder) {
   peer.Connect();
   peer.Read(1, 600, kSendSignaled, 1000);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 600");
-  // It takes the PSNs of its responses.
+  // A READ takes the PSNs of its responses.
   peer.Send(2, 1);
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 103 A [1]");
   peer.ReadResponse(kFirst, 100, 256, 1);
@@ -183,7 +183,7 @@ TEST(RequesterReadTest, AsksAgainFromTheMissingPacket) {
   EXPECT_EQ(peer.qp->counters().retransmitted, 1u);
 }
 
-TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
+TEST(RequesterReadTest, AnotherLossInTheSameResponseIsRequestedAgain) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 1280);
@@ -202,7 +202,7 @@ TEST(RequesterReadTest, AnotherLossInTheSameAnswerIsAskedForAgain) {
   EXPECT_EQ(peer.Completions(), "1 ok 1280");
 }
 
-TEST(RequesterReadTest, LossOfWhatWasAskedForAgainShowsInTheSameAnswer) {
+TEST(RequesterReadTest, LossOfARepeatedPartShowsInTheSameResponse) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 1280);
@@ -214,7 +214,7 @@ TEST(RequesterReadTest, LossOfWhatWasAskedForAgainShowsInTheSameAnswer) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 101 A va 256 len 512");
 }
 
-TEST(RequesterReadTest, OrByAnAnswerToWhatWasRequestedLater) {
+TEST(RequesterReadTest, LossOfARepeatedPartShowsInALaterResponse) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 512);
@@ -278,7 +278,7 @@ TEST(RequesterReadTest, ProbeAsksForAllFromTheFirstMissing) {
   EXPECT_EQ(peer.in_flight(), 0u);
 }
 
-// Bad responses ahead of their turn fail nothing, and are not accepted.
+// Bad responses ahead of their turn are dropped, and do not fail the READ.
 TEST(RequesterReadTest, BadResponsesAheadOfTheirTurnAreDropped) {
   RequesterPeer peer;
   peer.Connect();
@@ -382,7 +382,7 @@ TEST(RequesterReadTest, LaterAtomicAnswerMeansThatTheFirstWasLost) {
   EXPECT_EQ(peer.Completions(), "1 ok 8; 2 ok 8");
 }
 
-TEST(RequesterReadTest, WindowCountsWhatWasAskedFor) {
+TEST(RequesterReadTest, WindowCountsRequestedBytes) {
   RequesterPeer peer;
   peer.Connect();
   peer.Read(1, 64 * 1024);  // the whole window, at 256 + 256 bytes
@@ -402,7 +402,7 @@ struct BadAnswer {
 
 class RequesterBadResponse : public ::testing::TestWithParam<BadAnswer> {};
 
-// To a READ of 600 bytes in three packets.
+// The READ is of 600 bytes in three packets.
 TEST_P(RequesterBadResponse, EndsTheRead) {
   RequesterPeer peer;
   peer.Connect();
@@ -461,7 +461,7 @@ TEST(RequesterReadTest, TargetIsCheckedBeforeAsking) {
   EXPECT_EQ(peer.Completions(), "1 status 4");
 }
 
-// The whole target, though the READ takes several requests.
+// The whole target is checked at first, though the READ takes several requests.
 TEST(RequesterReadTest, TargetOfALongReadIsCheckedBeforeAsking) {
   RequesterPeer peer;
   peer.Connect();
@@ -513,7 +513,7 @@ TEST(RequesterReadTest, SmallWindowAsksForPieces) {
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.At(4 * kMillisecond);  // the first probe
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
-  peer.At(12 * kMillisecond);  // the second: the window is at its least
+  peer.At(12 * kMillisecond);  // the second: the window is at its minimum
   EXPECT_EQ(peer.path().window(), Path::kMinWindow);
   EXPECT_EQ(peer.Transmit(), "READ_REQUEST 100 A va 0 len 65536");
   peer.ReadResponse(kFirst, 100, 256);

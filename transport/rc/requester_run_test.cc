@@ -87,7 +87,7 @@ TEST(RequesterTest, ARunFillsBursts) {
   EXPECT_EQ(peer.payload, peer.Bytes(0, 11 * 256));
 }
 
-// With messages of one packet, one of 16 packets without an AckReq asks.
+// Messages of one packet follow: every 16th of them asks.
 TEST(RequesterTest, ARunCountsAsItsPackets) {
   RequesterPeer peer;
   peer.Connect();

@@ -122,7 +122,7 @@ Requester::Next Requester::DecideReplay(Item* item) const {
   const SendWqe& wqe = queue().at(snd_.nxt_index);
   *item = {.index = snd_.nxt_index, .seq = snd_.nxt};
   // The first packet of a replay does not wait for the window: others that
-  // share the path could keep it full for ever.
+  // share the path could keep it full forever.
   const bool always = !snd_.outstanding();
   if (wqe.operation().kind == SendKind::kRead) {
     const OutstandingReads::Entry* read = reads_.Find(snd_.nxt);
@@ -132,8 +132,8 @@ Requester::Next Requester::DecideReplay(Item* item) const {
       item->count = ReadCount(count, always);
       return item->count > 0 ? Next::kPacket : Next::kWindow;
     }
-    // The request may be new to the peer, whose later PSNs depend on where it
-    // ends: it ends where it did before.
+    // The peer may not have received this request, and the PSNs of later ones
+    // depend on where it ends: so it ends where it did before.
     item->count = static_cast<uint32_t>(count);
   }
   return always || WindowAllows(ReplayCost()) ? Next::kPacket : Next::kWindow;
@@ -156,8 +156,8 @@ inline Requester::Next Requester::DecideNew(Item* item) const {
   return WindowAllows(NewCost()) ? Next::kPacket : Next::kWindow;
 }
 
-// A message beyond the limit may be tried by its first packet when nothing
-// else is outstanding; acknowledged, it has its receive.
+// When nothing else is outstanding, the first packet of a message beyond the
+// limit may be sent. Once that is acknowledged, the message has a receive.
 bool Requester::HasCreditFor(const SendWqe& wqe, bool begins) const {
   if (credits_.Include(begins ? credits_.NextNumber() : wqe.message)) {
     return true;

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kFirst = RequesterPeer::kPsn;
 constexpr uint32_t kMessages = 256;  // as many packets
 // Retransmissions at most for each PSN that a storm acknowledges.
-constexpr uint64_t kMostAgain = 8;
+constexpr uint64_t kMaxRetransmissions = 8;
 
 // A peer with `kMessages` messages of one packet outstanding, from PSN 101 on.
 void Fill(RequesterPeer* peer) {
@@ -33,15 +33,16 @@ TEST(RequesterStormTest, NaksOfSuccessivePsns) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  // What there is credit for, and then four for each that is acknowledged.
-  EXPECT_LE(again, kMostAgain * kMessages);
+  // As many as there is credit for, and then four for each packet that is
+  // acknowledged.
+  EXPECT_LE(again, kMaxRetransmissions * kMessages);
   EXPECT_EQ(again, 2034u);
   peer.Ack(kFirst + kMessages);
   EXPECT_EQ(peer.in_flight(), 0u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// Each acknowledges one packet, and looks like a true answer.
+// Each RNR NAK acknowledges one packet, and looks like a true answer.
 TEST(RequesterStormTest, RnrNaksOfSuccessivePsns) {
   RequesterPeer peer;
   Fill(&peer);
@@ -74,7 +75,7 @@ TEST(RequesterStormTest, RnrNaksAndTheirEnds) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  EXPECT_LE(again, kMostAgain * kMessages);
+  EXPECT_LE(again, kMaxRetransmissions * kMessages);
   EXPECT_EQ(again, 2024u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
@@ -100,7 +101,7 @@ TEST(RequesterStormTest, NaksOfOnePsnAfterAShortRoundTrip) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  // In 1 ms: once in 20 us what tries whether the peer buffers.
+  // In 1 ms: once in 20 us, the packets that show whether the peer buffers.
   EXPECT_EQ(again, 50 * 16u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
@@ -120,7 +121,7 @@ void SendBehindARead(RequesterPeer& peer) {
   peer.Transmit();
 }
 
-// Beyond a READ that is not answered, each one reports that its response was
+// A NAK beyond a READ that is not answered reports that the READ's response was
 // lost.
 TEST(RequesterStormTest, NaksBeyondARead) {
   RequesterPeer peer;
@@ -136,7 +137,7 @@ TEST(RequesterStormTest, NaksBeyondARead) {
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }
 
-// The same with ACKs: the READ is asked for once in a while.
+// The same with ACKs: the READ is requested again once in a while.
 TEST(RequesterStormTest, AcknowledgementsBeyondARead) {
   RequesterPeer peer;
   SendBehindARead(peer);

@@ -108,7 +108,7 @@ TEST(RequesterTest, Flush) {
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 100, 0);
   EXPECT_EQ(peer.Completions(), "1 ok");
-  // It has not been answered.
+  // An ACK is no response to a FLUSH.
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "");
   peer.ReadResponse(wire::Operation::kReadResponseOnly, 101, 0);
@@ -228,7 +228,7 @@ TEST(RequesterTest, RefusesWhatCannotBePosted) {
   EXPECT_EQ(post(SendOpcode::kSend, {small}), ENOMEM);
 }
 
-// Payload whose ICRC is taken while it is copied: in one piece and in two,
+// Payload whose ICRC is computed during the copy: in one piece and in two,
 // padded, and where AckReq is set after the copy. The peer checks each ICRC.
 TEST(RequesterTest, SendsBulkWithItsIcrc) {
   RequesterPeer peer;
@@ -414,7 +414,7 @@ TEST(RequesterTest, AConfigurationThatIsRefusedEndsTheQueuePair) {
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
 }
 
-TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
+TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbors) {
   RequesterPeer peer;
   FakeMemory::Region& region =
       peer.memory.Add(0x900000, 64, peer.kPd, kAccessLocalWrite);
@@ -439,7 +439,8 @@ TEST(RequesterTest, LocalInvalidateIsAloneAmongItsNeighbours) {
   EXPECT_EQ(peer.Transmit(), "SEND_ONLY 101 A [1]");
   peer.Ack(101);
   EXPECT_EQ(peer.Completions(), "3 ok");
-  // With nothing before it, at once; and no such key is an error.
+  // With nothing before it, it is executed at once. A key that is not valid is
+  // an error.
   EXPECT_EQ(invalidate(4, region.rkey), 0);
   EXPECT_EQ(peer.Completions(), "4 status 6");
   EXPECT_EQ(peer.qp->state(), QpState::kErr);

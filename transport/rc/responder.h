@@ -61,7 +61,8 @@ class Responder {
   void ResizeResources();
 
   // --- Inputs: request packets whose source and P_Key have been checked.
-  // True if its PSN is the expected one, or one of kWindow beyond.
+  // True if the packet's PSN is among the kWindow PSNs from the expected one
+  // on.
   bool OnRequest(const wire::PacketView& packet, Time now);
   bool IsExpected(const wire::PacketView& packet) const {
     return Extend(packet.psn()) == expected_;
@@ -193,17 +194,17 @@ class Responder {
   // Packets further ahead are ignored. With large READs outstanding a peer may
   // be this far ahead.
   static constexpr uint64_t kWindow = 1 << 16;  // PSNs
-  // Packets further ahead are not buffered: this is as many as the greatest
+  // Packets further ahead are not buffered: this is as many as the maximum
   // window of a path holds.
   static constexpr uint64_t kBufferWindow =
-      Path::kGreatestWindow / Path::kPacketOverhead;
-  // Buffered packets are dropped, and their memory given back, when for this
-  // long none was added and none came into order
+      Path::kMaxWindow / Path::kPacketOverhead;
+  // Buffered packets are dropped, and their memory is given back, when no
+  // packet was added and none came into order for this long
   // (ForgedRequestTest.NothingIsBufferedForEver).
   static constexpr Time kBufferTime = 250 * kMillisecond;
-  // A gap may be reported by the timer this often in a row without anything
-  // buffered coming into order. Then it is given up: something was buffered
-  // that the peer never sent there (ReplayTest.StrayPacketAhead).
+  // The timer may report a gap this often in a row while no buffered packet
+  // comes into order. Then the gap is given up: a packet was buffered that the
+  // peer never sent (ReplayTest.StrayPacketAhead).
   static constexpr int kMaxIdleReports = 64;
 
   // --- responder_replay.cc

@@ -27,7 +27,7 @@ TEST_F(ReplayTest, OneNakForAGap) {
 }
 
 // The peer probes with a packet that is buffered: it has not got the NAK.
-TEST_F(ReplayTest, LostNakIsSentAgainWhenAsked) {
+TEST_F(ReplayTest, LostNakIsRepeatedForAProbe) {
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   peer.Deliver(peer.Write(kWriteOnly, 101, 0, 0));
@@ -128,7 +128,7 @@ TEST_F(TwoGapsTest, PeerGoesBackToTheFirst) {
   EXPECT_EQ(counters().sequence_naks_sent, 1u);
 }
 
-TEST_F(TwoGapsTest, PeerGoesOn) {
+TEST_F(TwoGapsTest, PeerContinues) {
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "NAK sequence 102 msn 2");
   EXPECT_EQ(peer.endpoint.NextTimeout(), peer.now + kKept);
@@ -258,7 +258,7 @@ TEST_F(ReplayTest, NoReceiveIsNotReportedAsAGap) {
   EXPECT_EQ(peer.Transmit(), "NAK sequence 100 msn 0");
   deliver(100);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
-  deliver(101);  // the same flight, in a burst of its own
+  deliver(101);  // the same flight, in a separate burst
   EXPECT_EQ(peer.Transmit(), "");
   for (int i = 7; i < 10; ++i) peer.PostReceive(i, {8});
   deliver(100);

@@ -1,5 +1,5 @@
 // READ responses after CNPs (ResponsePace): they slow down, never stop, and
-// recover. What need not wait for them does not.
+// recover. Packets that need not wait for them do not.
 #include <algorithm>
 #include <string>
 
@@ -41,7 +41,7 @@ class ResponderPaceTest : public ResponderTest {
     for (;;) {
       const int sent = Send();
       sent_ += sent;
-      most_at_once_ = std::max(most_at_once_, sent);
+      max_at_once_ = std::max(max_at_once_, sent);
       const Time next = peer.endpoint.NextTimeout();
       if (next == kNever) return peer.now - start;
       longest_pause_ = std::max(longest_pause_, next - peer.now);
@@ -53,7 +53,7 @@ class ResponderPaceTest : public ResponderTest {
     Request(bytes);
     return Finish();
   }
-  // CNPs as often as they count, a packet before each.
+  // Delivers CNPs as often as they count, with a response before each.
   void Congest(int cnps) {
     for (int i = 0; i < cnps; ++i) {
       TimeOf(256);
@@ -65,7 +65,7 @@ class ResponderPaceTest : public ResponderTest {
 
   uint32_t psn_ = 100;
   int sent_ = 0;
-  int most_at_once_ = 0;
+  int max_at_once_ = 0;
   Time longest_pause_ = 0;
 };
 
@@ -85,20 +85,21 @@ TEST_F(ResponderPaceTest, EachCnpSlowsThemDown) {
     TimeOf(256);
     peer.now += Path::kNotificationInterval;
   }
-  // At the present rate, which grows little meanwhile; and in bursts.
-  sent_ = most_at_once_ = 0;
+  // Responses are sent at the present rate, which grows little meanwhile, and
+  // in bursts.
+  sent_ = max_at_once_ = 0;
   const auto slow = static_cast<Time>(kLongPackets * kPacketCost *
                                       ResponsePace::kInterval / rate());
-  const auto most = static_cast<int>(2 * rate() / kPacketCost);
+  const auto max = static_cast<int>(2 * rate() / kPacketCost);
   const Time time = TimeOf();
   EXPECT_GT(time, slow / 2);
   EXPECT_LT(time, slow);
   EXPECT_EQ(sent_, static_cast<int>(kLongPackets));
-  EXPECT_LE(most_at_once_, most);
+  EXPECT_LE(max_at_once_, max);
 }
 
-// In the midst of a response as well.
-TEST_F(ResponderPaceTest, OneThatIsUnderWaySlowsDown) {
+// A CNP also counts in the middle of a response.
+TEST_F(ResponderPaceTest, AResponseInProgressSlowsDown) {
   TimeOf();
   Notify();
   Request();

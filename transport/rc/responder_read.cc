@@ -69,8 +69,8 @@ uint8_t* Responder::AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
                              .va = va,
                              .length = kWord};
   SpanList spans;
-  // A region may have an address of its own: the memory below must be aligned
-  // as well, and in one piece.
+  // A region's virtual address need not be that of its memory, which must be
+  // aligned as well, and in one piece.
   MemoryStatus status = core_.config.memory->Translate(word, &spans);
   if (status == MemoryStatus::kOk &&
       (spans.empty() || spans[0].length < kWord ||

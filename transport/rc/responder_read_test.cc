@@ -38,8 +38,8 @@ TEST_F(ResponderReadTest, ReadOfFourPacketsTakesThreeBursts) {
   EXPECT_EQ(peer.payload, pattern);
 }
 
-// Large enough that the ICRC is taken while the memory is copied; the peer
-// checks it.
+// The packets are large enough that the ICRC is computed during the copy; the
+// peer checks it.
 TEST_F(ResponderReadTest, ReadOfLargePackets) {
   WirePeer large;
   large.attributes.path_mtu = 4096;
@@ -94,7 +94,8 @@ TEST_F(ResponderReadTest, RegionGoesWhileAReadIsAnswered) {
   EXPECT_EQ(peer.TakeEvents(), kAccessErrorEvent);
 }
 
-// Nor do messages behind it count, though they have been executed.
+// Messages behind a refused READ do not count either, though they have been
+// executed.
 TEST_F(ResponderReadTest, NakOfAReadCountsWhatWasCompletedBeforeIt) {
   FakeMemory::Region& other =
       peer.memory.Add(0x900000, 1024, WirePeer::kPd, WirePeer::kAllAccess);
@@ -339,7 +340,7 @@ TEST_F(ResponderFlushTest, FollowsWhatWasWrittenBefore) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 2 [0]");
 }
 
-TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
+TEST_F(ResponderFlushTest, OfAWholeRegionChecksNoRange) {
   peer.Deliver(Flush(100, 3, wire::kSelectivityWholeMr, 1u << 30, 1u << 30));
   ASSERT_EQ(peer.memory.flushes().size(), 1u);
   EXPECT_EQ(peer.memory.flushes()[0].va, WirePeer::kVa);
@@ -348,14 +349,14 @@ TEST_F(ResponderFlushTest, OfAWholeRegionLooksAtNoRange) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
 }
 
-// Whatever the range: it may be longer than a message can be.
+// The length that is ignored may be longer than a message can be.
 TEST_F(ResponderFlushTest, OfAWholeRegionIgnoresAddressAndLength) {
   const uint64_t nowhere = uint64_t{0} - WirePeer::kVa;
   peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, nowhere, ~0u));
   ASSERT_EQ(peer.memory.flushes().size(), 1u);
   EXPECT_EQ(peer.memory.flushes()[0].va, WirePeer::kVa);
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
-  // As a copy, too.
+  // A duplicate ignores them as well.
   peer.Deliver(Flush(100, 1, wire::kSelectivityWholeMr, 8, 0));
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
   EXPECT_EQ(peer.memory.flushes().size(), 1u);

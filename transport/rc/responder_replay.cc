@@ -58,7 +58,8 @@ void Responder::RepeatRead(const wire::PacketView& packet, uint64_t psn) {
       resource->operation != wire::Operation::kReadRequest) {
     return drop();
   }
-  // It may ask for less than the first time; its PSN tells where it begins.
+  // A repeated request may ask for less than the first one did; its PSN tells
+  // where it begins.
   const uint64_t offset = (psn - resource->first_psn) * mtu();
   if (reth.rkey != resource->rkey || reth.va != resource->va + offset ||
       reth.length > resource->length - offset ||

@@ -98,7 +98,7 @@ TEST_F(ReplayTest, DuplicateReadIsExecutedAgain) {
   EXPECT_EQ(peer.payload[0], 77);
 }
 
-TEST_F(ReplayTest, RestOfAReadIsAskedForAgain) {
+TEST_F(ReplayTest, RestOfAReadIsRequestedAgain) {
   peer.Deliver(peer.Read(100, 0, 700));
   EXPECT_EQ(peer.Transmit(),
             "READ_FIRST 100 msn 1 [256]; READ_MIDDLE 101 [256] | "
@@ -113,7 +113,7 @@ TEST_F(ReplayTest, RestOfAReadIsAskedForAgain) {
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 101 msn 1 [256]");
 }
 
-TEST_F(ReplayTest, ReadThatWasNeverAskedForIsNotRepeated) {
+TEST_F(ReplayTest, ReadThatWasNeverRequestedIsNotRepeated) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0));
   peer.Deliver(peer.Read(101, 0, 700));
   peer.Deliver(peer.Write(kWriteOnly, 104, 0, 0));
@@ -189,7 +189,7 @@ TEST_F(ReplayTest, PartThatReachesIntoTheStreamIsNotSentTwice) {
             "READ_LAST 119 msn 1 [256]");
 }
 
-// Nothing is left after it: the READ ends where it did.
+// Nothing is left after the part: the READ ends where it did.
 TEST_F(ReplayTest, PartThatEndsInsideTheLastPacket) {
   peer.Deliver(peer.Read(100, 0, 600));
   EXPECT_EQ(peer.TransmitOne(),
@@ -242,7 +242,7 @@ TEST_F(ReplayTest, RepeatedReadChecksTheKeyAgain) {
   EXPECT_EQ(peer.Transmit(), "ACK 103 msn 2");
 }
 
-// One that was never answered is refused.
+// A READ that was never answered is refused.
 TEST_F(ReplayTest, RepeatedReadOfWhatWasNeverSent) {
   peer.Deliver(peer.Read(100, 0, 8));
   peer.target->valid = false;
@@ -278,7 +278,7 @@ TEST_F(ReplayTest, AtomicThatHasLeftTheWindow) {
   EXPECT_EQ(counters().dropped_window, 1u);
 }
 
-TEST_F(ReplayTest, RepeatsDoNotUseUpTheRequestersShare) {
+TEST_F(ReplayTest, DuplicatesDoNotUseUpResponderResources) {
   for (uint32_t psn = 100; psn < 104; ++psn) {
     peer.Deliver(peer.Atomic(kFetchAdd, psn, 0, 1));
   }
@@ -296,7 +296,7 @@ TEST_F(ReplayTest, AtomicWriteIsExecutedOnce) {
   peer.Deliver(peer.Write(kAtomicWrite, 100, 0, 8), 8, 1);
   EXPECT_EQ(peer.Transmit(), "READ_ONLY 100 msn 1 [0]");
   EXPECT_EQ(Target(0, 8), WirePeer::Pattern(8, 9));
-  // As rxe repeats it.
+  // rxe repeats it without an address.
   wire::Headers repeated = peer.Write(kAtomicWrite, 100, 0, 8);
   repeated.reth.va = 0;
   peer.Deliver(repeated, 8, 1);

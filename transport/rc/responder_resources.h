@@ -16,7 +16,7 @@ namespace transport {
 // long as it may be requested again.
 struct Resource {
   wire::Operation operation = wire::Operation::kReadRequest;
-  // A response is to be sent: the first one, or a repeated one.
+  // A response must be sent: the first one, or a repeated one.
   bool pending = false;
   bool answered = false;   // in full, at least once
   bool owes_ack = false;   // for earlier requests; its first packet is that ACK
@@ -56,9 +56,9 @@ class ResponderResources {
   // The one whose PSNs include `psn`, or null.
   Resource* Find(uint64_t psn);
 
-  // A fresh one, in the place of the oldest if there are as many as may be; it
-  // counts from Add on. Null: the oldest has not been answered, so the
-  // requester has more outstanding than agreed.
+  // A new one, which replaces the oldest if the limit is reached; it counts
+  // from Add on. Null: the oldest has not been answered, so the requester has
+  // more outstanding than agreed.
   Resource* New();
   void Add() { ++size_; }
 
@@ -73,7 +73,7 @@ class ResponderResources {
     }
     return nullptr;
   }
-  // `resource`, one of these, is to be sent.
+  // The response of `resource`, one of these, must be sent.
   void SetPending(Resource* resource);
 
  private:

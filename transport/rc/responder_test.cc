@@ -108,7 +108,8 @@ TEST_F(ResponderTest, SendWithInvalidate) {
 }
 
 // A WRITE of one packet carries its immediate data, and takes a receive, which
-// completes with the error. One of several is refused with its first packet.
+// completes with the error. A WRITE of several packets is refused with its
+// first one.
 TEST(ResponderImmediateTest, WriteThatIsRefused) {
   for (const bool shared : {false, true}) {
     WirePeer::Options options;
@@ -186,7 +187,7 @@ TEST_F(ResponderTest, ReceiveIntoPagesThatAreGone) {
   ExpectRefused("NAK operational 100 msn 0", "");
 }
 
-TEST_F(ResponderTest, ReceiveKeyIsNotLookedAtWithoutPayload) {
+TEST_F(ResponderTest, ReceiveKeyIsNotCheckedWithoutPayload) {
   const Sge sge = {peer.target->va, 100, 0xbad};
   ASSERT_EQ(peer.qp->PostReceive({7, {&sge, 1}}, peer.now), 0);
   peer.Deliver(peer.Request(kSendOnly, 100, true), 0);
@@ -441,7 +442,8 @@ constexpr wire::Operation kReserved[] = {kReserved15, kReserved18, kReserved19,
                                          kReserved1a, kReserved1b, kReserved1e,
                                          kReserved1f};
 
-// Class C of 9.9.3, whatever else is in them.
+// Reserved opcodes are errors of class C (9.9.3), whatever else is in the
+// packet.
 TEST(ResponderSequenceTest, ReservedOpcodes) {
   for (const wire::Operation operation : kReserved) {
     for (const size_t payload : {0, 4, 16, 300}) {
@@ -562,7 +564,7 @@ TEST(ResponderSrqTest, SharedReceives) {
   peer.Deliver(peer.Request(kSendOnly, 100, true), 8);
   EXPECT_EQ(peer.Transmit(), "RNR 12 100 msn 0");
 
-  // An SRQ has a protection domain of its own.
+  // An SRQ has its own protection domain.
   FakeMemory::Region& region =
       peer.memory.Add(0x9000, 64, WirePeer::kPd + 1, kAccessLocalWrite);
   ReceiveWqe wqe;

@@ -98,7 +98,7 @@ Responder::Paced Responder::TransmitPaced(Time now, Resource* resource,
   if (acks_only) return Paced::kHeld;
   responded_ = true;
   while (resource->pending) {
-    if (*begun && !pace.MayGoOn(now)) return Paced::kHeld;
+    if (*begun && !pace.MayContinue(now)) return Paced::kHeld;
     const size_t before = burst->bytes().size();
     if (!TransmitReadPacket(resource, burst)) return Paced::kFull;
     const size_t bytes = burst->bytes().size() - before;

@@ -24,13 +24,12 @@ class RetransmitPlan {
   // packet in twenty has each packet retransmitted once on average.
   static constexpr uint64_t kCreditPerPsn = 4;
   // At first, and at most: a window of packets of 1 KiB.
-  static constexpr uint16_t kMostCredit = 1024;
+  static constexpr uint16_t kMaxCredit = 1024;
   // Packets that a replay sends without credit.
-  static constexpr uint64_t kLeastReplay = 4;
-  // Losses mostly come as a GRO batch, or several. While the gap goes on beyond
-  // the last run, the next run is this many times as long: otherwise a gap of n
-  // packets takes n round trips
-  // (RequesterNakTest.ALongGapIsFilledInLongerAndLongerRuns).
+  static constexpr uint64_t kMinReplay = 4;
+  // Losses mostly come in bursts. While the gap continues beyond the last run,
+  // the next run is this many times as long: otherwise a gap of n packets takes
+  // n round trips (RequesterNakTest.ALongGapIsFilledInLongerAndLongerRuns).
   static constexpr uint32_t kRunGrowth = 4;
 
   // --- Out of turn.
@@ -40,7 +39,7 @@ class RetransmitPlan {
   // The last run filled a gap up to `una`, and nothing beyond it was
   // retransmitted.
   bool FilledGapAlone(uint64_t una) const { return gap_alone_ && una == end_; }
-  // How many packets to send of a gap at `una`, at most `limit` and at least
+  // How many packets of a gap at `una` to send: at most `limit`, and at least
   // one.
   uint32_t GrowRun(uint64_t una, uint64_t limit) {
     run_ = una == end_ ? run_ * kRunGrowth : 1;
@@ -48,7 +47,7 @@ class RetransmitPlan {
         std::min<uint64_t>(run_, std::max<uint64_t>(limit, 1)));
     return run_;
   }
-  // Sends [first, end) of what was sent up to `max`.
+  // Retransmits [first, end), as far as it is below `max`.
   void Send(uint64_t first, uint64_t end, uint64_t max) {
     next_ = first;
     end_ = std::min(end, max);
@@ -75,7 +74,7 @@ class RetransmitPlan {
   // --- In turn: credit.
   // `resent`: packets of this replay so far.
   bool HasCredit(uint64_t resent) const {
-    return credit_ > 0 || resent < kLeastReplay;
+    return credit_ > 0 || resent < kMinReplay;
   }
   void TakeCredit() {
     if (credit_ > 0) --credit_;
@@ -84,10 +83,10 @@ class RetransmitPlan {
   void OnProgress(uint64_t psns) {
     one_at_a_time = false;
     credit_ = static_cast<uint16_t>(
-        std::min<uint64_t>(credit_ + kCreditPerPsn * psns, kMostCredit));
+        std::min<uint64_t>(credit_ + kCreditPerPsn * psns, kMaxCredit));
   }
   // A timeout is rare enough to need none.
-  void RefillCredit() { credit_ = kMostCredit; }
+  void RefillCredit() { credit_ = kMaxCredit; }
 
   // After an RNR NAK one packet is outstanding at a time, until there is
   // progress: the peer drops what follows a request that it has no receive for.
@@ -95,7 +94,7 @@ class RetransmitPlan {
 
  private:
   bool gap_alone_ = false;
-  uint16_t credit_ = kMostCredit;
+  uint16_t credit_ = kMaxCredit;
   uint32_t run_ = 1;             // packets
   uint64_t next_ = kNoSequence;  // the next of the run; kNoSequence: none
   uint64_t end_ = kNoSequence;   // where it ends; kept when it is over

@@ -9,8 +9,8 @@
 //
 // In some seeds the target's lane has fewer connections than there are
 // initiators, which pause for seconds: idle connections are evicted. In others
-// an initiator is reset in the middle of its messages and goes on with the next
-// one; other initiators are not affected.
+// an initiator is reset in the middle of its messages and continues with the
+// next one; other initiators are not affected.
 #ifndef TRANSPORT_SIM_DC_RUN_H_
 #define TRANSPORT_SIM_DC_RUN_H_
 

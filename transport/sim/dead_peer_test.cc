@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "transport/sim/neighbors.h"
+#include "transport/sim/host_pair.h"
 
 namespace sim {
 namespace {
@@ -39,7 +39,7 @@ enum class Death {
   kBeforeTheFirst,  // before anything was sent on the path
   kNeverAnswered,   // beside traffic; the peers never answered
   kAfterAnswers,    // beside traffic, after answers
-  kInTheMidst,      // under traffic like the healthy one's
+  kInTheMiddle,     // under traffic like the healthy one's
 };
 
 struct Result {
@@ -59,64 +59,64 @@ struct DeadPairs {
 // A healthy pair's result in kPeriod beside dead ones.
 Result Beside(const DeadPairs& dead, const Traffic& traffic,
               uint32_t path_mtu) {
-  Neighbors neighbors(path_mtu);
-  std::vector<Neighbors::Connection*> pairs;
+  HostPair hosts(path_mtu);
+  std::vector<HostPair::Connection*> pairs;
   for (int i = 0; i < dead.count; ++i) {
-    pairs.push_back(&neighbors.Connect(dead.timeout));
+    pairs.push_back(&hosts.Connect(dead.timeout));
     pairs.back()->traffic = dead.traffic;
   }
-  Neighbors::Connection& healthy = neighbors.Connect(14);
+  HostPair::Connection& healthy = hosts.Connect(14);
   const auto die = [&] {
-    for (Neighbors::Connection* pair : pairs) neighbors.DestroyPeer(*pair);
+    for (HostPair::Connection* pair : pairs) hosts.DestroyPeer(*pair);
   };
   const auto post = [&] {
-    for (Neighbors::Connection* pair : pairs) {
-      for (uint32_t i = 0; i < kDeadMessages; ++i) neighbors.Post(*pair);
+    for (HostPair::Connection* pair : pairs) {
+      for (uint32_t i = 0; i < kDeadMessages; ++i) hosts.Post(*pair);
     }
   };
   switch (dead.death) {
     case Death::kBeforeTheFirst:
       die();
       post();
-      neighbors.Start(healthy, traffic);
+      hosts.Start(healthy, traffic);
       break;
     case Death::kNeverAnswered:
       die();
-      neighbors.Start(healthy, traffic);
-      neighbors.RunTo(10 * kMillisecond);
+      hosts.Start(healthy, traffic);
+      hosts.RunTo(10 * kMillisecond);
       post();
       break;
     case Death::kAfterAnswers:
-      for (Neighbors::Connection* pair : pairs) neighbors.Post(*pair);
-      neighbors.RunTo(100 * kMillisecond);
-      neighbors.Start(healthy, traffic);
-      neighbors.RunTo(110 * kMillisecond);
+      for (HostPair::Connection* pair : pairs) hosts.Post(*pair);
+      hosts.RunTo(100 * kMillisecond);
+      hosts.Start(healthy, traffic);
+      hosts.RunTo(110 * kMillisecond);
       die();
       post();
       break;
-    case Death::kInTheMidst:
-      neighbors.Start(healthy, traffic);
-      for (Neighbors::Connection* pair : pairs) {
+    case Death::kInTheMiddle:
+      hosts.Start(healthy, traffic);
+      for (HostPair::Connection* pair : pairs) {
         Traffic like = dead.traffic;
         like.depth = kDeadMessages;
-        neighbors.Start(*pair, like);
+        hosts.Start(*pair, like);
       }
-      neighbors.RunTo(20 * kMillisecond);
-      for (Neighbors::Connection* pair : pairs) {
-        neighbors.Stop(*pair);
-        neighbors.DestroyPeer(*pair);
+      hosts.RunTo(20 * kMillisecond);
+      for (HostPair::Connection* pair : pairs) {
+        hosts.Stop(*pair);
+        hosts.DestroyPeer(*pair);
       }
       // Until now it had the share of one among many.
-      neighbors.RestartClock(healthy);
+      hosts.RestartClock(healthy);
       break;
   }
   healthy.worst = 0;
   const uint64_t before = healthy.completed;
-  const Time end = neighbors.now() + kPeriod;
-  neighbors.RunTo(end);
-  EXPECT_FALSE(neighbors.checker().failed()) << neighbors.checker().ToString();
+  const Time end = hosts.now() + kPeriod;
+  hosts.RunTo(end);
+  EXPECT_FALSE(hosts.checker().failed()) << hosts.checker().ToString();
   EXPECT_EQ(healthy.failed, 0u);
-  return {healthy.completed - before, neighbors.WorstOf(healthy)};
+  return {healthy.completed - before, hosts.WorstOf(healthy)};
 }
 
 const std::vector<Traffic>& HealthyTraffic() {
@@ -194,77 +194,76 @@ TEST_P(DeadPeerTest, ThatHasAnsweredWithLongMessages) {
   ExpectUnharmed(Dead(Death::kAfterAnswers, 1 << 20), 1024);
 }
 
-TEST_P(DeadPeerTest, InTheMidstOfTraffic) {
-  ExpectUnharmed(Dead(Death::kInTheMidst), 4096);
+TEST_P(DeadPeerTest, InTheMiddleOfTraffic) {
+  ExpectUnharmed(Dead(Death::kInTheMiddle), 4096);
 }
 
-// First packets are sent although nobody has answered, but limited in total.
+// First packets are sent although no peer has answered, but limited in total.
 TEST(ManyDeadPeersTest, DoNotFloodAPathWithoutAnswers) {
-  Neighbors neighbors(4096);
-  std::vector<Neighbors::Connection*> pairs;
+  HostPair hosts(4096);
+  std::vector<HostPair::Connection*> pairs;
   for (int i = 0; i < 500; ++i) {
-    pairs.push_back(&neighbors.Connect(14));
+    pairs.push_back(&hosts.Connect(14));
     pairs.back()->traffic = {.opcode = SendOpcode::kRdmaWrite, .bytes = 65536};
-    neighbors.DestroyPeer(*pairs.back());
+    hosts.DestroyPeer(*pairs.back());
   }
-  for (Neighbors::Connection* pair : pairs) neighbors.Post(*pair);
-  neighbors.RunTo(2 * kMillisecond);  // sent, and not yet probed
+  for (HostPair::Connection* pair : pairs) hosts.Post(*pair);
+  hosts.RunTo(2 * kMillisecond);  // sent, and not yet probed
   const uint64_t in_flight = pairs.front()->a.qp->path()->in_flight();
   EXPECT_LE(in_flight, transport::Path::kMaxWithUnanswered);
   EXPECT_GT(in_flight, transport::Path::kMaxWithUnanswered / 2);
   // Eventually all of them fail.
-  neighbors.RunTo(60 * kSecond, [&] {
+  hosts.RunTo(60 * kSecond, [&] {
     return std::all_of(pairs.begin(), pairs.end(),
                        [](const auto* pair) { return pair->failed == 1; });
   });
-  for (const Neighbors::Connection* pair : pairs) EXPECT_EQ(pair->failed, 1u);
-  EXPECT_FALSE(neighbors.checker().failed()) << neighbors.checker().ToString();
+  for (const HostPair::Connection* pair : pairs) EXPECT_EQ(pair->failed, 1u);
+  EXPECT_FALSE(hosts.checker().failed()) << hosts.checker().ToString();
 }
 
 // Peers that answer again: their outstanding messages complete, and other queue
 // pairs are not affected.
-TEST_P(DeadPeerTest, ThatComesBack) {
+TEST_P(DeadPeerTest, ThatRecovers) {
   for (const Traffic& traffic : HealthyTraffic()) {
     const Result alone = Alone(traffic, 4096);
-    Neighbors neighbors(4096);
+    HostPair hosts(4096);
     const DeadPairs dead = Dead(Death::kAfterAnswers);
-    std::vector<Neighbors::Connection*> pairs;
+    std::vector<HostPair::Connection*> pairs;
     for (int i = 0; i < dead.count; ++i) {
-      pairs.push_back(&neighbors.Connect(dead.timeout));
+      pairs.push_back(&hosts.Connect(dead.timeout));
       pairs.back()->traffic = dead.traffic;
-      neighbors.Post(*pairs.back());
+      hosts.Post(*pairs.back());
     }
-    Neighbors::Connection& healthy = neighbors.Connect(14);
-    neighbors.RunTo(10 * kMillisecond);
-    for (Neighbors::Connection* pair : pairs) {
+    HostPair::Connection& healthy = hosts.Connect(14);
+    hosts.RunTo(10 * kMillisecond);
+    for (HostPair::Connection* pair : pairs) {
       EXPECT_EQ(pair->completed, 1u);
-      neighbors.Silence(*pair);
-      for (uint32_t i = 0; i < kDeadMessages; ++i) neighbors.Post(*pair);
+      hosts.Silence(*pair);
+      for (uint32_t i = 0; i < kDeadMessages; ++i) hosts.Post(*pair);
     }
-    neighbors.RunTo(30 * kMillisecond);
-    neighbors.Start(healthy, traffic);
-    neighbors.RunTo(40 * kMillisecond);
-    for (Neighbors::Connection* pair : pairs) neighbors.Restore(*pair);
+    hosts.RunTo(30 * kMillisecond);
+    hosts.Start(healthy, traffic);
+    hosts.RunTo(40 * kMillisecond);
+    for (HostPair::Connection* pair : pairs) hosts.Restore(*pair);
     const uint64_t before = healthy.completed;
-    neighbors.RunTo(neighbors.now() + kPeriod);
+    hosts.RunTo(hosts.now() + kPeriod);
     const std::string what =
         absl::StrCat(NameOf(traffic.opcode), " of ", traffic.bytes);
     EXPECT_GE((healthy.completed - before) * 5, alone.messages * 4)
         << what << ", alone " << alone.messages;
-    EXPECT_LE(neighbors.WorstOf(healthy), kLongestWait) << what;
+    EXPECT_LE(hosts.WorstOf(healthy), kLongestWait) << what;
     // They are probed at least once a second.
-    neighbors.Stop(healthy);
-    neighbors.RunTo(neighbors.now() + 2 * kSecond, [&] {
+    hosts.Stop(healthy);
+    hosts.RunTo(hosts.now() + 2 * kSecond, [&] {
       return std::all_of(pairs.begin(), pairs.end(), [](const auto* pair) {
         return pair->completed == 1 + kDeadMessages;
       });
     });
-    for (const Neighbors::Connection* pair : pairs) {
+    for (const HostPair::Connection* pair : pairs) {
       EXPECT_EQ(pair->completed, 1 + kDeadMessages) << what;
       EXPECT_EQ(pair->failed, 0u) << what;
     }
-    EXPECT_FALSE(neighbors.checker().failed())
-        << neighbors.checker().ToString();
+    EXPECT_FALSE(hosts.checker().failed()) << hosts.checker().ToString();
   }
 }
 

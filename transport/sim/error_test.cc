@@ -93,7 +93,7 @@ void ExpectRemoteFailure(Pair& pair, const SendRequest& bad, WcStatus status,
   EXPECT_EQ(std::memcmp(pair.b.buffer.get() + 640'000, before.data() + 640'000,
                         before.size() - 640'000),
             0)
-      << "memory was changed by what was refused";
+      << "a refused request has changed memory";
   EXPECT_FALSE(pair.checker.failed()) << pair.checker.ToString();
 }
 

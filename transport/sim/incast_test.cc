@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "transport/sim/neighbors.h"
+#include "transport/sim/host_pair.h"
 #include "transport/sim/pair.h"
 
 namespace sim {
@@ -52,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Senders, IncastTest,
                          ::testing::Values(Case{2, SendOpcode::kRdmaWrite},
                                            Case{8, SendOpcode::kRdmaWrite},
                                            Case{64, SendOpcode::kRdmaWrite},
-                                           // Less than a packet per round trip
-                                           // each.
+                                           // Each sends less than a packet per
+                                           // round trip.
                                            Case{256, SendOpcode::kRdmaWrite},
                                            Case{256, SendOpcode::kRdmaRead},
                                            Case{2, SendOpcode::kRdmaRead},
@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Responders, ReadByHardwareTest,
 // The rate belongs to the path: queue pairs share it equally.
 TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   constexpr int kConnections = 6;
-  Neighbors hosts(1024);
+  HostPair hosts(1024);
   LinkProfile link;
   link.bytes_per_us = 1250;
   link.ecn_threshold = 40'000;
@@ -145,11 +145,11 @@ TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   // Faster than the link: the queue is in the network.
   hosts.net().node(1).profile().bytes_per_us = 0;
   hosts.net().node(0).profile().hardware_cnps = true;
-  std::vector<Neighbors::Connection*> connections;
+  std::vector<HostPair::Connection*> connections;
   for (int i = 0; i < kConnections; ++i) {
     connections.push_back(&hosts.Connect(14));
   }
-  for (Neighbors::Connection* connection : connections) {
+  for (HostPair::Connection* connection : connections) {
     hosts.Start(*connection,
                 {.opcode = SendOpcode::kRdmaRead, .bytes = 65536, .depth = 8});
   }

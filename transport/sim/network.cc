@@ -165,7 +165,7 @@ void Network::RunTimer(Node& node) {
   }
   const Time next = node.endpoint_->NextTimeout();
   if (next > now_) {
-    // Early calls must have no effect, so makes some.
+    // Early calls must have no effect, so the network makes some.
     if (random_.Percent(5)) {
       const ScopedEndpointCall inside(true);
       node.endpoint_->OnTimer(now_);

@@ -1,5 +1,5 @@
-// Packets on their way: what endpoints send, the checks of it, switch ports and
-// links with their impairments.
+// Packets on their way: checks of what endpoints send, switch ports, and links
+// with their impairments.
 #include <algorithm>
 #include <cstring>
 
@@ -123,7 +123,7 @@ void Network::CheckBurst(Node& node) {
   }
 }
 
-// Not cryptographic: only bugs are to be found by it.
+// Not cryptographic: it only has to show accidental differences.
 void Network::AddToDigest(const Node& node) {
   const auto add = [this](uint64_t value) {
     digest_ = (digest_ ^ value) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio

@@ -52,7 +52,7 @@ PathRun::PathRun(uint64_t seed)
     connection.type = random_.Percent(50) ? QpType::kRc : QpType::kUc;
     connection.path_mtu = random_.Pick<uint32_t>({256, 1024, 4096});
     connection.depth = random_.Pick<uint32_t>({1, 3, 8});
-    connection.greatest =
+    connection.max_message =
         random_.Pick<uint32_t>({64, 4096, 20'000, kBuffer / 2});
     connection.receives = random_.Pick<uint32_t>({1, 4, 64});
     connection.receives_late = random_.Pick<Time>({0, 3}) * kMillisecond;
@@ -135,7 +135,7 @@ void PathRun::PostSends(Connection& connection, int node) {
     const uint32_t length =
         random_.Percent(30)
             ? 0
-            : static_cast<uint32_t>(random_.Below(connection.greatest + 1));
+            : static_cast<uint32_t>(random_.Below(connection.max_message + 1));
     const transport::Sge sge = {mine.va, length, mine.lkey};
     transport::SendRequest request;
     request.opcode =
@@ -275,7 +275,7 @@ void PathRun::GoOn(Connection& connection, int node, End& end) {
   transport::QpAttributes to;
   to.state = QpState::kRts;
   if (end.qp->Modify(to, transport::kQpState, network_.now()) != 0) {
-    Fail("cannot go on");
+    Fail("cannot resume");
   }
 }
 
@@ -341,7 +341,8 @@ void PathRun::CheckQuiet() {
 std::string PathRun::StateOf(const Connection& connection) const {
   std::string text = connection.type == QpType::kRc ? "RC" : "UC";
   absl::StrAppendFormat(&text, ", depth %d, up to %d bytes%s", connection.depth,
-                        connection.greatest, connection.ended ? ", ended" : "");
+                        connection.max_message,
+                        connection.ended ? ", ended" : "");
   for (const auto& end : connection.ends) {
     if (end->qp == nullptr) {
       text += "; destroyed";

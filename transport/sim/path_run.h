@@ -43,7 +43,7 @@ class PathRun final : public Run {
     transport::QpType type = transport::QpType::kRc;
     uint32_t path_mtu = 1024;
     uint32_t depth = 1;            // outstanding messages
-    uint32_t greatest = 0;         // maximum message, bytes
+    uint32_t max_message = 0;      // bytes
     uint32_t receives = 0;         // posted receives
     Time receives_late = 0;        // delay before a receive is posted again
     bool ended = false;            // to be created again

@@ -13,7 +13,7 @@ constexpr int kSeedsPerBlock = 5;
 
 class PathSeeds : public ::testing::TestWithParam<int> {};
 
-TEST_P(PathSeeds, NobodyIsStuckAndNothingStaysInFlight) {
+TEST_P(PathSeeds, NoQueuePairIsStuckAndNothingStaysInFlight) {
   Statistics sum =
       RunSeeds(Make<PathRun>, 1 + GetParam() * kSeedsPerBlock, kSeedsPerBlock);
   // Some faults have occurred.

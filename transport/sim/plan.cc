@@ -428,13 +428,13 @@ class Planner {
 
   // Signals the last op, and at least one in every half send queue.
   void ChooseSignals() {
-    const uint32_t most = std::max(1u, end_.scenario->capacity.max_send_wr / 2);
-    uint32_t unsignalled = 0;
+    const uint32_t max = std::max(1u, end_.scenario->capacity.max_send_wr / 2);
+    uint32_t unsignaled = 0;
     for (size_t i = 0; i < end_.ops.size(); ++i) {
       const bool last = i + 1 == end_.ops.size();
-      if (last || ++unsignalled >= most || random_.Percent(40)) {
+      if (last || ++unsignaled >= max || random_.Percent(40)) {
         end_.ops[i].flags |= transport::kSendSignaled;
-        unsignalled = 0;
+        unsignaled = 0;
       }
     }
   }

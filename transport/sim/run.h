@@ -1,4 +1,4 @@
-// One seed of one service: what every driver of the simulator is.
+// One seed of one service: the base class of the simulator's drivers.
 #ifndef TRANSPORT_SIM_RUN_H_
 #define TRANSPORT_SIM_RUN_H_
 

@@ -44,9 +44,9 @@ ServiceRun::ServiceRun(uint64_t seed, bool varies_sources)
   network_.SetAllLinks(scenario_.link);
 }
 
-void ServiceRun::DrawMaxLength(uint32_t most) {
+void ServiceRun::DrawMaxLength(uint32_t max) {
   max_length_ =
-      random_.Pick<uint32_t>({300, 3 * path_mtu_, 12 * path_mtu_, most});
+      random_.Pick<uint32_t>({300, 3 * path_mtu_, 12 * path_mtu_, max});
   slot_bytes_ = (max_length_ + 63) / 64 * 64;
 }
 

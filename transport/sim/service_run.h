@@ -111,8 +111,8 @@ class ServiceRun : public Run {
   }
 
   // --- Building.
-  // Draws the maximum message length, at most `most`, and the slot size.
-  void DrawMaxLength(uint32_t most);
+  // Draws the maximum message length, at most `max`, and the slot size.
+  void DrawMaxLength(uint32_t max);
   Node& AddHost();
   transport::QpConfig Config(transport::QpType type, uint32_t qpn, Node& node,
                              transport::CompletionSink* send_cq,

@@ -208,7 +208,7 @@ void UcRun::OnReceived(End& end, const Completion& completion) {
     return;
   }
   const End& peer = *end.peer;
-  // The first match: if an in-order assignment exists, this is one.
+  // Takes the first match: if an in-order assignment exists, this finds one.
   const size_t first =
       std::max(may_come_, end.received.empty() ? 0 : end.received.back() + 1);
   size_t index = first;

@@ -18,9 +18,9 @@
 
 namespace sim {
 
-// Counts messages "sent", those "consuming" a receive and, of them, those
-// "received"; "answers": sent reports, where some may be lost; "complete" runs,
-// in which everything had to arrive.
+// Counts messages "sent", those "consuming" a receive and, of these, those
+// "received"; "answers", the sent reports of runs with loss; and "complete"
+// runs, in which everything had to arrive.
 class UcRun final : public ServiceRun {
  public:
   explicit UcRun(uint64_t seed);

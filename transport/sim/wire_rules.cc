@@ -102,7 +102,7 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   if (!state.of.reliable) return OnUnreliable(state, packet);
   if (state.queue == Queue::kDrained) return "a request of a drained queue";
   const int32_t ahead = wire::PsnDiff(bth.psn, state.next_psn);
-  if (ahead > 0) return "a PSN was left out";
+  if (ahead > 0) return "a PSN was skipped";
   uint32_t psns = 1;
   if (packet.operation() == wire::Operation::kReadRequest) {
     psns = std::max(1u, (packet.reth().length + mtu - 1) / mtu);
@@ -111,14 +111,14 @@ std::string WireRules::OnRequest(State& state, const wire::PacketView& packet) {
   if (ahead < 0) {
     // A responder cannot handle a request that is half duplicate, half new.
     return wire::PsnDiff(end, state.next_psn) > 0
-               ? "a repeated request reaches over what was sent"
+               ? "a repeated request extends beyond what was sent"
                : "";
   }
   // A READ that was split into several requests may continue.
   if (state.queue == Queue::kDraining && packet.info().starts_message &&
       packet.operation() != wire::Operation::kReadRequest &&
       ++state.begun > 1) {
-    return "a message begun by a queue that drains";
+    return "a draining queue begins a message";
   }
   state.next_psn = end;
   if (IsAnswered(packet)) {
@@ -141,7 +141,7 @@ std::string WireRules::OnUnreliable(State& state,
     return "AckReq on an unreliable connection";
   }
   if (bth.ack_req) state.asked.insert(bth.psn);
-  if (bth.psn != state.next_psn) return "a PSN that is not the next";
+  if (bth.psn != state.next_psn) return "a PSN that is not the next one";
   state.next_psn = wire::PsnAdd(bth.psn, 1);
   State::Open kind = State::Open::kWrite;
   switch (packet.operation()) {

@@ -87,7 +87,7 @@ AddressVector DcHost::AddressOf(const DcHost& to, uint16_t port) const {
 }
 
 std::optional<uint32_t> DcHost::AllocateNumber() {
-  if (numbers.size() >= most_numbers) return std::nullopt;
+  if (numbers.size() >= max_numbers) return std::nullopt;
   numbers.insert(next_number);
   return next_number++;
 }

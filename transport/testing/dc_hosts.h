@@ -73,7 +73,7 @@ class DcHost final : public DcLane {
   uint32_t next_number = 0x800001;
   uint16_t errored_streams = 0;  // QpConfig::dci_errored_streams
   std::set<uint32_t> numbers;    // of connections
-  size_t most_numbers = SIZE_MAX;
+  size_t max_numbers = SIZE_MAX;
   std::deque<uint32_t> next_random;  // before those that are made up
   Endpoint endpoint;
   DcConnections connections{endpoint, *this};

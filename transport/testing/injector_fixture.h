@@ -40,7 +40,7 @@ class InjectorTest : public testing::Test {
     injector->OnSendPsn(qpn, kSendPsn);
   }
 
-  // The fate of a packet with 64 bytes of payload, if it has one.
+  // The fate of a packet, with 64 bytes of payload if its operation has any.
   Fate Decide(Injector* injector, bool transmitted, Operation operation,
               uint32_t psn, Time now = 0, uint32_t qpn = kQpn,
               size_t payload = 64) {

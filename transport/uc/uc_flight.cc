@@ -21,7 +21,7 @@ constexpr uint32_t kMaxMissed = 1 << 16;
 uint64_t LimitOf(uint8_t code) {
   if (code == wire::kCreditNone) return Path::kInitialWindow;
   return std::clamp((uint64_t{1024} << code) * 2 / 5, Path::kInitialWindow,
-                    Path::kGreatestWindow);
+                    Path::kMaxWindow);
 }
 
 }  // namespace

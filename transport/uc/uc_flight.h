@@ -39,7 +39,7 @@ class UcFlight {
   static wire::Aeth Report(uint64_t receive_buffer, uint32_t missed);
 
   // --- Getters.
-  // The peer reports: the path's window limits the flight.
+  // The peer sends reports, so the path's window limits the flight.
   bool closed_loop() const { return reports_; }
   // In a closed loop: more may be sent without a report, if the window permits.
   bool open() const {
@@ -62,7 +62,8 @@ class UcFlight {
   // Whether a report of `psn` answers an outstanding request.
   bool Expects(uint32_t psn) const { return Find(psn) < asked_; }
 
-  // --- Inputs. Costs are bytes with Path::kPacketOverhead for every packet.
+  // --- Inputs. Costs are bytes, with Path::kPacketOverhead added for every
+  // packet.
   void OnSent(Path* path, uint64_t cost, Time now);
   void OnAsked(uint32_t psn, Time now);  // for the last packet of OnSent
   // The peer reports `psn`, and in the MSN field the packets that it has missed

@@ -504,7 +504,7 @@ TEST_F(UcLoopTest, AbsurdReports) {
     while (a.qp->Report().send_queued != 0 || in_flight() != 0) {
       ASSERT_LT(++turns, 1000) << i;
       const std::vector<Bytes> packets = Bursts();
-      EXPECT_LE(in_flight(), Path::kGreatestWindow + kCost);
+      EXPECT_LE(in_flight(), Path::kMaxWindow + kCost);
       const std::vector<size_t> asking = Asking(packets);
       if (asking.empty()) RunTimer();
       for (const size_t at : asking) {
@@ -516,7 +516,7 @@ TEST_F(UcLoopTest, AbsurdReports) {
         a.now += 10 * kMicrosecond;
         CarryForged(answer);
         EXPECT_GE(a.qp->path()->window(), kCost);
-        EXPECT_LE(a.qp->path()->window(), Path::kGreatestWindow);
+        EXPECT_LE(a.qp->path()->window(), Path::kMaxWindow);
       }
     }
   }
@@ -534,7 +534,7 @@ TEST_F(UcLoopTest, TheReceiveBufferBoundsTheWindow) {
   } kCases[] = {{1023, 0x1f, Path::kInitialWindow},
                 {425'984, 0x08, Path::kInitialWindow},
                 {1 << 20, 0x0a, (1 << 20) * 2 / 5},
-                {2 * 8 << 20, 0x0e, Path::kGreatestWindow}};
+                {2 * 8 << 20, 0x0e, Path::kMaxWindow}};
   for (const auto& [buffer, syndrome, window] : kCases) {
     EXPECT_EQ(UcFlight::Report(buffer, 0).syndrome, syndrome);
   }

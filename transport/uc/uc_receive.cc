@@ -59,7 +59,8 @@ bool UcQueuePair::OnRequest(const Received& received, Time now) {
   const uint32_t psn = packet.psn();
   if (IsBeginning(packet)) {
     unheard_ = false;
-    // A peer whose first packets were lost may return here when its PSNs wrap.
+    // A peer whose first packets were lost may reach its first PSNs when they
+    // wrap.
     if (!IsAhead(psn, expected_psn_)) {
       expected_psn_ = core().attributes.rq_psn;
     }

@@ -92,7 +92,8 @@ TEST_F(UcTest, DuplicatesAndLatePacketsAreDropped) {
   ASSERT_EQ(Send(12, 100), 0);
   const std::vector<Bytes> p = All();
   ASSERT_EQ(p.size(), 5u);
-  // Within a message, at its end, and of a single-packet message.
+  // Duplicates and late packets: within a message, at its end, and of a message
+  // of one packet.
   for (size_t i : {0, 0, 1, 0, 2, 2, 4, 3, 4}) Deliver(p[i]);
   EXPECT_EQ(b.Received(), "0 ok 600; 1 ok 100");
   EXPECT_TRUE(Arrived(0, 600));

@@ -99,7 +99,7 @@ int UdQueuePair::CheckServiceFields(const SendRequest& request) const {
 
 int UdQueuePair::PrepareServiceFields(const SendRequest& request) {
   if (destinations_.full()) {
-    destinations_.Tidy([this](const auto& in_use) {
+    destinations_.DeleteUnused([this](const auto& in_use) {
       const SendQueue& queue = core().send_queue;
       for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
         in_use(AddressOf(i).to);

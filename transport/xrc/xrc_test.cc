@@ -129,8 +129,9 @@ TEST_F(XrcTargetTest, EachSendGoesToTheSrqThatItNames) {
   EXPECT_EQ(other->bytes[5], 0);
 }
 
-// An application answers by an initiator. The ACK of the message that it
-// answers ends the answer's burst, if both are one flow and go to one slot.
+// An application answers a message by its initiator. The target's ACK of that
+// message ends the burst of the answer, if both are one flow and go to one
+// slot.
 TEST_F(XrcTargetTest, TheAckLeavesWithTheAnswer) {
   const auto answer = [&](QpType type, uint32_t psn, const QpAttributes& to) {
     QpConfig config = peer.qp->config();

@@ -403,7 +403,7 @@ auto NoThrow(Body&& body, Failed&& failed) noexcept -> decltype(body()) {
   }
 }
 // For posting. Returns an errno value and sets errno as Refuse does. `function`
-// is the caller, and not to be passed.
+// is the name of the caller; do not pass it.
 template <typename Body>
 int PostCall(Body&& body,
              const char* function = __builtin_FUNCTION()) noexcept {

@@ -42,7 +42,7 @@ class Requests {
     try {
       if (unknown_ == 0) return known_.push_back(request);
     } catch (const std::bad_alloc&) {
-      // Without memory, rules that name it do not find it.
+      // Without memory, the request is unknown, and no rule finds it.
     }
     ++unknown_;
   }

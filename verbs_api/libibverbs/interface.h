@@ -24,8 +24,8 @@ extern "C" void rxe_user_acquire_slot(
     absl::StatusOr<std::unique_ptr<rxe_user::Slot>>* slot);
 
 // Returns rxe_user::ProcessObserver() of libibverbs, which has the process's
-// capture and recording: is shown the packets of queue pair 1, too. Null: none.
-// Thread: any.
+// capture and recording. librdmacm shows it the packets of queue pair 1. Null:
+// none. Thread: any.
 extern "C" transport::PacketObserver* rxe_user_packet_observer();
 
 // The faults of this process's CM messages; null if faults are off. Exists as

@@ -98,7 +98,7 @@ class Mlx5Interface {
   virtual uint64_t MaxRdAtomic() const noexcept = 0;
   // The number of receives that a queue pair or shared receive queue may have.
   virtual uint32_t MaxReceives() const noexcept = 0;
-  // The most bytes in MemcpyOperands::length.
+  // The maximum of MemcpyOperands::length.
   virtual size_t MaxMemcpy() const noexcept = 0;
   // The clock of completions, and the wall clock (since 1970) at the same time;
   // ns.

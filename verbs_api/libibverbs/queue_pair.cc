@@ -337,7 +337,7 @@ ibv_qp* CreateMlx5Qp(ibv_context* ibv, ibv_qp_init_attr_ex* attr,
         constexpr uint32_t kHashing =
             IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
         if ((attr->comp_mask & kHashing) != 0) {
-          // Both must be given, and nothing that is about sending.
+          // Both must be given, and no attributes of sending.
           return (attr->comp_mask & ~uint32_t{IBV_QP_INIT_ATTR_CREATE_FLAGS}) ==
                          (kHashing | IBV_QP_INIT_ATTR_PD)
                      ? CreateHashing(ibv, attr)

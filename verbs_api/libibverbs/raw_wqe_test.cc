@@ -214,7 +214,7 @@ TEST_F(RawWqeTest, DcRequestsNameTheirTarget) {
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_SEND).Bytes(), true), EINVAL);
 }
 
-TEST_F(RawWqeTest, SizesThatAreNotTrue) {
+TEST_F(RawWqeTest, WrongSizes) {
   const auto size = [](int units) {
     const std::vector<uint8_t> bytes = Wqe(MLX5_OPCODE_SEND).Bytes(units);
     return WqeSize(std::span(bytes).first<kWqeUnit>());
@@ -234,7 +234,7 @@ TEST_F(RawWqeTest, SizesThatAreNotTrue) {
   EXPECT_EQ(Decode(Wqe(MLX5_OPCODE_ATOMIC_FA).Remote(1, 2).Bytes()), EINVAL);
 }
 
-TEST_F(RawWqeTest, WhatIsNotBuilt) {
+TEST_F(RawWqeTest, UnsupportedOpcodesAndModifiers) {
   for (const uint8_t opcode :
        {MLX5_OPCODE_TSO, MLX5_OPCODE_ATOMIC_MASKED_CS,
         MLX5_OPCODE_ATOMIC_MASKED_FA, MLX5_OPCODE_FMR, MLX5_OPCODE_CONFIG_CMD,

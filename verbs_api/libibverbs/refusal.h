@@ -1,4 +1,5 @@
-// Why a call of the C ABI is refused, calls in a recording, and objects made.
+// The reports of calls of the C ABI: why a call was refused, its part of a
+// recording, and the objects that it made.
 #ifndef VERBS_API_LIBIBVERBS_REFUSAL_H_
 #define VERBS_API_LIBIBVERBS_REFUSAL_H_
 
@@ -19,10 +20,10 @@ namespace verbs_api {
 [[gnu::cold, gnu::noinline]] void ReportRefusal(const char* function,
                                                 int error) noexcept;
 
-// Faults on command: the errno value with which the calling thread's call is to
-// fail in place of being executed; 0: none. Notes the rule as the check that
-// has failed. Other rules (call=) do what they do, before the call. `wr_id`: of
-// the first request of a post.
+// Faults on command: the errno value with which the calling thread's call must
+// fail instead of being executed; 0: none. Notes the rule as the check that has
+// failed. Other rules (call=) do what they do, before the call. `wr_id`: of the
+// first request of a post.
 [[gnu::cold, gnu::noinline]] int FailOnCommand(
     const char* function, std::optional<uint64_t> wr_id = {}) noexcept;
 

@@ -81,8 +81,8 @@ class Splitter final : public transport::Memory {
   }
 
  private:
-  // Replaces the access's key by that of `regions_`. False: the peer has used
-  // an lkey.
+  // Replaces the access's key by the one that `regions_` knows. False: the peer
+  // has used an lkey.
   bool MapKey(transport::MemoryAccess* access) {
     if (!access->remote) return true;
     rxe_user::Region found;

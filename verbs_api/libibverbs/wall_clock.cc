@@ -11,8 +11,8 @@ namespace {
 
 // The difference between the wall clock and Lane::Now, in ns, as a range.
 struct ClockDistance {
-  int64_t least = 0;
-  int64_t most = 0;
+  int64_t min = 0;
+  int64_t max = 0;
 };
 ClockDistance MeasureClocks() {
   timespec wall;
@@ -28,11 +28,11 @@ ClockDistance MeasureClocks() {
 constexpr int64_t kAccuracy = transport::kMicrosecond;
 int64_t MeasureClocksWell() {
   ClockDistance best = MeasureClocks();
-  for (int i = 0; i < 100 && best.most - best.least > kAccuracy; ++i) {
+  for (int i = 0; i < 100 && best.max - best.min > kAccuracy; ++i) {
     const ClockDistance next = MeasureClocks();
-    if (next.most - next.least < best.most - best.least) best = next;
+    if (next.max - next.min < best.max - best.min) best = next;
   }
-  return best.least + (best.most - best.least) / 2;
+  return best.min + (best.max - best.min) / 2;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ int64_t ToWallClock(transport::Time time) {
   static std::atomic<int64_t> distance{INT64_MIN};
   const ClockDistance now = MeasureClocks();
   int64_t known = distance.load(std::memory_order_relaxed);
-  if (known < now.least - kAccuracy || known > now.most + kAccuracy) {
+  if (known < now.min - kAccuracy || known > now.max + kAccuracy) {
     const int64_t found = MeasureClocksWell();
     // If several threads measure at once, the first result wins.
     if (distance.compare_exchange_strong(known, found)) known = found;

@@ -109,8 +109,8 @@ MLX5_EXPORT int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
         verbs->MaxRdAtomic();
   }
   if (fills(kMaskOooRecvWrs)) {
-    const uint32_t most = verbs->MaxReceives();
-    Newer(out)->ooo_recv_wrs_caps = {most, most, most, most, most};
+    const uint32_t max = verbs->MaxReceives();
+    Newer(out)->ooo_recv_wrs_caps = {max, max, max, max, max};
   }
   out->comp_mask = filled;
   return 0;

@@ -117,7 +117,7 @@ int Resolve(Id& id, const sockaddr* source_address,
     return error;
   }
   if (!IsOfPortSpace(id, destination)) return EINVAL;
-  // As in rdma-core, an address of no family is none.
+  // As in rdma-core, an address without a family means that none was given.
   if (IsIn(id, IdState::kIdle) && source_address != nullptr &&
       source_address->sa_family != AF_UNSPEC) {
     EndpointAddress wanted;

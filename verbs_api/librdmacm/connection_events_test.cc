@@ -47,7 +47,8 @@ TEST_F(ConnectionEventsTest, APeerThatDisconnects) {
   EXPECT_EQ(StatusOfDisconnect(true), 0);
 }
 
-// As in the kernel's rdma_cm, so that a program sees that the peer is gone.
+// The status is that of the kernel's rdma_cm: a program sees that the peer is
+// gone.
 TEST_F(ConnectionEventsTest, APeerThatDoesNotAnswerTheDisconnect) {
   EXPECT_EQ(StatusOfDisconnect(false), -ETIMEDOUT);
 }

@@ -143,8 +143,8 @@ Events EventChannel::Take() {
   }
 }
 
-// Waits on a descriptor of its own. If it took from the channel's counter
-// without taking the event, other takers would miss that event.
+// Waits on a separate descriptor. If it took from the channel's counter without
+// taking the event, other takers would miss that event.
 Events EventChannel::TakeIf(const Matches& matches) {
   Events taken;
   Waiter self{.matches = matches, .bell = {}, .next = nullptr};

@@ -47,7 +47,7 @@ class EventChannel {
   // Dropped if the channel is closed. These functions do not allocate.
   void Push(UnsentEvent event) { Push(std::move(event.one_)); }
   void Push(Events events);
-  // Waits for an event, or not, as the descriptor's flags say. A cancellation
+  // Waits for an event unless the descriptor is non-blocking. A cancellation
   // point. Counts the event as unacknowledged by its owner. Empty, with errno,
   // on failure: EAGAIN, EINTR, ...
   Events Take();
@@ -79,8 +79,8 @@ class EventChannel {
   };
 
   EventChannel() = default;
-  // Takes one from the counter; waits if the descriptor's flags say so. Returns
-  // false with errno on failure. A cancellation point.
+  // Takes one from the counter; waits for it unless the descriptor is
+  // non-blocking. Returns false with errno on failure. A cancellation point.
   bool Read();
   // With the lock held:
   void Insert(Events::const_iterator where, Events events);

@@ -61,7 +61,7 @@ TEST(LintsTest, StrictAndNamed) {
   EXPECT_TRUE(strict.IsOn(Lint::kLeak));
 }
 
-TEST(LintsTest, UnknownNameIsNamedAndTheRestCounts) {
+TEST(LintsTest, AnUnknownNameIsReportedAndTheOthersApply) {
   Settings settings;
   std::string wrong;
   EXPECT_FALSE(ParseSettings("-unsignalled,-timeout", &settings, &wrong));

@@ -264,13 +264,13 @@ RSOCKET_EXPORT int repoll_ctl(int epoll, int operation, int fd,
   });
 }
 
-RSOCKET_EXPORT int repoll_wait(int epoll, epoll_event* events, int most,
+RSOCKET_EXPORT int repoll_wait(int epoll, epoll_event* events, int max_events,
                                int timeout) {
   return Call([&]() -> int {
     const std::shared_ptr<Epoll> instance = Epoll::Find(epoll);
-    if (instance == nullptr || most <= 0) return -EINVAL;
+    if (instance == nullptr || max_events <= 0) return -EINVAL;
     if (events == nullptr) return -EFAULT;
-    return instance->Wait(events, most, DeadlineOf(timeout));
+    return instance->Wait(events, max_events, DeadlineOf(timeout));
   });
 }
 

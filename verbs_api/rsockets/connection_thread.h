@@ -22,7 +22,7 @@ class Socket;
 // sleeps until a descriptor is readable. A child of fork inherits no thread and
 // no watches, and may start its own.
 //
-// It is a thread of its own because connections create queue pairs and register
+// It is a separate thread because connections create queue pairs and register
 // memory. That may take milliseconds, which the connection manager's thread
 // must not spend.
 //

@@ -277,9 +277,9 @@ void Datagram::OnMessage(DatagramQp& qp, const DatagramQp::Received& received) {
   if (from.has_value() && from->is_link_local()) {
     from->scope_id = qp.local().scope_id;  // on the same link
   }
-  // The header is not trusted. An honest sender's queue pair is bound to the
-  // address in it, which is therefore the source GID of the packet, also where
-  // addresses are translated (docs/nat.md).
+  // The header is not trusted: the address in it must be the packet's source
+  // GID. An honest sender's is, since its queue pair is bound to that address.
+  // This holds where addresses are translated, too (docs/nat.md).
   if (!from.has_value() || !IsWanted(*from) ||
       !qp.CameFrom(received.slot, *from)) {
     qp.PostReceive(received.slot);

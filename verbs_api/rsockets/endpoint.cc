@@ -68,12 +68,12 @@ int Endpoint::Create(rdma_cm_id* id, Settings* settings,
   ibv_device_attr device;
   if (id->verbs == nullptr) return ENODEV;
   if (const int error = ibv_query_device(id->verbs, &device)) return error;
-  const auto most =
+  const auto max_requests =
       std::max(static_cast<uint32_t>(device.max_qp_wr), Settings::kMinQueue);
-  settings->send_queue = std::min(settings->send_queue, most);
+  settings->send_queue = std::min(settings->send_queue, max_requests);
   settings->receive_queue =
       std::min(settings->receive_queue,
-               std::max(most - kSpareReceives, Settings::kMinQueue));
+               std::max(max_requests - kSpareReceives, Settings::kMinQueue));
   std::unique_ptr<Endpoint> endpoint(new Endpoint(id, *settings));
   int error = endpoint->CreateQueues(settings);
   if (error == 0) error = endpoint->AllocateMemory(*settings);

@@ -165,20 +165,20 @@ int Epoll::ReportSocket(const pollfd& fd, epoll_event* event) {
 // Turns the results of Poll into events. Returns their number or a negative
 // errno value. `mutex_` is held.
 int Epoll::Report(const std::vector<pollfd>& fds, epoll_event* events,
-                  int most) {
+                  int max_events) {
   const auto kernel = fds.end() - 1;
   const auto first = std::upper_bound(
       fds.begin(), kernel, last_,
       [](int fd, const pollfd& other) { return fd < other.fd; });
   const auto offset = static_cast<size_t>(first - fds.begin());
   int n = 0;
-  for (size_t i = 0; i < fds.size() && n < most; ++i) {
+  for (size_t i = 0; i < fds.size() && n < max_events; ++i) {
     const pollfd& fd = fds[(offset + i) % fds.size()];
     int got = 0;
     if (&fd != &*kernel) {
       got = ReportSocket(fd, events + n);
     } else if (fd.revents != 0) {
-      got = epoll_wait(kernel_.get(), events + n, most - n, 0);
+      got = epoll_wait(kernel_.get(), events + n, max_events - n, 0);
       if (got < 0) return n > 0 ? n : -errno;
     }
     if (got > 0) last_ = &fd == &*kernel ? -1 : fd.fd;
@@ -187,14 +187,14 @@ int Epoll::Report(const std::vector<pollfd>& fds, epoll_event* events,
   return n;
 }
 
-int Epoll::Wait(epoll_event* events, int most, const Deadline& deadline) {
+int Epoll::Wait(epoll_event* events, int max_events, const Deadline& deadline) {
   Waiter* const waiter = Waiter::OfThisThread();
   if (waiter == nullptr) return -EMFILE;
   std::unique_lock<std::mutex> lock(mutex_);
   waiters_.push_back(waiter);
   int n;
   try {
-    n = WaitAs(lock, events, most, deadline);
+    n = WaitAs(lock, events, max_events, deadline);
   } catch (...) {
     n = -ENOMEM;
   }
@@ -205,7 +205,7 @@ int Epoll::Wait(epoll_event* events, int most, const Deadline& deadline) {
 
 // `lock` is held. The waiter of this thread is in `waiters_`.
 int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
-                  int most, const Deadline& deadline) {
+                  int max_events, const Deadline& deadline) {
   std::vector<pollfd> fds;
   uint64_t seen = 0;
   for (;;) {
@@ -220,7 +220,7 @@ int Epoll::WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
     // The result may be older than the change, or reported by another thread.
     if (generation_ != seen) continue;
     if (ready == 0) return 0;
-    const int n = Report(fds, events, most);
+    const int n = Report(fds, events, max_events);
     if (n != 0) return n;
     // Another thread has reported everything.
   }

@@ -37,8 +37,8 @@ class Epoll {
 
   // Waiters see the change.
   int Control(int operation, int fd, const epoll_event* event);
-  // `most` > 0.
-  int Wait(epoll_event* events, int most, const Deadline& deadline);
+  // `max_events` > 0.
+  int Wait(epoll_event* events, int max_events, const Deadline& deadline);
 
  private:
   struct Watched {
@@ -50,10 +50,11 @@ class Epoll {
                     const epoll_event* event);
   void WakeAll();
   int Collect(std::vector<pollfd>* fds, uint64_t* generation);
-  int WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events, int most,
-             const Deadline& deadline);
+  int WaitAs(std::unique_lock<std::mutex>& lock, epoll_event* events,
+             int max_events, const Deadline& deadline);
   int ReportSocket(const pollfd& fd, epoll_event* event);
-  int Report(const std::vector<pollfd>& fds, epoll_event* events, int most);
+  int Report(const std::vector<pollfd>& fds, epoll_event* events,
+             int max_events);
   bool is_ours() const;
 
   const pid_t pid_ = getpid();

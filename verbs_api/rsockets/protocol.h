@@ -86,7 +86,8 @@ std::array<uint8_t, kConnectionDataSize> Encode(const ConnectionData& data);
 std::optional<ConnectionData> ParseConnectionData(
     std::span<const uint8_t> bytes);
 
-// The number of I/O mappings is sent in eight bits: above 128 in steps of 256.
+// The number of I/O mappings is sent in eight bits: in steps of 256 if above
+// 128.
 uint8_t ScaleIomapEntries(uint32_t entries);
 uint32_t UnscaleIomapEntries(uint8_t scaled);
 // Rounds to a number that can be sent.

@@ -21,31 +21,31 @@ namespace {
 constexpr Clock::duration kConfirmTimeout = std::chrono::seconds(1);
 constexpr Clock::duration kMinConfirmTimeout = std::chrono::milliseconds(10);
 constexpr size_t kMaxOverdue = 64;
-// The least number of requests that the connection manager queues.
+// The minimum number of requests that the connection manager queues.
 constexpr size_t kMinQueuedRequests = 128;
 
-size_t MostOfSystem() {
-  size_t most = SOMAXCONN;
-  std::ifstream("/proc/sys/net/core/somaxconn") >> most;
-  return most;
+size_t SystemMaxBacklog() {
+  size_t max = SOMAXCONN;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> max;
+  return max;
 }
 
-// `most`, limited so that connections take at most 1/`part` of the program's
+// `max`, limited so that connections take at most 1/`part` of the program's
 // descriptors: a connection takes three, and the program needs some.
-size_t Limited(size_t most, size_t part) {
+size_t Limited(size_t max, size_t part) {
   rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return most;
-  return std::min<size_t>(most, limit.rlim_cur / (3 * part) + 1);
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return max;
+  return std::min<size_t>(max, limit.rlim_cur / (3 * part) + 1);
 }
 
 // The size of the backlog of listen(2): one more than `backlog`, as in Linux; a
 // negative number is a large one.
 size_t BacklogCapacity(int backlog) {
   constexpr size_t kMax = 1024;  // the limit of rdma_listen(3)
-  return Limited(
-      std::min({size_t{static_cast<unsigned>(backlog)}, MostOfSystem(), kMax}) +
-          1,
-      3);
+  return Limited(std::min({size_t{static_cast<unsigned>(backlog)},
+                           SystemMaxBacklog(), kMax}) +
+                     1,
+                 3);
 }
 
 // Shorter with each overdue peer, so that a flood of requests that are never
@@ -153,7 +153,7 @@ bool Stream::HasBacklogSlot(Backlog* dropped) {
     SetTimer(overdue_timer_.get(), due);
     return false;
   }
-  // It may still confirm.
+  // The peer may still confirm the connection.
   oldest->second.overdue = true;
   if (++backlog_.overdue > max_overdue_) DropOverdue(dropped);
   return true;

@@ -166,10 +166,10 @@ class Pair {
     sender_.Begin({0, 0, receiver_.half()}, credits);
   }
 
-  // Sends at most `most` bytes of an increasing counter.
-  void Send(uint32_t most) {
+  // Sends at most `max` bytes of an increasing counter.
+  void Send(uint32_t max) {
     if (sender_.wants_target()) sender_.SetTarget(targets_.Take());
-    const uint32_t length = std::min(most, sender_.Room());
+    const uint32_t length = std::min(max, sender_.Room());
     if (length == 0) return;
     sender_.TakeRing(length);
     const Buffer to = sender_.TakeTarget(length);
@@ -188,8 +188,8 @@ class Pair {
     sender_.OnSent(length);
   }
 
-  void Receive(uint32_t most) {
-    uint32_t left = std::min(most, receiver_.available());
+  void Receive(uint32_t max) {
+    uint32_t left = std::min(max, receiver_.available());
     while (left > 0) {
       const ReceiveWindow::Piece piece = receiver_.At(0);
       const uint32_t part = std::min(left, piece.length);

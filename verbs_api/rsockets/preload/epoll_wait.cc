@@ -39,7 +39,8 @@ std::vector<PolledSocket> Collect(Instance& instance) {
     if ((watched.event.events & EPOLLET) != 0) {
       watched.reported &= ~TakeUsed(rsocket, &watched.used);
       wanted &= ~watched.reported;
-      // EPOLLHUP and EPOLLERR are reported unasked, and are the last events.
+      // EPOLLHUP and EPOLLERR are reported without being asked for. No event
+      // follows them.
       if ((watched.reported & (EPOLLHUP | EPOLLERR)) != 0) continue;
     }
     looked.push_back({.fd = fd,
@@ -80,21 +81,22 @@ int ReportSocket(Instance& instance, const PolledSocket& looked, short found,
 // events. Returns their number or -1.
 int Report(int epoll, Instance& instance,
            const std::vector<PolledSocket>& looked,
-           const std::vector<pollfd>& found, epoll_event* events, int most) {
+           const std::vector<pollfd>& found, epoll_event* events,
+           int max_events) {
   const size_t kernel = looked.size(), places = kernel + 1;
   const auto first = std::upper_bound(
       looked.begin(), looked.end(), instance.last,
       [](int fd, const PolledSocket& other) { return fd < other.fd; });
   const auto offset = static_cast<size_t>(first - looked.begin());
   int n = 0;
-  for (size_t i = 0; i < places && n < most; ++i) {
+  for (size_t i = 0; i < places && n < max_events; ++i) {
     const size_t place = (offset + i) % places;
     int got = 0;
     if (place != kernel) {
       got = ReportSocket(instance, looked[place], found[place].revents,
                          events + n);
     } else if (found[kernel].revents != 0) {
-      got = REAL(epoll_wait)(epoll, events + n, most - n, 0);
+      got = REAL(epoll_wait)(epoll, events + n, max_events - n, 0);
       if (got < 0) return n > 0 ? n : -1;
       const int left = WithoutNews(events + n, got);
       if (left != got) HeardNews(instance);
@@ -108,7 +110,7 @@ int Report(int epoll, Instance& instance,
 
 // Waits with rpoll while the instance has rsockets. Returns 0 if it has none
 // any more, or at the deadline. The lock is not held.
-int WaitBeside(int epoll, epoll_event* events, int most,
+int WaitBeside(int epoll, epoll_event* events, int max_events,
                const Deadline& deadline, WaitMask& mask) {
   std::unique_lock<std::mutex> lock(AllEpolls().mutex);
   const std::shared_ptr<Instance> instance = FindEpoll(epoll);
@@ -136,7 +138,7 @@ int WaitBeside(int epoll, epoll_event* events, int most,
     lock.lock();
     if (n < 0) break;
     if (found[looked.size() + 1].revents != 0) Clear(waiter);
-    n = Report(epoll, *instance, looked, found, events, most);
+    n = Report(epoll, *instance, looked, found, events, max_events);
     if (n == 0 && found.back().revents != 0 && mask.Take()) {
       errno = EINTR;
       n = -1;
@@ -179,8 +181,9 @@ int ProgramEvents(int epoll, epoll_event* events, int count) {
 
 // `wait_in_kernel()` waits for the kernel's instance alone until the deadline.
 template <typename WaitInKernel>
-int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
-         const sigset_t* mask, WaitInKernel wait_in_kernel) {
+int Wait(int epoll, epoll_event* events, int max_events,
+         const Deadline& deadline, const sigset_t* mask,
+         WaitInKernel wait_in_kernel) {
   for (;;) {
     int n = 0;
     bool waited = false;
@@ -193,13 +196,14 @@ int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
     }
     if (waited) {
       n = ProgramEvents(epoll, events, n);
-    } else if (most <= 0) {
+    } else if (max_events <= 0) {
       errno = EINVAL;
       return -1;
     } else {
       WaitMask wait_mask(mask);
-      n = wait_mask.ok() ? WaitBeside(epoll, events, most, deadline, wait_mask)
-                         : -1;
+      n = wait_mask.ok()
+              ? WaitBeside(epoll, events, max_events, deadline, wait_mask)
+              : -1;
     }
     if (n != 0 || IsOver(deadline)) return n;
   }
@@ -208,27 +212,27 @@ int Wait(int epoll, epoll_event* events, int most, const Deadline& deadline,
 }  // namespace
 }  // namespace rspreload
 
-PRELOADED int epoll_pwait(int epoll, epoll_event* events, int most, int timeout,
-                          const sigset_t* mask) {
+PRELOADED int epoll_pwait(int epoll, epoll_event* events, int max_events,
+                          int timeout, const sigset_t* mask) {
   const rspreload::Deadline deadline = rspreload::DeadlineOf(timeout);
-  return rspreload::Wait(epoll, events, most, deadline, mask, [&] {
-    return REAL(epoll_pwait)(epoll, events, most,
+  return rspreload::Wait(epoll, events, max_events, deadline, mask, [&] {
+    return REAL(epoll_pwait)(epoll, events, max_events,
                              rspreload::MillisecondsLeft(deadline), mask);
   });
 }
 
-PRELOADED int epoll_wait(int epoll, epoll_event* events, int most,
+PRELOADED int epoll_wait(int epoll, epoll_event* events, int max_events,
                          int timeout) {
-  return epoll_pwait(epoll, events, most, timeout, nullptr);
+  return epoll_pwait(epoll, events, max_events, timeout, nullptr);
 }
 
-PRELOADED int epoll_pwait2(int epoll, epoll_event* events, int most,
+PRELOADED int epoll_pwait2(int epoll, epoll_event* events, int max_events,
                            const timespec* timeout, const sigset_t* mask) {
   const rspreload::Deadline deadline = rspreload::DeadlineOf(timeout);
-  return rspreload::Wait(epoll, events, most, deadline, mask, [&] {
+  return rspreload::Wait(epoll, events, max_events, deadline, mask, [&] {
     timespec left = {};
     if (timeout != nullptr) left = rspreload::TimeLeft(deadline);
-    return REAL(epoll_pwait2)(epoll, events, most,
+    return REAL(epoll_pwait2)(epoll, events, max_events,
                               timeout != nullptr ? &left : nullptr, mask);
   });
 }

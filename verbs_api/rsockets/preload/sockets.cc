@@ -116,8 +116,8 @@ int OrFallBack(int fd, const sockaddr* address, socklen_t length,
   return on_fd();
 }
 
-// Binds the kernel's socket, which is to connect, as the program bound the
-// rsocket. Returns false, with errno, if the address is taken.
+// Binds the kernel's socket, which will connect instead, as the program bound
+// the rsocket. Returns false, with errno, if the address is taken.
 bool BindAs(int fd, const sockaddr_storage& local) {
   if (PortOf(reinterpret_cast<const sockaddr*>(&local)) == 0) return true;
   int no_port = 0;

@@ -6,7 +6,7 @@
 namespace rspreload {
 namespace {
 
-TEST(TableTest, TheLastOfTwoCopiesEndsIt) {
+TEST(TableTest, TheLastOfTwoDescriptorsReturnsTheRsocket) {
   ASSERT_TRUE(Put(10, 20));
   ASSERT_TRUE(Put(11, 20));
   EXPECT_EQ(Behind(10), 20);
@@ -17,7 +17,7 @@ TEST(TableTest, TheLastOfTwoCopiesEndsIt) {
   EXPECT_EQ(Take(11), -1);
 }
 
-TEST(TableTest, NumbersBeyondItHaveNothingBehind) {
+TEST(TableTest, LargeNumbersHaveNoRsocket) {
   EXPECT_EQ(Behind(-1), -1);
   EXPECT_EQ(Behind(1 << 30), -1);
   EXPECT_FALSE(Put(1 << 30, 20));

@@ -50,8 +50,8 @@ int PollAll(pollfd* fds, nfds_t count, const Deadline& deadline,
     if (n < 0) return n;
     // The descriptor now has another file behind it.
     if (inner[count + 1].revents != 0) continue;
-    const bool signalled = inner[count].revents != 0;
-    if (signalled && --n == 0) {
+    const bool signaled = inner[count].revents != 0;
+    if (signaled && --n == 0) {
       if (wait_mask.Take()) {
         errno = EINTR;
         return -1;

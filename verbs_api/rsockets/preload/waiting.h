@@ -18,7 +18,7 @@ using Deadline = std::optional<Clock::time_point>;
 Deadline DeadlineOf(int milliseconds);
 Deadline DeadlineOf(const timespec* timeout);
 bool IsOver(const Deadline& deadline);
-// The time left: in ms, rounded up, -1 for ever; and exact.
+// The time left: in ms, rounded up, -1 for no limit; and exact.
 int MillisecondsLeft(const Deadline& deadline);
 timespec TimeLeft(const Deadline& deadline);
 

@@ -1,7 +1,7 @@
 // Many queue pairs between two nodes on one path. Tests stop, kill and revive
 // their peers.
-#ifndef TRANSPORT_SIM_NEIGHBORS_H_
-#define TRANSPORT_SIM_NEIGHBORS_H_
+#ifndef TRANSPORT_SIM_HOST_PAIR_H_
+#define TRANSPORT_SIM_HOST_PAIR_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Traffic {
 };
 
 // Two nodes with queue pairs between them, over 10 Gb/s.
-class Neighbors {
+class HostPair {
  public:
   static constexpr size_t kBuffer = 1 << 20;
 
@@ -53,7 +53,7 @@ class Neighbors {
     Time worst = 0;  // longest time from post to completion
   };
 
-  explicit Neighbors(uint32_t path_mtu) : mtu_(path_mtu), net_(1, &checker_) {
+  explicit HostPair(uint32_t path_mtu) : mtu_(path_mtu), net_(1, &checker_) {
     LinkProfile link;
     link.bytes_per_us = 1250;
     net_.SetAllLinks(link);
@@ -217,4 +217,4 @@ class Neighbors {
 
 }  // namespace sim
 
-#endif  // TRANSPORT_SIM_NEIGHBORS_H_
+#endif  // TRANSPORT_SIM_HOST_PAIR_H_
