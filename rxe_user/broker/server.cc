@@ -205,11 +205,9 @@ void Server::Accept(int listener) {
     if (!trusted) accounts_.Refresh();
     const uid_t account = trusted ? peer.uid : accounts_.Of(peer.uid);
     const ptrdiff_t others =
-        trusted ? 0
-                : std::count_if(clients_.begin(), clients_.end(),
-                                [&](const ClientPtr& c) {
-                                  return c->account == account;
-                                });
+        trusted ? 0 : std::ranges::count_if(clients_, [&](const ClientPtr& c) {
+          return c->account == account;
+        });
     if (others >= kMaxClientsOfUser) continue;
     const auto client = std::make_shared<Client>(io_);
     error_code error;
@@ -417,10 +415,10 @@ absl::Status Server::MayHaveSlot(const Client& client) const {
   }
   if (client.trusted) return absl::OkStatus();
   const auto held =
-      std::count_if(
-          holders_.begin(), holders_.end(),
+      std::ranges::count_if(
+          holders_,
           [&](const Client* c) { return c && c->account == client.account; }) +
-      std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
+      std::ranges::count_if(absent_, [&](const auto& a) {
         return accounts_.Of(a.second.uid) == client.account;
       });
   // With one more, the user would have more than all other users can still get.

@@ -384,9 +384,7 @@ absl::StatusOr<uint16_t> SharedSlot::Extend() {
 
 const SharedSlot::HeldSocket* SharedSlot::Find(
     const LocalAddress& local) const {
-  const auto it =
-      std::find_if(held_.begin(), held_.end(),
-                   [&](const HeldSocket& h) { return h.local == local; });
+  const auto it = std::ranges::find(held_, local, &HeldSocket::local);
   return it == held_.end() ? nullptr : &*it;
 }
 

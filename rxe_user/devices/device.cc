@@ -55,8 +55,7 @@ uint64_t StableHash(const std::string& text) {
 }
 
 bool HasMac(const Interface& interface) {
-  return std::any_of(interface.mac.begin(), interface.mac.end(),
-                     [](uint8_t b) { return b != 0; });
+  return std::ranges::any_of(interface.mac, [](uint8_t b) { return b != 0; });
 }
 
 // The modified EUI-64 of the MAC address if that is unique. VLANs share their
@@ -159,15 +158,14 @@ std::vector<Choice> ParseChoices(const std::string& entries) {
 // Replaces an address of `device`'s interface by the public address `known`.
 // False if the interface has no suitable address.
 bool SetPublic(const wire::IpAddress& known, Device* device) {
-  const auto found = std::find_if(
-      device->gids.begin(), device->gids.end(), [&](const LocalAddress& gid) {
+  const auto found =
+      std::ranges::find_if(device->gids, [&](const LocalAddress& gid) {
         return gid.address.is_v4() == known.is_v4() &&
                !IsLinkLocal(gid.address) &&
-               std::none_of(device->public_addresses.begin(),
-                            device->public_addresses.end(),
-                            [&](const PublicAddress& other) {
-                              return other.known == gid.address;
-                            });
+               std::ranges::none_of(device->public_addresses,
+                                    [&](const PublicAddress& other) {
+                                      return other.known == gid.address;
+                                    });
       });
   if (found == device->gids.end()) return false;
   device->public_addresses.push_back({known, found->address});
@@ -318,9 +316,8 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
   std::vector<Chosen> chosen;
   const std::vector<Choice> choices = ParseChoices(config.entries);
   for (const Choice& choice : choices) {
-    const auto found = std::find_if(
-        interfaces.begin(), interfaces.end(),
-        [&](const Interface& i) { return i.name == choice.netdev; });
+    const auto found =
+        std::ranges::find(interfaces, choice.netdev, &Interface::name);
     if (found == interfaces.end()) {
       problems->push_back(
           Problem(config, choice.line,

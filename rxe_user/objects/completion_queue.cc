@@ -243,7 +243,7 @@ void CompletionQueue::Attach(QueuePair* qp) {
 void CompletionQueue::Detach(QueuePair* qp) {
   {
     std::lock_guard<std::mutex> lock(users_mutex_);
-    users_.erase(std::find(users_.begin(), users_.end(), qp));
+    std::erase(users_, qp);
   }
   RemoveLane(qp->lane_index());
 }

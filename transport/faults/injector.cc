@@ -396,7 +396,7 @@ bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
 
 bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
   if (!rule.nth.empty() &&
-      std::none_of(rule.nth.begin(), rule.nth.end(), [&](const Range& range) {
+      std::ranges::none_of(rule.nth, [&](const Range& range) {
         return range.first <= match && match <= range.last;
       })) {
     return false;
