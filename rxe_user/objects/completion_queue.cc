@@ -81,9 +81,8 @@ bool CompletionQueue::Push(const Completion& completion) {
 
 void CompletionQueue::Lose() {
   overrun_.store(true, std::memory_order_release);
-  fail_pending_.store(true, std::memory_order_release);
-  config_.async->Post(
-      {config_.error_event, config_.element, 0, &async_account_});
+  FailLater();
+  RaiseError();
 }
 
 void CompletionQueue::Overrun() {

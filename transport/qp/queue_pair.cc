@@ -142,9 +142,8 @@ std::string QueuePair::WhySendRefused(const SendRequest& request) const {
   if (request.sges.size() > capacity.max_send_sge) {
     return "num_sge: more than max_send_sge";
   }
-  size_t bytes = 0;
-  for (const Sge& sge : request.sges) bytes += sge.length;
-  if ((request.flags & kSendInline) != 0 && bytes > capacity.max_inline_data) {
+  if ((request.flags & kSendInline) != 0 &&
+      TotalLength(request.sges) > capacity.max_inline_data) {
     return "IBV_SEND_INLINE: more bytes than max_inline_data";
   }
   if (core_.send_queue.Check(request) != 0) {
