@@ -141,11 +141,7 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   Group* group = Find(local);
   if (group == nullptr) {
     const LedgerGroup* former = nullptr;
-    if (former_ != nullptr) {
-      for (uint32_t i = 0; i < former_->group_count; ++i) {
-        if (former_->groups[i].address == local) former = &former_->groups[i];
-      }
-    }
+    if (former_ != nullptr) former = former_->Find(local);
     Group adopted = Group::ForAdoption(local, ledger_.data().main, former);
     if (!adopted.Adopt(*client.slot, client.uid, std::move(socket), index,
                        std::move(anchor))) {
