@@ -288,6 +288,16 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
   return true;
 }
 
+bool QueuePair::OnRequest(const Received& /*received*/, Time /*now*/) {
+  ++core_.counters.dropped_type;
+  return false;
+}
+
+bool QueuePair::OnResponse(const Received& /*received*/, Time /*now*/) {
+  ++core_.counters.dropped_type;
+  return false;
+}
+
 bool QueuePair::OnPacket(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (!Admit(received, now)) return false;
