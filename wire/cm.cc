@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstring>
+#include <type_traits>
 
 namespace wire {
 namespace {
@@ -93,15 +95,16 @@ class Writer {
   uint8_t* const p_;
 };
 
-// `M` is the message type, const for a Writer.
-template <typename Codec, typename M>
-void Ids(Codec& c, M& m) {
+// `M` is message type `Message`, or const of it: a Writer's.
+template <typename M, typename Message>
+concept Of = std::same_as<std::remove_const_t<M>, Message>;
+
+void Ids(auto& c, auto& m) {
   c.U32(0, m.local_comm_id);
   c.U32(4, m.remote_comm_id);
 }
 
-template <typename Codec, typename Path>
-void PathFields(Codec& c, int at, Path& path) {
+void PathFields(auto& c, int at, auto& path) {
   c.U16(at, path.local_lid);
   c.U16(at + 2, path.remote_lid);
   c.Gid(at + 4, path.local_gid);
@@ -115,8 +118,7 @@ void PathFields(Codec& c, int at, Path& path) {
   c.Bits(at + 43, 0, 5, path.local_ack_timeout);
 }
 
-template <typename Codec, typename M>
-void ReqFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmReq> auto& m) {
   c.U32(0, m.local_comm_id);
   c.U24(5, m.vendor_id);
   c.U64(8, m.service_id);
@@ -145,16 +147,14 @@ void ReqFields(Codec& c, M& m) {
   c.Data(140, m.private_data);
 }
 
-template <typename Codec, typename M>
-void MraFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmMra> auto& m) {
   Ids(c, m);
   c.Bits(8, 0, 2, m.answered);
   c.Bits(9, 0, 5, m.service_timeout);
   c.Data(10, m.private_data);
 }
 
-template <typename Codec, typename M>
-void RejFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmRej> auto& m) {
   Ids(c, m);
   c.Bits(8, 0, 2, m.answered);
   c.InfoLength(9, 7, m.info_length);
@@ -163,8 +163,7 @@ void RejFields(Codec& c, M& m) {
   c.Data(84, m.private_data);
 }
 
-template <typename Codec, typename M>
-void RepFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmRep> auto& m) {
   Ids(c, m);
   c.U32(8, m.local_qkey);
   c.U24(12, m.local_qpn);
@@ -182,22 +181,20 @@ void RepFields(Codec& c, M& m) {
   c.Data(36, m.private_data);
 }
 
-// RTU and DREP.
-template <typename Codec, typename M>
-void IdsAndDataFields(Codec& c, M& m) {
+template <typename M>
+requires Of<M, CmRtu> || Of<M, CmDrep>
+void Fields(auto& c, M& m) {
   Ids(c, m);
   c.Data(8, m.private_data);
 }
 
-template <typename Codec, typename M>
-void DreqFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmDreq> auto& m) {
   Ids(c, m);
   c.U24(8, m.remote_qpn);
   c.Data(12, m.private_data);
 }
 
-template <typename Codec, typename M>
-void AprFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmApr> auto& m) {
   Ids(c, m);
   c.InfoLength(8, 8, m.info_length);
   c.U8(9, m.status);
@@ -205,16 +202,14 @@ void AprFields(Codec& c, M& m) {
   c.Data(84, m.private_data);
 }
 
-template <typename Codec, typename M>
-void SidrReqFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmSidrReq> auto& m) {
   c.U32(0, m.request_id);
   c.U16(4, m.pkey);
   c.U64(8, m.service_id);
   c.Data(16, m.private_data);
 }
 
-template <typename Codec, typename M>
-void SidrRepFields(Codec& c, M& m) {
+void Fields(auto& c, Of<CmSidrRep> auto& m) {
   c.U32(0, m.request_id);
   c.U8(4, m.status);
   c.InfoLength(5, 8, m.info_length);
@@ -224,21 +219,6 @@ void SidrRepFields(Codec& c, M& m) {
   c.Scattered(6, 7, 11, m.vendor_id);
   c.Data(24, m.additional_info);
   c.Data(96, m.private_data);
-}
-
-// Zeroes `out` and writes the MAD header. The returned Writer fills in the
-// rest.
-template <typename M>
-Writer Begin(const CmTransaction& transaction, const M&, MadBytes out) {
-  std::fill(out.begin(), out.end(), uint8_t{0});
-  EmitMadHeader({.management_class = kMadClassCm,
-                 .class_version = kCmClassVersion,
-                 .method = kMadMethodSend,
-                 .transaction_id = transaction.id,
-                 .attribute_id = static_cast<uint16_t>(M::kAttribute),
-                 .attribute_modifier = transaction.attribute_modifier},
-                out.data());
-  return Writer(out.data() + kMadHeaderSize);
 }
 
 }  // namespace
@@ -259,126 +239,48 @@ CmParseError CmView::Parse(std::span<const uint8_t> mad, CmView* out) {
   return CmParseError::kOk;
 }
 
-CmReq CmView::req() const {
-  CmReq m;
+template <typename M>
+M CmView::Read() const {
+  M m;
   Reader c(mad_ + kMadHeaderSize);
-  ReqFields(c, m);
+  Fields(c, m);
   return m;
 }
 
-CmMra CmView::mra() const {
-  CmMra m;
-  Reader c(mad_ + kMadHeaderSize);
-  MraFields(c, m);
-  return m;
+template <typename M>
+void EmitCm(const CmTransaction& transaction, const M& m, MadBytes out) {
+  std::ranges::fill(out, uint8_t{0});
+  EmitMadHeader({.management_class = kMadClassCm,
+                 .class_version = kCmClassVersion,
+                 .method = kMadMethodSend,
+                 .transaction_id = transaction.id,
+                 .attribute_id = static_cast<uint16_t>(M::kAttribute),
+                 .attribute_modifier = transaction.attribute_modifier},
+                out.data());
+  Writer c(out.data() + kMadHeaderSize);
+  Fields(c, m);
 }
 
-CmRej CmView::rej() const {
-  CmRej m;
-  Reader c(mad_ + kMadHeaderSize);
-  RejFields(c, m);
-  return m;
-}
+template CmReq CmView::Read() const;
+template CmMra CmView::Read() const;
+template CmRej CmView::Read() const;
+template CmRep CmView::Read() const;
+template CmRtu CmView::Read() const;
+template CmDreq CmView::Read() const;
+template CmDrep CmView::Read() const;
+template CmApr CmView::Read() const;
+template CmSidrReq CmView::Read() const;
+template CmSidrRep CmView::Read() const;
 
-CmRep CmView::rep() const {
-  CmRep m;
-  Reader c(mad_ + kMadHeaderSize);
-  RepFields(c, m);
-  return m;
-}
-
-CmRtu CmView::rtu() const {
-  CmRtu m;
-  Reader c(mad_ + kMadHeaderSize);
-  IdsAndDataFields(c, m);
-  return m;
-}
-
-CmDreq CmView::dreq() const {
-  CmDreq m;
-  Reader c(mad_ + kMadHeaderSize);
-  DreqFields(c, m);
-  return m;
-}
-
-CmDrep CmView::drep() const {
-  CmDrep m;
-  Reader c(mad_ + kMadHeaderSize);
-  IdsAndDataFields(c, m);
-  return m;
-}
-
-CmApr CmView::apr() const {
-  CmApr m;
-  Reader c(mad_ + kMadHeaderSize);
-  AprFields(c, m);
-  return m;
-}
-
-CmSidrReq CmView::sidr_req() const {
-  CmSidrReq m;
-  Reader c(mad_ + kMadHeaderSize);
-  SidrReqFields(c, m);
-  return m;
-}
-
-CmSidrRep CmView::sidr_rep() const {
-  CmSidrRep m;
-  Reader c(mad_ + kMadHeaderSize);
-  SidrRepFields(c, m);
-  return m;
-}
-
-void EmitCm(const CmTransaction& transaction, const CmReq& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  ReqFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmMra& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  MraFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmRej& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  RejFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmRep& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  RepFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmRtu& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  IdsAndDataFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmDreq& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  DreqFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmDrep& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  IdsAndDataFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmApr& m, MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  AprFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmSidrReq& m,
-            MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  SidrReqFields(c, m);
-}
-
-void EmitCm(const CmTransaction& transaction, const CmSidrRep& m,
-            MadBytes out) {
-  Writer c = Begin(transaction, m, out);
-  SidrRepFields(c, m);
-}
+template void EmitCm(const CmTransaction&, const CmReq&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmMra&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmRej&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmRep&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmRtu&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmDreq&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmDrep&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmApr&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmSidrReq&, MadBytes);
+template void EmitCm(const CmTransaction&, const CmSidrRep&, MadBytes);
 
 }  // namespace wire

@@ -53,18 +53,21 @@ class CmView {
 
   // Decodes the message at each call. Requires the matching attribute().
   // Lengths of additional information are limited to the field's size.
-  CmReq req() const;
-  CmMra mra() const;
-  CmRej rej() const;
-  CmRep rep() const;
-  CmRtu rtu() const;
-  CmDreq dreq() const;
-  CmDrep drep() const;
-  CmApr apr() const;
-  CmSidrReq sidr_req() const;
-  CmSidrRep sidr_rep() const;
+  CmReq req() const { return Read<CmReq>(); }
+  CmMra mra() const { return Read<CmMra>(); }
+  CmRej rej() const { return Read<CmRej>(); }
+  CmRep rep() const { return Read<CmRep>(); }
+  CmRtu rtu() const { return Read<CmRtu>(); }
+  CmDreq dreq() const { return Read<CmDreq>(); }
+  CmDrep drep() const { return Read<CmDrep>(); }
+  CmApr apr() const { return Read<CmApr>(); }
+  CmSidrReq sidr_req() const { return Read<CmSidrReq>(); }
+  CmSidrRep sidr_rep() const { return Read<CmSidrRep>(); }
 
  private:
+  template <typename M>
+  M Read() const;
+
   const uint8_t* mad_ = nullptr;
 };
 
@@ -79,18 +82,11 @@ struct CmTransaction {
 // REQ, SIDR_REQ and SIDR_REP (12.6, 12.7).
 inline constexpr size_t kCmRemoteCommIdOffset = 28;
 
-// Writes a whole MAD; reserved fields become zero.
+// Writes a whole MAD of a message of cm_messages.h; reserved fields become
+// zero.
 using MadBytes = std::span<uint8_t, kMadSize>;
-void EmitCm(const CmTransaction& transaction, const CmReq& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmMra& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmRej& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmRep& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmRtu& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmDreq& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmDrep& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmApr& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmSidrReq& m, MadBytes out);
-void EmitCm(const CmTransaction& transaction, const CmSidrRep& m, MadBytes out);
+template <typename M>
+void EmitCm(const CmTransaction& transaction, const M& m, MadBytes out);
 
 // "CM_REQ" and so on.
 const char* CmAttributeName(CmAttribute attribute);

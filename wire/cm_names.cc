@@ -7,31 +7,12 @@
 namespace wire {
 
 const char* CmAttributeName(CmAttribute attribute) {
-  switch (attribute) {
-    case CmAttribute::kReq:
-      return "CM_REQ";
-    case CmAttribute::kMra:
-      return "CM_MRA";
-    case CmAttribute::kRej:
-      return "CM_REJ";
-    case CmAttribute::kRep:
-      return "CM_REP";
-    case CmAttribute::kRtu:
-      return "CM_RTU";
-    case CmAttribute::kDreq:
-      return "CM_DREQ";
-    case CmAttribute::kDrep:
-      return "CM_DREP";
-    case CmAttribute::kSidrReq:
-      return "CM_SIDR_REQ";
-    case CmAttribute::kSidrRep:
-      return "CM_SIDR_REP";
-    case CmAttribute::kLap:
-      return "CM_LAP";
-    case CmAttribute::kApr:
-      return "CM_APR";
-  }
-  return "?";
+  static constexpr const char* kNames[] = {
+      "CM_REQ",  "CM_MRA",      "CM_REJ",      "CM_REP", "CM_RTU", "CM_DREQ",
+      "CM_DREP", "CM_SIDR_REQ", "CM_SIDR_REP", "CM_LAP", "CM_APR"};
+  const size_t number =
+      static_cast<size_t>(attribute) - static_cast<size_t>(CmAttribute::kReq);
+  return number < std::size(kNames) ? kNames[number] : "?";
 }
 
 const char* CmRejectReasonName(CmRejectReason reason) {

@@ -78,26 +78,6 @@ bool ParseIpv6(size_t left, EthernetFrame* out) {
   return true;
 }
 
-// RFC 1071 sum of 16-bit words in network order, not yet folded.
-uint64_t Sum(std::span<const uint8_t> bytes, uint64_t sum = 0) {
-  const uint8_t* p = bytes.data();
-  size_t left = bytes.size();
-  // 32-bit words give the same folded sum.
-  for (; left >= 4; left -= 4, p += 4) sum += LoadBe32(p);
-  if (left >= 2) {
-    sum += LoadBe16(p);
-    p += 2;
-    left -= 2;
-  }
-  if (left != 0) sum += uint64_t{p[0]} << 8;
-  return sum;
-}
-
-uint16_t Fold(uint64_t sum) {
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(sum);
-}
-
 // Sum over pseudo-header, transport header and payload: 0xffff if the checksum
 // in it is right.
 uint16_t TransportSum(const EthernetFrame& frame) {
@@ -106,8 +86,8 @@ uint16_t TransportSum(const EthernetFrame& frame) {
   const std::span<const uint8_t> addresses = frame.layer3 == Layer3::kIpv4
                                                  ? std::span(ip + 12, 8)
                                                  : std::span(ip + 8, 32);
-  const uint64_t pseudo = Sum(addresses, uint64_t{length} + frame.protocol);
-  return Fold(Sum({frame.transport_header(), length}, pseudo));
+  const uint64_t pseudo = IpSum(addresses, uint64_t{length} + frame.protocol);
+  return FoldIpSum(IpSum({frame.transport_header(), length}, pseudo));
 }
 
 }  // namespace
@@ -143,7 +123,7 @@ bool ParseEthernet(std::span<const uint8_t> bytes, EthernetFrame* out) {
 bool Ipv4ChecksumsAreGood(const EthernetFrame& frame) {
   if (frame.layer3 != Layer3::kIpv4) return false;
   const size_t header = size_t{frame.ip_header()[0]} % 16 * 4;
-  if (Fold(Sum({frame.ip_header(), header})) != 0xffff) return false;
+  if (FoldIpSum(IpSum({frame.ip_header(), header})) != 0xffff) return false;
   switch (frame.layer4) {
     case Layer4::kOther:
       return true;
@@ -169,7 +149,7 @@ void FillChecksums(const EthernetFrame& frame, uint8_t* bytes) {
   if (frame.layer3 == Layer3::kIpv4) {
     uint8_t* const ip = bytes + frame.ip;
     StoreBe16(ip + kIpv4Checksum, 0);
-    const uint16_t sum = Fold(Sum({ip, size_t{ip[0]} % 16 * 4}));
+    const uint16_t sum = FoldIpSum(IpSum({ip, size_t{ip[0]} % 16 * 4}));
     StoreBe16(ip + kIpv4Checksum, static_cast<uint16_t>(~sum));
   }
 }

@@ -105,19 +105,8 @@ FrameKind DecodeEtherType(uint16_t type, std::span<const uint8_t> bytes,
   }
 }
 
-// RFC 1071 ones' complement sum, not yet folded. Further data must start at an
-// even offset.
-uint64_t Sum(std::span<const uint8_t> bytes) {
-  uint64_t sum = 0;
-  size_t i = 0;
-  for (; i + 1 < bytes.size(); i += 2) sum += LoadBe16(bytes.data() + i);
-  if (i < bytes.size()) sum += uint32_t{bytes[i]} << 8;
-  return sum;
-}
-
 uint16_t Checksum(uint64_t sum) {
-  while (sum >> 16 != 0) sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<uint16_t>(~sum);
+  return static_cast<uint16_t>(~FoldIpSum(sum));
 }
 
 bool IsV4(const FrameHeaders& h) { return h.src.is_v4() && h.dst.is_v4(); }
@@ -133,7 +122,7 @@ void EmitIpv4(const FrameHeaders& h, size_t payload_size, uint8_t* p) {
   StoreBe16(p + 10, 0);
   std::memcpy(p + 12, h.src.bytes.data() + 12, 4);
   std::memcpy(p + 16, h.dst.bytes.data() + 12, 4);
-  StoreBe16(p + 10, Checksum(Sum({p, kIpv4Size})));
+  StoreBe16(p + 10, Checksum(IpSum({p, kIpv4Size})));
 }
 
 void EmitIpv6(const FrameHeaders& h, size_t payload_size, uint8_t* p) {
@@ -221,9 +210,9 @@ uint16_t UdpChecksum(const FrameHeaders& h,
   // The length counts twice: in the pseudo-header and in the UDP header.
   uint64_t sum = kProtocolUdp + 2 * udp_size + h.src_port + h.dst_port;
   const size_t skip = IsV4(h) ? 12 : 0;
-  sum += Sum(std::span(h.src.bytes).subspan(skip));
-  sum += Sum(std::span(h.dst.bytes).subspan(skip));
-  const uint16_t checksum = Checksum(sum + Sum(udp_payload));
+  sum += IpSum(std::span(h.src.bytes).subspan(skip));
+  sum += IpSum(std::span(h.dst.bytes).subspan(skip));
+  const uint16_t checksum = Checksum(sum + IpSum(udp_payload));
   return checksum != 0 ? checksum : 0xffff;
 }
 

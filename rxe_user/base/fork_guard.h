@@ -5,6 +5,7 @@
 #include <mutex>
 #include <new>
 #include <shared_mutex>
+#include <type_traits>
 
 namespace rxe_user {
 
@@ -59,20 +60,32 @@ class ForkGuard {
 
 // A mutex that is free in a child of fork(). For static locks that are held
 // briefly and under which no other lock is taken.
-class ForkSafeMutex final : private ForkGuard {
+template <typename Mutex>
+class ForkSafe final : private ForkGuard {
  public:
-  ForkSafeMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
-  ~ForkSafeMutex() { LeaveForkGuard(); }
+  ForkSafe() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~ForkSafe() { LeaveForkGuard(); }
   void lock() { mutex_.lock(); }
   void unlock() { mutex_.unlock(); }
+  void lock_shared() { mutex_.lock_shared(); }
+  void unlock_shared() { mutex_.unlock_shared(); }
 
  private:
   void BeforeFork() override { mutex_.lock(); }
   void AfterForkInParent() override { mutex_.unlock(); }
-  void AfterForkInChild() override { mutex_.unlock(); }
+  void AfterForkInChild() override {
+    if constexpr (std::is_same_v<Mutex, std::shared_mutex>) {
+      // Not unlock(): to glibc, the child's thread is not the owner.
+      new (&mutex_) Mutex;
+    } else {
+      mutex_.unlock();
+    }
+  }
 
-  std::mutex mutex_;
+  Mutex mutex_;
 };
+using ForkSafeMutex = ForkSafe<std::mutex>;
+using ForkSafeSharedMutex = ForkSafe<std::shared_mutex>;
 
 // A mutex that is re-created in a child of fork(); fork() does not wait for its
 // holder. For static locks that are held while waiting. The data that it guards
@@ -90,25 +103,6 @@ class ForkRenewedMutex final : private ForkGuard {
   void AfterForkInChild() override { new (&mutex_) std::mutex; }
 
   std::mutex mutex_;
-};
-
-// A reader-writer mutex, otherwise as ForkSafeMutex.
-class ForkSafeSharedMutex final : private ForkGuard {
- public:
-  ForkSafeSharedMutex() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
-  ~ForkSafeSharedMutex() { LeaveForkGuard(); }
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
-  void lock_shared() { mutex_.lock_shared(); }
-  void unlock_shared() { mutex_.unlock_shared(); }
-
- private:
-  void BeforeFork() override { mutex_.lock(); }
-  void AfterForkInParent() override { mutex_.unlock(); }
-  // Not unlock(): to glibc, the child's thread is not the owner.
-  void AfterForkInChild() override { new (&mutex_) std::shared_mutex; }
-
-  std::shared_mutex mutex_;
 };
 
 }  // namespace rxe_user

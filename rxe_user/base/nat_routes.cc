@@ -65,7 +65,7 @@ class Routes {
 
   void Note(const wire::IpAddress& peer) {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find(peers_.begin(), peers_.end(), peer);
+    const auto found = std::ranges::find(peers_, peer);
     if (found == peers_.end()) {
       if (peers_.size() == kMaxPeers) peers_.pop_back();
       peers_.insert(peers_.begin(), peer);

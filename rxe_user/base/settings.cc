@@ -1,6 +1,8 @@
 #include "rxe_user/base/settings.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
@@ -30,29 +32,24 @@ int Number(const char* variable, const char* what, int min, int max,
   return unset;
 }
 
-// Whether the value of `variable` is `other`. Unset, empty and `unset`: false.
-bool IsOther(const char* variable, const char* other, const char* unset) {
+// The index of the value of `variable` in `values`. 0 if it is unset, empty, or
+// `wrong`, which says what it should be.
+size_t Choice(const char* variable, std::span<const std::string_view> values,
+              const char* wrong) {
   const char* const value = Environment(variable);
-  if (value == nullptr || *value == '\0' || std::strcmp(value, unset) == 0) {
-    return false;
-  }
-  if (std::strcmp(value, other) == 0) return true;
-  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value, "', neither ",
-                                       other, " nor ", unset, ": ignored"));
-  return false;
+  if (value == nullptr || *value == '\0') return 0;
+  const auto known = std::ranges::find(values, value);
+  if (known != values.end()) return static_cast<size_t>(known - values.begin());
+  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value, "', ", wrong,
+                                       ": ignored"));
+  return 0;
 }
 
 }  // namespace
 
 bool IsOn(const char* variable) {
-  const char* const value = Environment(variable);
-  if (value == nullptr || *value == '\0' || std::strcmp(value, "0") == 0) {
-    return false;
-  }
-  if (std::strcmp(value, "1") == 0) return true;
-  WarnOnceAbout(variable, absl::StrCat(variable, " is '", value,
-                                       "', neither 0 nor 1: ignored"));
-  return false;
+  static constexpr std::string_view kValues[] = {"0", "1"};
+  return Choice(variable, kValues, "neither 0 nor 1") == 1;
 }
 
 transport::Time HelperSpin() {
@@ -65,21 +62,16 @@ int LaneCount() { return Number("RXE_USER_LANES", "lanes", 1, kMaxLanes, 1); }
 bool AllMlx5() { return IsOn("RXE_USER_MLX5"); }
 
 bool SameHostMemory() {
-  return !IsOther("RXE_USER_SAME_HOST", "udp", "memory");
+  static constexpr std::string_view kValues[] = {"memory", "udp"};
+  return Choice("RXE_USER_SAME_HOST", kValues, "neither udp nor memory") == 0;
 }
 
 Io IoSetting() {
-  const char* const value = Environment("RXE_USER_IO");
-  const std::string_view io = value != nullptr ? value : "";
-  if (io.empty() || io == "auto") return Io::kAuto;
-  if (io == "sockets") return Io::kSockets;
-  if (io == "uring") return Io::kUring;
-  if (io == "uring-sqpoll") return Io::kUringSqpoll;
-  WarnOnceAbout(
-      "RXE_USER_IO",
-      absl::StrCat("RXE_USER_IO is '", value,
-                   "', not auto, sockets, uring or uring-sqpoll: ignored"));
-  return Io::kAuto;
+  // In the order of Io.
+  static constexpr std::string_view kValues[] = {"auto", "sockets", "uring",
+                                                 "uring-sqpoll"};
+  return static_cast<Io>(Choice("RXE_USER_IO", kValues,
+                                "not auto, sockets, uring or uring-sqpoll"));
 }
 
 }  // namespace rxe_user

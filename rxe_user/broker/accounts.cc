@@ -61,9 +61,9 @@ void Accounts::Refresh() {
 }
 
 uid_t Accounts::Of(uid_t uid) const {
-  const auto range = std::find_if(
-      ranges_.begin(), ranges_.end(),
-      [uid](const Range& r) { return r.first <= uid && uid <= r.last; });
+  const auto range = std::ranges::find_if(ranges_, [uid](const Range& r) {
+    return r.first <= uid && uid <= r.last;
+  });
   return range == ranges_.end() ? uid : range->owner;
 }
 

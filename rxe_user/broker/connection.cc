@@ -2,13 +2,11 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -45,15 +43,8 @@ int TryConnect(UniqueFd& socket_out) {
   socket_out.Reset(MoveHigh(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket_out.valid()) return errno;
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-  const socklen_t size = static_cast<socklen_t>(
-      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
-  return connect(socket_out.get(), reinterpret_cast<const sockaddr*>(&name),
-                 size) == 0
-             ? 0
-             : errno;
+  const SocketAddress name = BrokerAddress();
+  return connect(socket_out.get(), name.get(), name.size) == 0 ? 0 : errno;
 }
 
 // Milliseconds as "N s".
@@ -119,8 +110,7 @@ Message::Outcome Await(int socket, int64_t deadline_ms, Message& message) {
 }
 
 absl::Status StatusOf(Refusal refusal, const Text& text) {
-  const std::string_view view = TextOf(text);
-  const absl::string_view line(view.data(), view.size());
+  const absl::string_view line = TextOf(text);
   switch (refusal) {
     case Refusal::kNone:
       return absl::OkStatus();

@@ -159,8 +159,8 @@ bool Group::unused() const {
   for (size_t slot = 1; slot < kSlots; ++slot) {
     if (former_[slot] != kNoIndex && !IsFurther(slot)) return false;
   }
-  return std::none_of(members_.begin(), members_.end(),
-                      [](const Member& m) { return m.slot.value_or(0) != 0; });
+  return std::ranges::none_of(
+      members_, [](const Member& m) { return m.slot.value_or(0) != 0; });
 }
 
 bool Group::IsFurther(size_t slot) const {
@@ -168,27 +168,25 @@ bool Group::IsFurther(size_t slot) const {
 }
 
 size_t Group::Lent(const std::function<bool(uid_t)>& counts) const {
-  return static_cast<size_t>(std::count_if(
-      members_.begin(), members_.end(),
+  return static_cast<size_t>(std::ranges::count_if(
+      members_,
       [&](const Member& m) { return m.slot != uint16_t{0} && counts(m.uid); }));
 }
 
 bool Group::has_gaps() const {
-  return std::any_of(members_.begin(), members_.end(), [&](const Member& m) {
-    return m.index >= members_.size();
-  });
+  return std::ranges::any_of(
+      members_, [&](const Member& m) { return m.index >= members_.size(); });
 }
 
 Group::Member* Group::Find(uint16_t slot) {
-  const auto it = std::find_if(members_.begin(), members_.end(),
-                               [&](const Member& m) { return m.slot == slot; });
+  const auto it = std::ranges::find(members_, slot, &Member::slot);
   return it == members_.end() ? nullptr : &*it;
 }
 
 Group::Member* Group::FindFree(uid_t uid) {
-  const auto it = std::find_if(
-      members_.begin(), members_.end(),
-      [&](const Member& m) { return !m.slot.has_value() && m.uid == uid; });
+  const auto it = std::ranges::find_if(members_, [&](const Member& m) {
+    return !m.slot.has_value() && m.uid == uid;
+  });
   return it == members_.end() ? nullptr : &*it;
 }
 
@@ -265,8 +263,8 @@ absl::Status Group::Install() {
     // The position of a known socket overrides the former record.
     const uint16_t index = former_[slot];
     if (index != kNoIndex && !IsFurther(slot) &&
-        std::none_of(members_.begin(), members_.end(),
-                     [&](const Member& m) { return m.index == index; })) {
+        std::ranges::none_of(
+            members_, [&](const Member& m) { return m.index == index; })) {
       map[slot] = index;
     }
   }

@@ -5,10 +5,12 @@
 #ifndef RXE_USER_BROKER_LEDGER_H_
 #define RXE_USER_BROKER_LEDGER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
@@ -48,6 +50,12 @@ struct LedgerData {
 
   LedgerEntry Of(uint16_t slot) const {
     return {made_at_ms, main[slot], uid[slot]};
+  }
+  // Null if the address is not recorded.
+  const LedgerGroup* Find(const LocalAddress& address) const {
+    const auto all = std::span(groups).first(group_count);
+    const auto found = std::ranges::find(all, address, &LedgerGroup::address);
+    return found != all.end() ? &*found : nullptr;
   }
 };
 

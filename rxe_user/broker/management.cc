@@ -149,12 +149,10 @@ Management::Verdict Management::Route(const Datagram& datagram,
   }
   if (slot.has_value()) {
     ++counters_.handed_on;
-    Verdict verdict;
-    verdict.what = What::kHandOn;
-    verdict.slot = *slot;
-    verdict.initial = address.request;
-    verdict.mad = bytes;
-    return verdict;
+    return {.what = What::kHandOn,
+            .slot = *slot,
+            .initial = address.request,
+            .mad = bytes};
   }
   if (may_come_back) {
     ++counters_.waited;
@@ -188,13 +186,11 @@ Management::Verdict Management::RouteUnverified(const Datagram& datagram,
     return {};
   }
   ++counters_.handed_on;
-  Verdict verdict;
-  verdict.what = What::kHandOn;
-  verdict.slot = *slot;
-  verdict.initial = address.request;
-  verdict.unverified = true;
-  verdict.mad = bytes;
-  return verdict;
+  return {.what = What::kHandOn,
+          .slot = *slot,
+          .initial = address.request,
+          .unverified = true,
+          .mad = bytes};
 }
 
 Management::Verdict Management::Answer(const Datagram& datagram,
@@ -209,10 +205,7 @@ Management::Verdict Management::Answer(const Datagram& datagram,
     return {};
   }
   ++counters_.answered;
-  Verdict verdict;
-  verdict.what = What::kAnswer;
-  verdict.answer = out.bytes;
-  return verdict;
+  return {.what = What::kAnswer, .answer = out.bytes, .mad = {}};
 }
 
 }  // namespace rxe_user::broker

@@ -61,7 +61,14 @@ bool SendRecord(int socket, std::span<const std::span<const uint8_t>> parts,
                      std::span(sent).first(count));
 }
 
-Text MakeText(std::string_view s) {
+bool SendStray(int socket, const StrayHead& head,
+               std::span<const uint8_t> bytes) {
+  const std::span<const uint8_t> parts[] = {
+      {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, bytes};
+  return SendRecord(socket, parts);
+}
+
+Text MakeText(absl::string_view s) {
   Text t;
   const size_t n = std::min(s.size(), sizeof(t.text) - 1);
   std::memcpy(t.text, s.data(), n);
@@ -69,7 +76,7 @@ Text MakeText(std::string_view s) {
   return t;
 }
 
-std::string_view TextOf(const Text& text) {
+absl::string_view TextOf(const Text& text) {
   return {text.text, strnlen(text.text, sizeof(text.text))};
 }
 

@@ -9,8 +9,8 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
-#include <string_view>
 
+#include "absl/strings/string_view.h"
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/protocol.h"
 
@@ -76,10 +76,14 @@ bool Send(int socket, const T& message, std::initializer_list<int> fds = {}) {
   return SendRecord(socket, {&part, 1}, fds);
 }
 
+// Sends a Stray, as Send.
+bool SendStray(int socket, const StrayHead& head,
+               std::span<const uint8_t> bytes);
+
 // Truncates to fit.
-Text MakeText(std::string_view s);
+Text MakeText(absl::string_view s);
 // Up to the terminating zero, or the end.
-std::string_view TextOf(const Text& text);
+absl::string_view TextOf(const Text& text);
 
 }  // namespace rxe_user::broker
 

@@ -177,10 +177,10 @@ std::optional<std::string> LastingProcessOf(const PortSocket& socket) {
     if (!process.empty() || socket.inode == 0) return process;
     const auto now = ListPortSockets();
     if (!now.has_value()) return process;
-    const bool gone = std::none_of(
-        now->begin(), now->end(),
-        [&](const PortSocket& s) { return s.inode == socket.inode; });
-    if (gone) return std::nullopt;
+    if (std::ranges::find(*now, socket.inode, &PortSocket::inode) ==
+        now->end()) {
+      return std::nullopt;
+    }
     if (wait_ms > 64) return process;
     usleep(wait_ms * 1000);
   }

@@ -5,7 +5,6 @@
 
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +17,7 @@
 #include "rxe_user/base/unique_fd.h"
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/message.h"
+#include "rxe_user/broker/udp.h"
 #include "rxe_user/testing/descriptors.h"
 
 namespace rxe_user::broker {
@@ -26,13 +26,8 @@ namespace rxe_user::broker {
 class RawClient {
  public:
   RawClient() : fd_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-    const socklen_t size = static_cast<socklen_t>(
-        offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
-    connected_ =
-        connect(fd_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0;
+    const SocketAddress name = BrokerAddress();
+    connected_ = connect(fd_.get(), name.get(), name.size) == 0;
   }
   bool connected() const { return connected_; }
 
@@ -90,9 +85,7 @@ class RawClient {
     return Next<ReserveReply>(message).has_value();
   }
   void SendStray(const StrayHead& head, std::span<const uint8_t> bytes) {
-    const std::span<const uint8_t> parts[] = {
-        {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, bytes};
-    SendRecord(fd_.get(), parts);
+    broker::SendStray(fd_.get(), head, bytes);
   }
 
   void HandBack(const LocalAddress& address, int socket, int anchor = -1) {

@@ -3,13 +3,11 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/system/system_error.hpp>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -74,13 +72,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Options options) {
   if (absl::Status status = TrySteering(); !status.ok()) return status;
   UniqueFd listener(
       socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-  const socklen_t size = static_cast<socklen_t>(
-      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), size) !=
-      0) {
+  const SocketAddress name = BrokerAddress();
+  if (bind(listener.get(), name.get(), name.size) != 0) {
     if (errno == EADDRINUSE) {
       return absl::AlreadyExistsError("another broker is running");
     }
@@ -205,11 +198,9 @@ void Server::Accept(int listener) {
     if (!trusted) accounts_.Refresh();
     const uid_t account = trusted ? peer.uid : accounts_.Of(peer.uid);
     const ptrdiff_t others =
-        trusted ? 0
-                : std::count_if(clients_.begin(), clients_.end(),
-                                [&](const ClientPtr& c) {
-                                  return c->account == account;
-                                });
+        trusted ? 0 : std::ranges::count_if(clients_, [&](const ClientPtr& c) {
+          return c->account == account;
+        });
     if (others >= kMaxClientsOfUser) continue;
     const auto client = std::make_shared<Client>(io_);
     error_code error;
@@ -235,7 +226,7 @@ void Server::Accept(int listener) {
   }
 }
 
-void Server::Refuse(int fd, Refusal refusal, std::string_view text) {
+void Server::Refuse(int fd, Refusal refusal, absl::string_view text) {
   HelloReply reply;
   reply.refusal = refusal;
   reply.text = MakeText(text);
@@ -385,8 +376,7 @@ Server::Next Server::GrantFreeSlot(Client& client) {
   client.waiting_for_slot = false;
   const absl::Status may = MayHaveSlot(client);
   if (!may.ok()) {
-    Refuse(client.fd(), Refusal::kFull,
-           std::string_view(may.message().data(), may.message().size()));
+    Refuse(client.fd(), Refusal::kFull, may.message());
     return Next::kClose;
   }
   return Grant(client, NextFreeSlot());
@@ -417,10 +407,10 @@ absl::Status Server::MayHaveSlot(const Client& client) const {
   }
   if (client.trusted) return absl::OkStatus();
   const auto held =
-      std::count_if(
-          holders_.begin(), holders_.end(),
+      std::ranges::count_if(
+          holders_,
           [&](const Client* c) { return c && c->account == client.account; }) +
-      std::count_if(absent_.begin(), absent_.end(), [&](const auto& a) {
+      std::ranges::count_if(absent_, [&](const auto& a) {
         return accounts_.Of(a.second.uid) == client.account;
       });
   // With one more, the user would have more than all other users can still get.
@@ -463,7 +453,7 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
   reply.slot = extend->slot;
   const auto refuse = [&](Refusal refusal, absl::string_view text) {
     reply.refusal = refusal;
-    reply.text = MakeText(std::string_view(text.data(), text.size()));
+    reply.text = MakeText(text);
     Send(client.fd(), reply);
     return Next::kKeep;
   };

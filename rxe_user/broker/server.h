@@ -72,7 +72,7 @@ class Server {
   void ListenToContainers();
   void AwaitClients(boost::asio::posix::stream_descriptor& listener);
   void Accept(int listener);
-  void Refuse(int fd, Refusal refusal, std::string_view text);
+  void Refuse(int fd, Refusal refusal, absl::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
   // Reads messages, now or at the next turn of the client's user (user_time.h).

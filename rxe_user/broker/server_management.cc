@@ -367,10 +367,7 @@ void Server::SendMads(const ClientPtr& client) {
          ioctl(client->fd(), SIOCOUTQ, &waiting) == 0 &&
          waiting < kMaxMadBacklog) {
     const MadQueue::Entry& entry = client->mads.front();
-    const std::span<const uint8_t> parts[] = {
-        {reinterpret_cast<const uint8_t*>(&entry.head), sizeof(entry.head)},
-        entry.bytes};
-    if (!SendRecord(client->fd(), parts)) {
+    if (!SendStray(client->fd(), entry.head, entry.bytes)) {
       // The connection of a client that has shut down reading stays writable:
       // drop the rest.
       if (errno == EPIPE || errno == ECONNRESET) client->mads.Clear();

@@ -141,11 +141,7 @@ Server::Next Server::OnRestore(Client& client, Message& message) {
   Group* group = Find(local);
   if (group == nullptr) {
     const LedgerGroup* former = nullptr;
-    if (former_ != nullptr) {
-      for (uint32_t i = 0; i < former_->group_count; ++i) {
-        if (former_->groups[i].address == local) former = &former_->groups[i];
-      }
-    }
+    if (former_ != nullptr) former = former_->Find(local);
     Group adopted = Group::ForAdoption(local, ledger_.data().main, former);
     if (!adopted.Adopt(*client.slot, client.uid, std::move(socket), index,
                        std::move(anchor))) {
@@ -193,10 +189,9 @@ std::optional<OpenConnection> Server::Validated(
     return std::nullopt;
   }
   // The client does not name the interface of a link-local address.
-  const auto group =
-      std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) {
-        return g.first.address == connection.local.address;
-      });
+  const auto group = std::ranges::find_if(groups_, [&](const auto& g) {
+    return g.first.address == connection.local.address;
+  });
   if (group == groups_.end()) return std::nullopt;
   connection.local = group->first;
   return connection;
@@ -204,9 +199,9 @@ std::optional<OpenConnection> Server::Validated(
 
 void Server::EndRecoveryIfDone() {
   const bool all_back =
-      absent_.empty() &&
-      std::none_of(clients_.begin(), clients_.end(),
-                   [](const ClientPtr& c) { return c->restoring; });
+      absent_.empty() && std::ranges::none_of(clients_, [](const ClientPtr& c) {
+        return c->restoring;
+      });
   if (all_back && settle_at_.has_value()) SettleAt(Clock::now());
   if (!recovering_) return;
   // Without a trusted ledger, other clients may still come back.
@@ -282,9 +277,9 @@ void Server::SettleGroups() {
 }
 
 void Server::AwaitLocating() {
-  if (locate_waits_ ||
-      std::none_of(groups_.begin(), groups_.end(),
-                   [](const auto& g) { return g.second.locating(); })) {
+  if (locate_waits_ || std::ranges::none_of(groups_, [](const auto& g) {
+        return g.second.locating();
+      })) {
     return;
   }
   locate_waits_ = true;
@@ -330,8 +325,8 @@ void Server::OnLocated(const LocalAddress& local) {
 }
 
 bool Server::AnyGaps() const {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [](const auto& g) { return g.second.has_gaps(); });
+  return std::ranges::any_of(groups_,
+                             [](const auto& g) { return g.second.has_gaps(); });
 }
 
 }  // namespace rxe_user::broker

@@ -98,8 +98,7 @@ bool Server::TryOpen(Client& client) {
   reply.address = client.open->local;  // as the client wrote it
   const auto refuse = [&](const absl::Status& status) {
     reply.refusal = RefusalOf(status);
-    reply.text = MakeText(
-        std::string_view(status.message().data(), status.message().size()));
+    reply.text = MakeText(status.message());
     Send(client.fd(), reply);
     return true;
   };
@@ -238,10 +237,7 @@ void Server::OnStray(Client& client, const Message::StrayView& stray) {
       waiting > kMaxStrayBacklog) {
     return;
   }
-  const std::span<const uint8_t> parts[] = {
-      {reinterpret_cast<const uint8_t*>(&stray.head), sizeof(stray.head)},
-      stray.bytes};
-  SendRecord(other->fd(), parts);
+  SendStray(other->fd(), stray.head, stray.bytes);
 }
 
 }  // namespace rxe_user::broker

@@ -306,10 +306,7 @@ void SharedSlot::KeepEarly(Message& message) {
     // its peer would take seconds to retransmit it. Other datagrams are lost,
     // as if on the network.
     if (!stray.has_value()) return;
-    const std::span<const uint8_t> parts[] = {
-        {reinterpret_cast<const uint8_t*>(&stray->head), sizeof(stray->head)},
-        stray->bytes};
-    SendRecord(connection_.get(), parts);
+    SendStray(connection_.get(), stray->head, stray->bytes);
   }
 }
 
@@ -384,9 +381,7 @@ absl::StatusOr<uint16_t> SharedSlot::Extend() {
 
 const SharedSlot::HeldSocket* SharedSlot::Find(
     const LocalAddress& local) const {
-  const auto it =
-      std::find_if(held_.begin(), held_.end(),
-                   [&](const HeldSocket& h) { return h.local == local; });
+  const auto it = std::ranges::find(held_, local, &HeldSocket::local);
   return it == held_.end() ? nullptr : &*it;
 }
 
@@ -522,9 +517,7 @@ void SharedSlot::Forward(const Stray& stray) {
   head.traffic_class = stray.traffic_class;
   head.hop_limit = stray.hop_limit;
   head.length = static_cast<uint32_t>(stray.bytes.size());
-  const std::span<const uint8_t> parts[] = {
-      {reinterpret_cast<const uint8_t*>(&head), sizeof(head)}, stray.bytes};
-  SendRecord(connection_.get(), parts);
+  SendStray(connection_.get(), head, stray.bytes);
 }
 
 }  // namespace rxe_user::broker

@@ -94,11 +94,4 @@ std::string PortTakenLine(const std::string& addresses,
   return broker::PortTakenText(addresses, holder);
 }
 
-absl::Status PortAvailable(const LocalAddress& local) {
-  const auto uses = ProbePorts({&local, 1});
-  if (!uses.ok()) return uses.status();
-  const std::string& error = uses->front().error;
-  return error.empty() ? absl::OkStatus() : absl::UnavailableError(error);
-}
-
 }  // namespace rxe_user

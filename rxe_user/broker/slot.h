@@ -174,9 +174,6 @@ absl::Status PortSharing();
 std::string PortTakenLine(const std::string& addresses,
                           const std::string& holder);
 
-// As ProbePorts, for one address. kUnavailable if its port cannot be used.
-absl::Status PortAvailable(const LocalAddress& local);
-
 }  // namespace rxe_user
 
 #endif  // RXE_USER_BROKER_SLOT_H_

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -278,13 +277,8 @@ TEST_F(SlotTest, TheBrokerForwardsStrays) {
 
 UniqueFd RawConnection() {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-  const socklen_t size = static_cast<socklen_t>(
-      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size),
-            0);
+  const SocketAddress name = BrokerAddress();
+  EXPECT_EQ(connect(fd.get(), name.get(), name.size), 0);
   return fd;
 }
 
@@ -374,7 +368,7 @@ TEST_F(SlotTest, AnotherProtocolVersionIsRefusedWithAReason) {
   const auto reply = message.As<HelloReply>();
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->refusal, Refusal::kVersion);
-  EXPECT_NE(TextOf(reply->text).find("version 77"), std::string_view::npos);
+  EXPECT_NE(TextOf(reply->text).find("version 77"), absl::string_view::npos);
 }
 
 // The broker of a process of another version has died. Our program would steer

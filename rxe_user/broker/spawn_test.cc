@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/udp.h"
 
 namespace rxe_user::broker {
 namespace {
@@ -229,13 +229,8 @@ TEST_F(SpawnTest, ABrokerOfRootDropsTheStartersLimits) {
 // used to wait for half a minute and then fail.
 TEST_F(SpawnTest, ANameWithoutAListenerIsGivenUpSoon) {
   const UniqueFd squatter(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-  ASSERT_EQ(bind(squatter.get(), reinterpret_cast<const sockaddr*>(&name),
-                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                        kSocketName.size())),
-            0);
+  const SocketAddress name = BrokerAddress();
+  ASSERT_EQ(bind(squatter.get(), name.get(), name.size), 0);
   testing::internal::CaptureStderr();
   const auto start = std::chrono::steady_clock::now();
   const auto slot = Slot::Acquire();

@@ -124,7 +124,7 @@ class Search {
   // The slot must be in the upper bits of the accumulator.
   explicit Search(std::vector<sock_filter>& out) : out_(out) {}
   void Emit(const std::vector<Range>& ranges) {
-    if (std::any_of(ranges.begin(), ranges.end(), [](const Range& r) {
+    if (std::ranges::any_of(ranges, [](const Range& r) {
           return r.kind == Range::Kind::kBucket;
         })) {
       out_.push_back(BPF_STMT(BPF_ST, kSlotWord));

@@ -8,7 +8,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -140,16 +139,17 @@ bool Eventually(const std::function<bool()>& done) {
   return true;
 }
 
+absl::Status PortAvailable(const LocalAddress& local) {
+  const auto uses = ProbePorts({&local, 1});
+  if (!uses.ok()) return uses.status();
+  const std::string& error = uses->front().error;
+  return error.empty() ? absl::OkStatus() : absl::UnavailableError(error);
+}
+
 pid_t BrokerPid() {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-  const socklen_t size = static_cast<socklen_t>(
-      offsetof(sockaddr_un, sun_path) + 1 + kSocketName.size());
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) {
-    return 0;
-  }
+  const SocketAddress name = BrokerAddress();
+  if (connect(fd.get(), name.get(), name.size) != 0) return 0;
   ucred peer{};
   socklen_t length = sizeof(peer);
   getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length);

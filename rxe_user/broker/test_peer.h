@@ -21,6 +21,9 @@ namespace rxe_user::broker {
 
 wire::IpAddress Ip(const std::string& text);
 
+// As ProbePorts, for one address. kUnavailable if its port cannot be used.
+absl::Status PortAvailable(const LocalAddress& local);
+
 // Waits until `done` returns true, for a very long time. False if it never did.
 bool Eventually(const std::function<bool()>& done);
 

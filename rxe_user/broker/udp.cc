@@ -4,9 +4,11 @@
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 #include "rxe_user/base/users.h"
@@ -63,6 +65,18 @@ SocketAddress ToSocketAddress(const LocalAddress& local, uint16_t port) {
   return out;
 }
 
+SocketAddress BrokerAddress() {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  // After a zero byte: an abstract name.
+  std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
+  SocketAddress out;
+  std::memcpy(&out.storage, &name, sizeof(name));
+  out.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                    kSocketName.size());
+  return out;
+}
+
 UniqueFd BindUdp(const LocalAddress& local, uint16_t port, Sharing sharing) {
   const int family = local.address.is_v4() ? AF_INET : AF_INET6;
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -102,10 +116,6 @@ bool IsSocketOrMemory(int fd) {
 bool LockFilter(int fd) {
   const int one = 1;
   return setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &one, sizeof(one)) == 0;
-}
-
-bool IsFilterLocked(int fd) {
-  return IntOption(fd, SOL_SOCKET, SO_LOCK_FILTER) == 1;
 }
 
 bool IsGroupSocket(int fd, const LocalAddress& local) {

@@ -24,6 +24,8 @@ struct SocketAddress {
   }
 };
 SocketAddress ToSocketAddress(const LocalAddress& local, uint16_t port);
+// The broker's name as the address of a Unix socket.
+SocketAddress BrokerAddress();
 
 enum class Sharing { kExclusive, kReusePort };
 
@@ -46,7 +48,6 @@ bool IsGroupSocket(int fd, const LocalAddress& local);
 // From now on no holder of the socket can change or remove its filter, or
 // replace the program of its group (SO_LOCK_FILTER). False if refused.
 bool LockFilter(int fd);
-bool IsFilterLocked(int fd);
 
 // The kernel's socket cookie. 0 on failure.
 uint64_t SocketCookie(int fd);

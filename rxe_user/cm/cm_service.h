@@ -20,7 +20,7 @@
 //                  or there is no port broker (a line on stderr says why)
 //   ETIMEDOUT      the port broker has not replied
 // and errors of the system (EMFILE, ENOMEM, ...). Without memory a call throws
-// std::bad_alloc and has no effect. SetHandler, Seen, Accept, Reject, Delay,
+// std::bad_alloc and has no effect. SetHandler, Seen, Accept, Reject,
 // Establish, Disconnect, Destroy, Release and AnswerService need no memory.
 #ifndef RXE_USER_CM_CM_SERVICE_H_
 #define RXE_USER_CM_CM_SERVICE_H_
@@ -32,12 +32,14 @@
 #include <optional>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/cm_faults.h"
 #include "rxe_user/cm/link_watch.h"
 #include "rxe_user/cm/neighbor_waits.h"
+#include "transport/cm/connection_manager.h"
 #include "transport/cm/types.h"
 #include "transport/endpoint/packet_observer.h"
 #include "wire/cm_messages.h"
@@ -168,28 +170,44 @@ class CmService {
                          std::shared_ptr<CmEventHandler> handler) = 0;
   // After kRequest or kServiceRequest: the application has the request, however
   // long it takes to answer. The request no longer counts in the backlog.
-  virtual int Seen(transport::cm::CmId id) = 0;
+  int Seen(transport::cm::CmId id) {
+    return Call([&](Manager& manager, Time) { return manager.Seen(id); });
+  }
   // Passive side, after kRequest: sends the REP. Communication IDs are filled
   // in.
-  virtual int Accept(transport::cm::CmId id, const wire::CmRep& rep,
-                     uint32_t ece_options = 0) = 0;
+  int Accept(transport::cm::CmId id, const wire::CmRep& rep,
+             uint32_t ece_options = 0) {
+    return Call([&](Manager& manager, Time now) {
+      return manager.Accept(id, rep, now, ece_options);
+    });
+  }
   // After kRequest or kReply.
-  virtual int Reject(transport::cm::CmId id,
-                     const transport::cm::RejectOptions& options) = 0;
-  // After kRequest or kReply: the answer will take up to this long (5-bit
-  // exponent). Sends an MRA. Without this call, an MRA is sent when the peer
-  // retransmits.
-  virtual int Delay(transport::cm::CmId id, uint8_t service_timeout) = 0;
+  int Reject(transport::cm::CmId id,
+             const transport::cm::RejectOptions& options) {
+    return Call([&](Manager& manager, Time now) {
+      return manager.Reject(id, options, now);
+    });
+  }
   // Active side, after kReply: sends the RTU.
-  virtual int Establish(transport::cm::CmId id,
-                        std::span<const uint8_t> private_data) = 0;
+  int Establish(transport::cm::CmId id, std::span<const uint8_t> private_data) {
+    return Call([&](Manager& manager, Time now) {
+      return manager.Establish(id, private_data, now);
+    });
+  }
   // Passive side: data has arrived (IBV_EVENT_COMM_EST), so the peer is
   // established although its RTU was lost. Raises kEstablished, as an RTU does.
-  virtual int NotifyEstablished(transport::cm::CmId id) = 0;
+  int NotifyEstablished(transport::cm::CmId id) {
+    return Call(
+        [&](Manager& manager, Time) { return manager.NotifyEstablished(id); });
+  }
   // If established, sends a DREQ; after the peer's DREQ (kDisconnected), sends
   // the DREP.
-  virtual int Disconnect(transport::cm::CmId id,
-                         std::span<const uint8_t> private_data) = 0;
+  int Disconnect(transport::cm::CmId id,
+                 std::span<const uint8_t> private_data) {
+    return Call([&](Manager& manager, Time now) {
+      return manager.Disconnect(id, private_data, now);
+    });
+  }
   // Allowed in any state: rejects, disconnects or gives up. On return the
   // handler does not run for this id, and never will: the call waits for a
   // running handler, unless a handler makes the call. The caller must not hold
@@ -203,8 +221,12 @@ class CmService {
                       std::shared_ptr<CmEventHandler> handler,
                       transport::cm::CmId* id) = 0;
   // After kServiceRequest. Request ID and service ID are filled in.
-  virtual int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
-                            uint32_t ece_options = 0) = 0;
+  int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
+                    uint32_t ece_options = 0) {
+    return Call([&](Manager& manager, Time now) {
+      return manager.AnswerService(id, rep, now, ece_options);
+    });
+  }
 
   // --- Getters.
 
@@ -215,6 +237,13 @@ class CmService {
   // those that are destroyed but not finished.
   virtual size_t size() const = 0;
   virtual transport::cm::Counters counters() const = 0;
+
+ protected:
+  using Manager = transport::cm::ConnectionManager;
+  using Time = transport::Time;
+  // Runs `call` on the manager, and sends the MADs that result.
+  virtual int Call(
+      absl::FunctionRef<transport::cm::Result(Manager&, Time)> call) = 0;
 };
 
 }  // namespace rxe_user

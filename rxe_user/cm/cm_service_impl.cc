@@ -56,8 +56,7 @@ bool IsRequest(const Event& event) {
 
 }  // namespace
 
-template <typename F>
-int CmServiceImpl::Call(F&& call) {
+int CmServiceImpl::Call(absl::FunctionRef<Result(Manager&, Time)> call) {
   if (dead_) return ENODEV;
   if (!open_) return ENOENT;
   const std::lock_guard lock(mutex_);
@@ -323,49 +322,6 @@ int CmServiceImpl::SetHandler(CmId id,
   // The former handler is destroyed by the caller, without a lock held.
   found->second.swap(handler);
   return 0;
-}
-
-int CmServiceImpl::Seen(CmId id) {
-  return Call([&](Manager& m, Time) { return m.Seen(id); });
-}
-
-int CmServiceImpl::Accept(CmId id, const wire::CmRep& rep,
-                          uint32_t ece_options) {
-  return Call([&](Manager& m, Time now) {
-    return m.Accept(id, rep, now, ece_options);
-  });
-}
-
-int CmServiceImpl::Reject(CmId id,
-                          const transport::cm::RejectOptions& options) {
-  return Call([&](Manager& m, Time now) { return m.Reject(id, options, now); });
-}
-
-int CmServiceImpl::Delay(CmId id, uint8_t service_timeout) {
-  return Call(
-      [&](Manager& m, Time now) { return m.Delay(id, service_timeout, now); });
-}
-
-int CmServiceImpl::Establish(CmId id, std::span<const uint8_t> private_data) {
-  return Call(
-      [&](Manager& m, Time now) { return m.Establish(id, private_data, now); });
-}
-
-int CmServiceImpl::NotifyEstablished(CmId id) {
-  return Call([&](Manager& m, Time) { return m.NotifyEstablished(id); });
-}
-
-int CmServiceImpl::Disconnect(CmId id, std::span<const uint8_t> private_data) {
-  return Call([&](Manager& m, Time now) {
-    return m.Disconnect(id, private_data, now);
-  });
-}
-
-int CmServiceImpl::AnswerService(CmId id, const wire::CmSidrRep& rep,
-                                 uint32_t ece_options) {
-  return Call([&](Manager& m, Time now) {
-    return m.AnswerService(id, rep, now, ece_options);
-  });
 }
 
 int CmServiceImpl::Destroy(CmId id) {

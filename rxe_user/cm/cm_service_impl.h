@@ -63,23 +63,10 @@ class CmServiceImpl final : public CmService, private ForkGuard {
               transport::cm::CmId* id) override;
   int SetHandler(transport::cm::CmId id,
                  std::shared_ptr<CmEventHandler> handler) override;
-  int Seen(transport::cm::CmId id) override;
-  int Accept(transport::cm::CmId id, const wire::CmRep& rep,
-             uint32_t ece_options = 0) override;
-  int Reject(transport::cm::CmId id,
-             const transport::cm::RejectOptions& options) override;
-  int Delay(transport::cm::CmId id, uint8_t service_timeout) override;
-  int Establish(transport::cm::CmId id,
-                std::span<const uint8_t> private_data) override;
-  int NotifyEstablished(transport::cm::CmId id) override;
-  int Disconnect(transport::cm::CmId id,
-                 std::span<const uint8_t> private_data) override;
   int Destroy(transport::cm::CmId id) override;
   int Resolve(const transport::cm::ResolveOptions& options,
               std::shared_ptr<CmEventHandler> handler,
               transport::cm::CmId* id) override;
-  int AnswerService(transport::cm::CmId id, const wire::CmSidrRep& rep,
-                    uint32_t ece_options = 0) override;
   std::optional<transport::cm::State> state(
       transport::cm::CmId id) const override;
   size_t size() const override;
@@ -87,8 +74,6 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
  private:
   using Handler = std::shared_ptr<CmEventHandler>;
-  using Manager = transport::cm::ConnectionManager;
-  using Time = transport::Time;
 
   class Random final : public transport::cm::RandomSource {
    public:
@@ -131,9 +116,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   static OpenConnection OpenOf(const transport::cm::ConnectedPeer& peer);
 
   // --- Calls.
-  // Runs `call` on the manager, and sends the MADs that result.
-  template <typename F>
-  int Call(F&& call);
+  int Call(
+      absl::FunctionRef<transport::cm::Result(Manager&, Time)> call) override;
   int ReserveOne(ServiceHandle handle, const Service& service);
   // Waits until no handler is running for an event that `matches`.
   void WaitForHandler(std::unique_lock<std::mutex>& lock,

@@ -238,7 +238,7 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
 bool CmServiceImpl::IsUsed(const LocalAddress& local) const {
   const std::lock_guard lock(mutex_);
   return manager_->Uses(local.address) ||
-         std::any_of(services_.begin(), services_.end(), [&](const auto& s) {
+         std::ranges::any_of(services_, [&](const auto& s) {
            return s.second.service.local == local;
          });
 }
@@ -247,13 +247,11 @@ void CmServiceImpl::CloseGone() {
   const absl::StatusOr<Devices> devices = ListDevicesAgain();
   if (!devices.ok()) return;
   const auto is_there = [&](const LocalAddress& local) {
-    return std::any_of(
-        devices->begin(), devices->end(), [&](const auto& device) {
-          return std::any_of(device->gids.begin(), device->gids.end(),
-                             [&](const LocalAddress& gid) {
-                               return Normalized(gid) == local;
-                             });
-        });
+    return std::ranges::any_of(*devices, [&](const auto& device) {
+      return std::ranges::any_of(device->gids, [&](const LocalAddress& gid) {
+        return Normalized(gid) == local;
+      });
+    });
   };
   for (const CmSockets::Opened& opened : sockets_.All()) {
     if (sockets_.size() <= kKeptAddresses) return;

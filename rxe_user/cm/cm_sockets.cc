@@ -167,9 +167,7 @@ std::vector<CmSockets::Opened> CmSockets::All() const {
       out.push_back(address.opened);
     }
   }
-  std::sort(out.begin(), out.end(), [](const Opened& a, const Opened& b) {
-    return a.number < b.number;
-  });
+  std::ranges::sort(out, {}, &Opened::number);
   return out;
 }
 

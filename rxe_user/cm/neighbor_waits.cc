@@ -81,8 +81,7 @@ NeighborWait NeighborWaits::Begin(const LocalAddress& local,
 }
 
 NeighborWaits::List::iterator NeighborWaits::Find(NeighborWait wait) {
-  return std::find_if(waiting_.begin(), waiting_.end(),
-                      [wait](const Waiting& w) { return w.name == wait; });
+  return std::ranges::find(waiting_, wait, &Waiting::name);
 }
 
 void NeighborWaits::Cancel(NeighborWait wait) {
@@ -158,7 +157,7 @@ void NeighborWaits::LookUp(List* ended) {
 void NeighborWaits::Expire(List* ended) {
   const Clock::time_point now = Clock::now();
   const auto is_late = [now](const Waiting& w) { return w.deadline <= now; };
-  if (std::none_of(waiting_.begin(), waiting_.end(), is_late)) return;
+  if (std::ranges::none_of(waiting_, is_late)) return;
   LookUp(ended);
   for (auto at = waiting_.begin(); at != waiting_.end();) {
     const auto waiting = at++;

@@ -55,8 +55,7 @@ uint64_t StableHash(const std::string& text) {
 }
 
 bool HasMac(const Interface& interface) {
-  return std::any_of(interface.mac.begin(), interface.mac.end(),
-                     [](uint8_t b) { return b != 0; });
+  return std::ranges::any_of(interface.mac, [](uint8_t b) { return b != 0; });
 }
 
 // The modified EUI-64 of the MAC address if that is unique. VLANs share their
@@ -86,20 +85,18 @@ uint64_t Guid(const Interface& interface, bool mac_is_unique,
 }
 
 Device MakeDevice(const Interface& interface, std::string name, uint64_t guid) {
-  Device made;
-  Device* const device = &made;
-  device->name = std::move(name);
-  device->netdev = interface.name;
-  device->ifindex = interface.index;
-  device->mtu = interface.mtu;
-  device->roce_mtu = RoceMtu(interface.mtu);
-  device->up = interface.up && interface.running;
-  device->loopback = interface.loopback;
-  device->speed_mbps = interface.speed_mbps;
-  device->mac = interface.mac;
-  device->guid = guid;
-  device->gids = interface.addresses;
-  return made;
+  return {.name = std::move(name),
+          .netdev = interface.name,
+          .ifindex = interface.index,
+          .mtu = interface.mtu,
+          .roce_mtu = RoceMtu(interface.mtu),
+          .up = interface.up && interface.running,
+          .loopback = interface.loopback,
+          .speed_mbps = interface.speed_mbps,
+          .mac = interface.mac,
+          .guid = guid,
+          .gids = interface.addresses,
+          .public_addresses = {}};
 }
 
 // An option of an entry: `name` or `name=value`.
@@ -112,7 +109,7 @@ struct Option {
 struct Choice {
   std::string name;  // empty: rxeuN
   std::string netdev;
-  int line;
+  int line = 0;
   std::vector<Option> options;
 };
 
@@ -159,15 +156,14 @@ std::vector<Choice> ParseChoices(const std::string& entries) {
 // Replaces an address of `device`'s interface by the public address `known`.
 // False if the interface has no suitable address.
 bool SetPublic(const wire::IpAddress& known, Device* device) {
-  const auto found = std::find_if(
-      device->gids.begin(), device->gids.end(), [&](const LocalAddress& gid) {
+  const auto found =
+      std::ranges::find_if(device->gids, [&](const LocalAddress& gid) {
         return gid.address.is_v4() == known.is_v4() &&
                !IsLinkLocal(gid.address) &&
-               std::none_of(device->public_addresses.begin(),
-                            device->public_addresses.end(),
-                            [&](const PublicAddress& other) {
-                              return other.known == gid.address;
-                            });
+               std::ranges::none_of(device->public_addresses,
+                                    [&](const PublicAddress& other) {
+                                      return other.known == gid.address;
+                                    });
       });
   if (found == device->gids.end()) return false;
   device->public_addresses.push_back({known, found->address});
@@ -309,18 +305,11 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
     guids[interface.index] =
         Guid(interface, seen.insert(interface.mac).second, host_identity);
   }
-  struct Chosen {
-    std::string name;  // empty: rxeuN
-    const Interface* interface;
-    int line;
-    std::vector<Option> options;
-  };
-  std::vector<Chosen> chosen;
+  std::vector<std::pair<Choice, const Interface*>> chosen;
   const std::vector<Choice> choices = ParseChoices(config.entries);
   for (const Choice& choice : choices) {
-    const auto found = std::find_if(
-        interfaces.begin(), interfaces.end(),
-        [&](const Interface& i) { return i.name == choice.netdev; });
+    const auto found =
+        std::ranges::find(interfaces, choice.netdev, &Interface::name);
     if (found == interfaces.end()) {
       problems->push_back(
           Problem(config, choice.line,
@@ -337,7 +326,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
           absl::StrCat("'", choice.name, "' is not a valid device name"),
           "the name is not a valid device name"));
     } else {
-      chosen.push_back({choice.name, &*found, choice.line, choice.options});
+      chosen.emplace_back(choice, &*found);
     }
   }
   if (choices.empty()) {
@@ -345,7 +334,7 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
       for (const Interface& interface : interfaces) {
         if (interface.loopback == loopback && WhyUnusable(interface).empty() &&
             WhyLeftOut(interface).empty()) {
-          chosen.push_back({"", &interface, 0, {}});
+          chosen.emplace_back(Choice(), &interface);
         }
       }
     }
@@ -353,25 +342,25 @@ Devices BuildDevices(const std::vector<Interface>& interfaces,
 
   Devices devices;
   std::set<std::string> configured;
-  for (const Chosen& c : chosen) configured.insert(c.name);
+  for (const auto& [choice, _] : chosen) configured.insert(choice.name);
   std::set<std::string> given;
-  for (const auto& [name, interface, line, options] : chosen) {
+  for (const auto& [choice, interface] : chosen) {
     std::string unique =
-        name.empty() ? names->Of(*interface, configured) : name;
+        choice.name.empty() ? names->Of(*interface, configured) : choice.name;
     if (!given.insert(unique).second) {
       problems->push_back(Problem(
-          config, line, absl::StrCat("two devices named '", unique, "'"),
+          config, choice.line, absl::StrCat("two devices named '", unique, "'"),
           "a device before it has the same name"));
       continue;
     }
     Device device =
         MakeDevice(*interface, std::move(unique), guids[interface->index]);
     device.mlx5 = config.all_mlx5;
-    for (const Option& option : options) {
+    for (const Option& option : choice.options) {
       const std::string quoted = Apply(option, interface->name, &device);
       if (!quoted.empty()) {
-        problems->push_back(
-            Problem(config, line, quoted, "an option of the device is wrong"));
+        problems->push_back(Problem(config, choice.line, quoted,
+                                    "an option of the device is wrong"));
       }
     }
     devices.push_back(std::make_shared<const Device>(std::move(device)));

@@ -3,7 +3,6 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <netlink/errno.h>
-#include <netlink/msg.h>
 #include <netlink/object.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,12 +26,10 @@ constexpr int kMessagesPerRead = 64;
 // A socket that has subscribed to changes.
 absl::StatusOr<netlink::Socket> Subscribe() {
   absl::StatusOr<netlink::Socket> connected =
-      netlink::Connect("rtnetlink socket");
+      netlink::ConnectForEvents("rtnetlink socket");
   if (!connected.ok()) return connected;
   nl_sock* const socket = connected->get();
-  nl_socket_disable_seq_check(socket);  // events have no request
-  int error = nl_socket_set_nonblocking(socket);
-  if (error == 0) error = nl_socket_set_buffer_size(socket, kReceiveBuffer, 0);
+  int error = nl_socket_set_buffer_size(socket, kReceiveBuffer, 0);
   if (error == 0) {
     error = nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR,
                                       RTNLGRP_IPV6_IFADDR, RTNLGRP_NONE);
@@ -78,7 +75,6 @@ LinkMonitor::LinkMonitor(nl_sock* socket, uint32_t ifindex, State state)
       socket_(socket),
       ifindex_(ifindex),
       state_(state) {
-  nl_socket_modify_cb(socket_, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, this);
   EnterForkGuard();
 }
 
@@ -103,7 +99,8 @@ int LinkMonitor::fd() const {
 std::vector<LinkChange> LinkMonitor::Read() {
   const std::lock_guard lock(netlink::Lock());
   for (int i = 0; i < kMessagesPerRead; ++i) {
-    const int error = nl_recvmsgs_default(socket_);
+    const int error = netlink::Receive(
+        socket_, [this](nl_object* object) { OnObject(object); });
     if (error == -NLE_AGAIN) break;
     if (error == -NLE_NOMEM) Resync();  // ENOBUFS: messages were lost
   }
@@ -116,15 +113,8 @@ void LinkMonitor::Resync() {
   changes_.push_back(LinkChange::kAddresses);
 }
 
-int LinkMonitor::OnMessage(nl_msg* message, void* self) {
-  // libnl does not know some types of messages; we need none of these.
-  (void)nl_msg_parse(message, OnObject, self);
-  return NL_OK;
-}
-
-void LinkMonitor::OnObject(nl_object* object, void* self) {
-  auto& monitor = *static_cast<LinkMonitor*>(self);
-  const auto index = static_cast<int>(monitor.ifindex_);
+void LinkMonitor::OnObject(nl_object* object) {
+  const auto index = static_cast<int>(ifindex_);
   const std::string_view type = nl_object_get_type(object);
   if (type == "route/link") {
     auto* const link = reinterpret_cast<rtnl_link*>(object);
@@ -135,11 +125,11 @@ void LinkMonitor::OnObject(nl_object* object, void* self) {
     }
     State state = StateOf(link);
     if (nl_object_get_msgtype(object) != RTM_NEWLINK) state.up = false;
-    monitor.SetState(state);
+    SetState(state);
   } else if (type == "route/addr") {
     auto* const address = reinterpret_cast<rtnl_addr*>(object);
     if (rtnl_addr_get_ifindex(address) != index) return;
-    monitor.changes_.push_back(LinkChange::kAddresses);
+    changes_.push_back(LinkChange::kAddresses);
   }
 }
 

@@ -12,7 +12,6 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/devices/device.h"
 
-struct nl_msg;
 struct nl_object;
 struct nl_sock;
 struct rtnl_link;
@@ -43,8 +42,7 @@ class LinkMonitor final : private ForkGuard {
   void BeforeFork() override {}
   void AfterForkInParent() override {}
   void AfterForkInChild() override;
-  static int OnMessage(nl_msg* message, void* self);
-  static void OnObject(nl_object* object, void* self);
+  void OnObject(nl_object* object);
   static State StateOf(rtnl_link* link);
   static std::optional<State> ReadState(uint32_t ifindex);
   void Resync();

@@ -53,33 +53,15 @@ Message MakeRequest(int type, Body body) {
   return message;
 }
 
-using OnObject = absl::FunctionRef<void(nl_object*)>;
-
-void PassOn(nl_object* object, void* on_object) {
-  (*static_cast<OnObject*>(on_object))(object);
-}
-
-int OnMessage(nl_msg* message, void* on_object) {
-  // libnl does not know some types of messages; we need none of these.
-  (void)nl_msg_parse(message, PassOn, on_object);
-  return NL_OK;
-}
-
-// Processes the socket's next messages. 0, or a negative libnl error.
-int Receive(nl_sock* socket, OnObject on_object) {
-  nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, &on_object);
-  return nl_recvmsgs_default(socket);
-}
-
 // 0, or a negative libnl error. The lock is held.
-int Ask(nl_msg* request, OnObject on_answer) {
+int Ask(nl_msg* request, netlink::OnObject on_answer) {
   absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
   if (!socket.ok()) return -NLE_FAILURE;
   nl_socket_disable_auto_ack(socket->get());
   // The kernel answers before the send returns, so waiting is not needed.
   int error = nl_socket_set_nonblocking(socket->get());
   if (error == 0) error = nl_send_auto(socket->get(), request);
-  return error < 0 ? error : Receive(socket->get(), on_answer);
+  return error < 0 ? error : netlink::Receive(socket->get(), on_answer);
 }
 
 }  // namespace
@@ -155,10 +137,9 @@ NeighborEvents::~NeighborEvents() {
 bool NeighborEvents::Subscribe() {
   const std::lock_guard lock(netlink::Lock());
   if (socket_ == nullptr) {
-    absl::StatusOr<netlink::Socket> socket = netlink::Connect("neighbors");
+    absl::StatusOr<netlink::Socket> socket =
+        netlink::ConnectForEvents("neighbors");
     if (!socket.ok()) return false;
-    nl_socket_disable_seq_check(socket->get());  // events have no request
-    if (nl_socket_set_nonblocking(socket->get()) != 0) return false;
     socket_ = socket->release();
   }
   return nl_socket_add_membership(socket_, RTNLGRP_NEIGH) == 0;
@@ -181,7 +162,7 @@ int NeighborEvents::fd() const { return nl_socket_get_fd(socket_); }
 bool NeighborEvents::Read(OnState on_state) {
   const std::lock_guard lock(netlink::Lock());
   for (;;) {
-    const int error = Receive(socket_, [&](nl_object* object) {
+    const int error = netlink::Receive(socket_, [&](nl_object* object) {
       // RTM_DELNEIGH is never about a neighbor that is being looked up.
       if (nl_object_get_type(object) != std::string_view("route/neigh") ||
           nl_object_get_msgtype(object) != RTM_NEWNEIGH) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/netlink.h>
 #include <netlink/errno.h>
+#include <netlink/msg.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -20,6 +21,16 @@ namespace {
 struct LibraryLock {
   ForkSafeMutex mutex;
 };
+
+void PassOn(nl_object* object, void* on_object) {
+  (*static_cast<OnObject*>(on_object))(object);
+}
+
+int OnMessage(nl_msg* message, void* on_object) {
+  // libnl does not know some types of messages; we need none of these.
+  (void)nl_msg_parse(message, PassOn, on_object);
+  return NL_OK;
+}
 
 }  // namespace
 
@@ -52,6 +63,21 @@ absl::StatusOr<Socket> Connect(absl::string_view what) {
     return ErrorStatus(error, what);
   }
   return socket;
+}
+
+absl::StatusOr<Socket> ConnectForEvents(absl::string_view what) {
+  absl::StatusOr<Socket> socket = Connect(what);
+  if (!socket.ok()) return socket;
+  nl_socket_disable_seq_check(socket->get());
+  if (const int error = nl_socket_set_nonblocking(socket->get()); error != 0) {
+    return ErrorStatus(error, what);
+  }
+  return socket;
+}
+
+int Receive(nl_sock* socket, OnObject on_object) {
+  nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnMessage, &on_object);
+  return nl_recvmsgs_default(socket);
 }
 
 std::optional<wire::IpAddress> ToIpAddress(nl_addr* address) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "rxe_user/base/fork_guard.h"
@@ -48,6 +49,13 @@ inline constexpr int kValidNeighbor = NUD_PERMANENT | NUD_NOARP |
 // A connected socket, close-on-exec. `what` is the start of the error text
 // (errno_status.h). The lock is held.
 absl::StatusOr<Socket> Connect(absl::string_view what);
+// A connected socket for events, which follow no request. Nonblocking.
+absl::StatusOr<Socket> ConnectForEvents(absl::string_view what);
+
+using OnObject = absl::FunctionRef<void(nl_object*)>;
+// Processes the socket's next messages. 0, or a negative libnl error. The lock
+// is held.
+int Receive(nl_sock* socket, OnObject on_object);
 
 // The status of a failed call, with libnl's text. It has an errno value
 // (errno_status.h) only if memory was missing: ENOMEM.

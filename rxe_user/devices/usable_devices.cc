@@ -1,7 +1,6 @@
 #include "rxe_user/devices/usable_devices.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -13,25 +12,18 @@
 namespace rxe_user {
 namespace {
 
-// Addresses whose port is taken, by holder, in the order in which they were
-// found.
-class Lines {
- public:
-  void AddTaken(const std::string& holder, const std::string& address) {
-    std::vector<std::string>& addresses = taken_[holder];
-    if (addresses.empty()) holders_.push_back(holder);
-    addresses.push_back(address);
-  }
-  void Warn() const {
-    for (const std::string& holder : holders_) {
-      WarnOnce(PortTakenLine(absl::StrJoin(taken_.at(holder), ", "), holder));
-    }
-  }
-
- private:
-  std::vector<std::string> holders_;
-  std::map<std::string, std::vector<std::string>> taken_;
+// Addresses whose port is taken.
+struct Taken {
+  std::string holder;
+  std::vector<std::string> addresses;
 };
+
+void AddTaken(const std::string& holder, const std::string& address,
+              std::vector<Taken>* taken) {
+  auto found = std::ranges::find(*taken, holder, &Taken::holder);
+  if (found == taken->end()) found = taken->insert(found, {holder, {}});
+  found->addresses.push_back(address);
+}
 
 }  // namespace
 
@@ -48,7 +40,7 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
   }
 
   Devices usable;
-  Lines lines;
+  std::vector<Taken> taken;
   auto use = uses->begin();
   for (const auto& device : devices) {
     Device kept = *device;
@@ -56,7 +48,7 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
     std::string error;
     for (LocalAddress& gid : kept.gids) {
       if (!use->foreign_holder.empty()) {
-        lines.AddTaken(use->foreign_holder, gid.address.ToString());
+        AddTaken(use->foreign_holder, gid.address.ToString(), &taken);
         gid = LocalAddress{};
       } else if (!use->error.empty()) {
         // Perhaps temporary, such as an IPv6 address under duplicate address
@@ -73,7 +65,9 @@ absl::StatusOr<Devices> KeepUsable(const Devices& devices) {
       WarnOnce(error);
     }
   }
-  lines.Warn();
+  for (const auto& [holder, addresses] : taken) {
+    WarnOnce(PortTakenLine(absl::StrJoin(addresses, ", "), holder));
+  }
   return usable;
 }
 

@@ -252,9 +252,9 @@ void EngineImpl::CloseGoneAddresses() {
   const std::vector<LocalAddress> present = parts_.addresses(*device_);
   const auto is_wanted = [&](const wire::IpAddress& address) {
     return held_.contains(address) ||
-           std::any_of(
-               present.begin(), present.end(),
-               [&](const LocalAddress& p) { return p.address == address; });
+           std::ranges::any_of(present, [&](const LocalAddress& p) {
+             return p.address == address;
+           });
   };
   for (EngineLane& lane : lanes_) {
     if (lane.slot() != nullptr) lane.CloseAddresses(kKeptAddresses, is_wanted);

@@ -63,9 +63,8 @@ absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
 }
 
 bool EngineLane::HasAddress(const wire::IpAddress& local) const {
-  return std::any_of(
-      addresses_.begin(), addresses_.end(),
-      [&](const Address& a) { return a.local.address == local; });
+  return std::ranges::any_of(
+      addresses_, [&](const Address& a) { return a.local.address == local; });
 }
 
 void EngineLane::CloseAddresses(

@@ -81,9 +81,8 @@ bool CompletionQueue::Push(const Completion& completion) {
 
 void CompletionQueue::Lose() {
   overrun_.store(true, std::memory_order_release);
-  fail_pending_.store(true, std::memory_order_release);
-  config_.async->Post(
-      {config_.error_event, config_.element, 0, &async_account_});
+  FailLater();
+  RaiseError();
 }
 
 void CompletionQueue::Overrun() {
@@ -243,7 +242,7 @@ void CompletionQueue::Attach(QueuePair* qp) {
 void CompletionQueue::Detach(QueuePair* qp) {
   {
     std::lock_guard<std::mutex> lock(users_mutex_);
-    users_.erase(std::find(users_.begin(), users_.end(), qp));
+    std::erase(users_, qp);
   }
   RemoveLane(qp->lane_index());
 }

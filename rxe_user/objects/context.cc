@@ -31,9 +31,8 @@ namespace {
 constexpr transport::Time kRereadInterval = 10 * transport::kMillisecond;
 
 bool Has(const std::vector<LocalAddress>& all, const LocalAddress& address) {
-  return std::any_of(all.begin(), all.end(), [&](const LocalAddress& a) {
-    return a.address == address.address;
-  });
+  return std::ranges::find(all, address.address, &LocalAddress::address) !=
+         all.end();
 }
 
 // The state of `before` when it is no longer a device. An interface that is
@@ -145,9 +144,8 @@ std::shared_ptr<const Device> WithStableGids(const Device& before,
   merged.gids = before.gids;
   std::vector<LocalAddress> fresh = now.gids;
   for (LocalAddress& gid : merged.gids) {
-    auto it = std::find_if(
-        fresh.begin(), fresh.end(),
-        [&](const LocalAddress& f) { return f.address == gid.address; });
+    const auto it =
+        std::ranges::find(fresh, gid.address, &LocalAddress::address);
     if (it == fresh.end()) {
       gid = LocalAddress{};
     } else {
@@ -155,9 +153,9 @@ std::shared_ptr<const Device> WithStableGids(const Device& before,
     }
   }
   for (const LocalAddress& gid : fresh) {
-    auto hole = std::find_if(
-        merged.gids.begin(), merged.gids.end(),
-        [](const LocalAddress& g) { return g.address.is_unspecified(); });
+    auto hole = std::ranges::find_if(merged.gids, [](const LocalAddress& g) {
+      return g.address.is_unspecified();
+    });
     if (hole != merged.gids.end()) {
       *hole = gid;
     } else {

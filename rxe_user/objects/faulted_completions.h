@@ -39,7 +39,6 @@ class FaultedCompletions final : public transport::CompletionSink {
   // Whether a completion has failed on command; the queue pair must then fail,
   // too.
   bool failed() const { return failed_; }
-  bool has_late() const { return !late_.empty(); }
   // Passes on the delayed completions.
   void Reveal();
   // The queue pair was reset or is being destroyed: drops the delayed

@@ -212,10 +212,8 @@ QueuePair::~QueuePair() {
     // Pending packets, such as the acknowledgement of the peer's last message.
     lane_.TransmitLast(*transport_, Lane::Now());
     ForgetCompletions();  // they point to the queues
-    Record({.time = Lane::Now(),
-            .qpn = qpn_,
-            .kind = transport::RareEventKind::kDestroyed,
-            .value = static_cast<uint16_t>(transport_->attributes().state)});
+    Record(transport::RareEventKind::kDestroyed,
+           static_cast<uint32_t>(transport_->attributes().state));
     transport_.reset();
   }
   // From here on, its completion queues and SRQ may be destroyed.
@@ -344,6 +342,13 @@ void QueuePair::Record(const transport::RareEvent& event) {
   if (ProcessFaults* const faults = ProcessFaults::Current()) {
     faults->OnRareEvent(event, type_, transport_->attributes());
   }
+}
+
+void QueuePair::Record(transport::RareEventKind kind, uint32_t value) {
+  Record({.time = Lane::Now(),
+          .qpn = qpn_,
+          .kind = kind,
+          .value = static_cast<uint16_t>(value)});
 }
 
 std::optional<uint8_t> QueuePair::Refuse(
@@ -479,10 +484,7 @@ void QueuePair::RevealLate() {
 
 void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
                                   const transport::Completion& completion) {
-  Record({.time = Lane::Now(),
-          .qpn = qpn_,
-          .kind = transport::RareEventKind::kFault,
-          .value = static_cast<uint16_t>(rule.number)});
+  Record(transport::RareEventKind::kFault, rule.number);
   if (Tracer* const tracer = CurrentTracer()) {
     tracer->OnFault(rule, completion.qpn, {});
   }
@@ -519,10 +521,7 @@ void QueuePair::OnEventOnCommand(const transport::faults::Rule& rule,
 
 void QueuePair::OnTransferFault(const transport::faults::Rule& rule,
                                 bool received, uint32_t number) {
-  Record({.time = Lane::Now(),
-          .qpn = qpn_,
-          .kind = transport::RareEventKind::kFault,
-          .value = static_cast<uint16_t>(rule.number)});
+  Record(transport::RareEventKind::kFault, rule.number);
   if (Tracer* const tracer = CurrentTracer()) {
     tracer->OnFault(rule, qpn_, {.received = received, .number = number});
   }
@@ -626,15 +625,14 @@ int QueuePair::Posting::SendComplete(const transport::SendRequest& request) {
     if (qp_.signal_all_ || (request.flags & transport::kSendSignaled) != 0) {
       ++sends_.signaled;
     }
-    for (const transport::Sge& sge : request.sges) sends_.bytes += sge.length;
+    sends_.bytes += transport::TotalLength(request.sges);
   }
   return error;
 }
 
 // Inline data is in plain memory of the application, which may not be mapped.
 int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
-  uint64_t length = 0;
-  for (const transport::Sge& sge : request.sges) length += sge.length;
+  const uint64_t length = transport::TotalLength(request.sges);
   if (length == 0 || length > qp_.capacity().max_inline_data) {
     return qp_.transport_->PostSend(request, Now());
   }
@@ -656,8 +654,7 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
 
 // The header of segments is in plain memory of the application, too.
 int QueuePair::Posting::SendSegmented(const transport::SendRequest& request) {
-  uint64_t length = 0;
-  for (const transport::Sge& sge : request.sges) length += sge.length;
+  const uint64_t length = transport::TotalLength(request.sges);
   uint8_t header[kMaxTsoHeader];
   if (length > kMaxTso || request.tso_header.size() > sizeof(header)) {
     return EINVAL;

@@ -233,6 +233,7 @@ class QueuePair final : public transport::EventSink, private FaultedQueuePair {
                          const transport::Completion& completion);
   // For the flight recorder and the recording. The lane's lock is held.
   void Record(const transport::RareEvent& event);
+  void Record(transport::RareEventKind kind, uint32_t value);  // now
   bool has_cqs() const { return send_cq_ != nullptr; }
   XrcDomain* xrc() const {
     return service_state_ != nullptr ? service_state_->xrc : nullptr;

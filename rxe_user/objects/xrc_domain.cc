@@ -48,9 +48,7 @@ void XrcDomain::AddTarget(const std::shared_ptr<QueuePair>& target) {
 
 void XrcDomain::RemoveTarget(QueuePair* target) {
   std::lock_guard<std::mutex> lock(targets_mutex_);
-  const auto it =
-      std::find_if(targets_.begin(), targets_.end(),
-                   [target](const Target& t) { return t.qp == target; });
+  const auto it = std::ranges::find(targets_, target, &Target::qp);
   if (it == targets_.end()) return;
   targets_.erase(it);
   for (const auto& [srqn, srq] : srqs_) {

@@ -49,7 +49,6 @@ using rxe_user::broker::Extend;
 using rxe_user::broker::Header;
 using rxe_user::broker::Hello;
 using rxe_user::broker::HelloReply;
-using rxe_user::broker::kSocketName;
 using rxe_user::broker::ListConnected;
 using rxe_user::broker::Message;
 using rxe_user::broker::Open;
@@ -156,14 +155,9 @@ class Run {
  private:
   static UniqueFd Connect() {
     UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    std::memcpy(name.sun_path + 1, kSocketName.data(), kSocketName.size());
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
-                                             1 + kSocketName.size());
-    Require(
-        connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0,
-        "connections are refused");
+    const auto name = rxe_user::broker::BrokerAddress();
+    Require(connect(fd.get(), name.get(), name.size) == 0,
+            "connections are refused");
     return fd;
   }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 
 #include "wire/address.h"
 #include "wire/headers.h"
@@ -162,6 +163,11 @@ struct Sge {
   uint32_t length = 0;
   uint32_t lkey = 0;
 };
+constexpr uint64_t TotalLength(std::span<const Sge> sges) {  // bytes
+  uint64_t length = 0;
+  for (const Sge& sge : sges) length += sge.length;
+  return length;
+}
 
 // Translated address of a peer (NAT): its packets come from there, and packets
 // to it go there. Port 0: not translated; packets come from the peer's own

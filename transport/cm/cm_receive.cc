@@ -18,7 +18,6 @@ constexpr size_t kMaxEvents = 2;
 }  // namespace
 
 void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
-  ++counters_.received;
   wire::CmView mad;
   if (wire::CmView::Parse(in.bytes, &mad) != wire::CmParseError::kOk) {
     ++counters_.malformed;
@@ -36,11 +35,6 @@ void ConnectionManager::OnMad(const IncomingMad& in, Time now) {
     ++counters_.no_memory;
   }
   SendHeldBack(now);
-}
-
-void ConnectionManager::CountDuplicate(const wire::CmView& mad) {
-  ++counters_.duplicates;
-  counters_.rx_duplicates.Count(mad.attribute());
 }
 
 void ConnectionManager::OnMessage(const IncomingMad& in,
@@ -133,7 +127,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
     return AnswerRej(in, mad, CmAnswered::kReq,
                      CmRejectReason::kDuplicateLocalCommId, now);
   }
-  CountDuplicate(mad);
+  counters_.rx_duplicates.Count(mad.attribute());
   switch (c.state) {
     case State::kReqReceived:
       c.service_timeout = config_.mra_service_timeout;
@@ -329,20 +323,20 @@ void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
     case State::kRepWait:
       return OnFirstRep(*c, in, mad, now);
     case State::kRepReceived:
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       c->service_timeout = config_.mra_service_timeout;
       Enter(*c, State::kMraRepSent);
       return SendMra(*c);
     case State::kMraRepSent:
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       return SendMra(*c);
     case State::kEstablished:
       if (!c->active) break;
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       return Retransmit(*c);  // the RTU
     case State::kTimeWait:
       if (!c->active) break;
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
         if (MayAnswer(in, now)) Retransmit(*c);
         return;
@@ -387,7 +381,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
       SetDeadline(*c, kNever);
       return Emit(EventKind::kEstablished, *c, &mad);
     case State::kEstablished:
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       return;
     case State::kTimeWait:
       // This side has given up: tells the peer.
@@ -434,10 +428,10 @@ void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
       Emit(EventKind::kDisconnected, *c, &mad);
       return EnterTimeWait(*c, c->time_wait, now);
     case State::kDreqReceived:
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       return;
     case State::kTimeWait:
-      CountDuplicate(mad);
+      counters_.rx_duplicates.Count(mad.attribute());
       if (c->has_sent && c->sent_attribute == wire::CmAttribute::kDrep) {
         return Retransmit(*c);
       }

@@ -61,7 +61,7 @@ void ConnectionManager::OnSidrReq(const IncomingMad& in,
   if (const CmId known =
           by_sidr_.Find({in.remote, req.request_id, req.service_id})) {
     Connection& c = *Find(known);
-    CountDuplicate(mad);
+    counters_.rx_duplicates.Count(mad.attribute());
     if (c.state == State::kTimeWait && MayAnswer(in, now)) Retransmit(c);
     return;
   }

@@ -117,7 +117,7 @@ void CmSim::OnEvent(Host& host, const Event& event) {
   if (found == host.apps.end()) return Fail("an event for an unknown id");
   Id& id = found->second;
   const auto expect = [&](std::initializer_list<Phase> phases) {
-    if (std::find(phases.begin(), phases.end(), id.phase) != phases.end()) {
+    if (std::ranges::find(phases, id.phase) != phases.end()) {
       return true;
     }
     Fail(std::string("event ") + Name(event.kind) + " in phase " +

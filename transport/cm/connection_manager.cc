@@ -78,8 +78,8 @@ std::optional<wire::IpAddress> ConnectionManager::PeerOf(CmId id) const {
 }
 
 bool ConnectionManager::Uses(const wire::IpAddress& local) const {
-  return std::any_of(connections_.begin(), connections_.end(),
-                     [&](const auto& c) { return c.second->local == local; });
+  return std::ranges::any_of(
+      connections_, [&](const auto& c) { return c.second->local == local; });
 }
 
 std::optional<State> ConnectionManager::state(CmId id) const {

@@ -216,7 +216,6 @@ class ConnectionManager {
   // The connection that a message names; null, and counted, if there is none,
   // it is kIdle, or it belongs to another peer.
   Connection* FindFor(const IncomingMad& in, const wire::CmView& mad);
-  void CountDuplicate(const wire::CmView& mad);
   void OnMessage(const IncomingMad& in, const wire::CmView& mad, Time now);
   void OnReq(const IncomingMad& in, const wire::CmView& mad, Time now);
   // The peer has forgotten this connection and uses its queue pair in a newer

@@ -248,13 +248,11 @@ class MessageCounts {
 
 // Each received message is counted in one of these or changes a state.
 struct Counters {
-  uint64_t received = 0;
   uint64_t sent = 0;
   uint64_t retransmitted = 0;
   // Retransmissions of requests that were reported as undelivered.
   uint64_t undelivered = 0;
   uint64_t held_back = 0;    // until the peer had answered other requests
-  uint64_t duplicates = 0;   // REQ, REP, DREQ, SIDR_REQ
   uint64_t malformed = 0;    // not a CM message
   uint64_t unknown_id = 0;   // no such connection
   uint64_t wrong_peer = 0;   // address or ID differs from the peer's
@@ -269,7 +267,7 @@ struct Counters {
   MessageCounts tx_msgs;
   MessageCounts tx_retries;
   MessageCounts rx_msgs;
-  MessageCounts rx_duplicates;
+  MessageCounts rx_duplicates;  // of REQ, REP, RTU, DREQ, SIDR_REQ
 };
 
 }  // namespace transport::cm

@@ -122,11 +122,6 @@ bool DcConnection::OnRequest(const Received& received, Time now) {
   return responder_.OnRequest(packet, now);
 }
 
-bool DcConnection::OnResponse(const Received& /*received*/, Time /*now*/) {
-  ++core().counters.dropped_type;
-  return false;
-}
-
 bool DcConnection::IsExpected(const wire::PacketView& packet) const {
   return packet.info().is_request && IsMine(packet) &&
          responder_.IsExpected(packet);

@@ -56,16 +56,10 @@ class DcConnection final : public QueuePair, private HeaderFront {
 
   // --- QueuePair.
   void StartReceiving() override { responder_.Start(); }
-  void StartSending(Time /*now*/) override {}
-  void Drain(Time /*now*/) override {}
-  void Resume(Time /*now*/) override {}
-  bool Drained() const override { return true; }
   void OnError() override;
   void OnReset() override { responder_.Reset(); }
   void ReportService(QpReport* report) const override;
-  void OnPosted(Time /*now*/) override {}
   bool OnRequest(const Received& received, Time now) override;
-  bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
   bool IsWithinWindow(const wire::PacketView& packet) const override;
   void OnNotification(Time now) override { responder_.OnNotification(now); }

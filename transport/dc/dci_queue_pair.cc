@@ -283,11 +283,6 @@ bool DciQueuePair::IsOfConnection(const wire::PacketView& packet) const {
 
 // --- Packets.
 
-bool DciQueuePair::OnRequest(const Received& /*received*/, Time /*now*/) {
-  ++core().counters.dropped_type;
-  return false;
-}
-
 bool DciQueuePair::OnResponse(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   if (IsAnswer(packet)) {

@@ -90,7 +90,6 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   };
 
   // --- QueuePair.
-  void StartReceiving() override {}
   void StartSending(Time now) override;
   // There is no SQD.
   void Drain(Time now) override { requester_.Drain(now); }
@@ -104,7 +103,6 @@ class DciQueuePair final : public QueuePair, private HeaderFront {
   int PrepareServiceFields(const SendRequest& request) override;
   void StoreServiceFields(const SendRequest& request) override;
   void OnPosted(Time now) override;
-  bool OnRequest(const Received& received, Time now) override;
   bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
   void OnServiceTimer(Time now) override;

@@ -46,11 +46,6 @@ bool DctQueuePair::OnRequest(const Received& received, Time now) {
   return false;  // there is no peer whose state could be updated
 }
 
-bool DctQueuePair::OnResponse(const Received& /*received*/, Time /*now*/) {
-  ++core().counters.dropped_type;
-  return false;
-}
-
 // A failure of a connection is reported as an event of the target. The last WQE
 // of a connection is not, since the target continues.
 void DctQueuePair::OnQpEvent(QueuePair& /*connection*/, QpEvent event) {

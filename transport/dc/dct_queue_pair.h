@@ -28,29 +28,12 @@ class DctQueuePair final : public QueuePair, private EventSink {
 
  private:
   // --- QueuePair.
-  void StartReceiving() override {}
-  void StartSending(Time /*now*/) override {}
-  void Drain(Time /*now*/) override {}
-  void Resume(Time /*now*/) override {}
-  bool Drained() const override { return true; }
   void OnError() override { connections_.CloseAll(*this, last_); }
   void OnReset() override { connections_.CloseAll(*this, std::nullopt); }
-  void ReportService(QpReport* /*report*/) const override {}
-  void OnPosted(Time /*now*/) override {}
   bool AcceptsAnySource(const wire::PacketView& packet) const override {
     return packet.info().is_request;
   }
   bool OnRequest(const Received& received, Time now) override;
-  bool OnResponse(const Received& received, Time now) override;
-  bool IsExpected(const wire::PacketView& /*packet*/) const override {
-    return false;
-  }
-  void OnServiceTimer(Time /*now*/) override {}
-  Interests TakeServiceInterests(Time /*now*/) override { return {}; }
-  Interests TransmitService(Time /*now*/, const TransmitTurn& /*turn*/,
-                            Burst* /*burst*/) override {
-    return {};
-  }
 
   // --- EventSink, of the connections.
   void OnQpEvent(QueuePair& connection, QpEvent event) override;

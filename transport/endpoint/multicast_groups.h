@@ -40,8 +40,7 @@ class MulticastGroups {
   bool Has(const EndpointQp* qp, const wire::IpAddress& group) const {
     const auto it = members_.find(group);
     return it != members_.end() &&
-           std::find(it->second.begin(), it->second.end(), qp) !=
-               it->second.end();
+           std::ranges::find(it->second, qp) != it->second.end();
   }
   std::vector<wire::IpAddress> Of(const EndpointQp* qp) const {
     std::vector<wire::IpAddress> groups;

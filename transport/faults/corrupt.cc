@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "transport/faults/rule_values.h"
 #include "wire/opcode.h"
 
 namespace transport::faults {
@@ -63,20 +64,12 @@ constexpr Field kFields[] = {
 }  // namespace
 
 std::optional<size_t> FindField(std::string_view name) {
-  for (size_t i = 0; i < std::size(kFields); ++i) {
-    if (kFields[i].name == name) return i;
-  }
-  return std::nullopt;
+  const Field* const field = FindRow(kFields, name);
+  if (field == nullptr) return std::nullopt;
+  return field - kFields;
 }
 
-std::string FieldNames() {
-  std::string names;
-  for (const Field& field : kFields) {
-    if (!names.empty()) names += ", ";
-    names += field.name;
-  }
-  return names;
-}
+std::string FieldNames() { return NamesOf(kFields); }
 
 std::string_view FieldName(const Corruption& corruption) {
   return corruption.field < std::size(kFields) ? kFields[corruption.field].name

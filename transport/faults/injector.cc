@@ -86,6 +86,11 @@ Injector::Injector(std::vector<Rule> rules, uint64_t seed, Time start)
   OnRulesChanged();
 }
 
+Injector::QueuePair* Injector::Find(uint32_t qpn) {
+  const auto found = queue_pairs_.find(qpn);
+  return found != queue_pairs_.end() ? &found->second : nullptr;
+}
+
 bool Injector::Add(std::vector<Rule> rules, Time now) {
   if (rules.size() > kMaxRulesEver - std::min(kMaxRulesEver, rules_.size())) {
     return false;
@@ -187,63 +192,55 @@ void Injector::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
 }
 
 void Injector::OnReceivePsn(uint32_t qpn, uint32_t psn) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp == queue_pairs_.end()) return;
-  qp->second.receive_psn = psn;
-  qp->second.knows_receive_psn = true;
-  qp->second.own = {};
-  qp->second.of_initiators.clear();
-  qp->second.sent_messages = {};
-  if (concerns(kReceivedMessages)) {
-    qp->second.own.received_messages.StartAt(psn);
-  }
+  QueuePair* const qp = Find(qpn);
+  if (qp == nullptr) return;
+  qp->receive_psn = psn;
+  qp->knows_receive_psn = true;
+  qp->own = {};
+  qp->of_initiators.clear();
+  qp->sent_messages = {};
+  if (concerns(kReceivedMessages)) qp->own.received_messages.StartAt(psn);
 }
 
 void Injector::OnSendPsn(uint32_t qpn, uint32_t psn) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.send_psn = psn;
+  if (QueuePair* const qp = Find(qpn)) qp->send_psn = psn;
 }
 
 void Injector::OnDestroyed(uint32_t qpn) { queue_pairs_.erase(qpn); }
 
 void Injector::OnReset(uint32_t qpn) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp == queue_pairs_.end()) return;
-  qp->second.sent_messages = {};
-  qp->second.ForEach(
+  QueuePair* const qp = Find(qpn);
+  if (qp == nullptr) return;
+  qp->sent_messages = {};
+  qp->ForEach(
       [](Connection& connection) { connection.received_messages = {}; });
 }
 
 void Injector::OnPathMtu(uint32_t qpn, uint32_t bytes) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end() && bytes != 0) qp->second.path_mtu = bytes;
+  QueuePair* const qp = Find(qpn);
+  if (qp != nullptr && bytes != 0) qp->path_mtu = bytes;
 }
 
 void Injector::OnPosted(uint32_t qpn, const PostedRequest& request) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPosted(request);
+  if (QueuePair* const qp = Find(qpn)) qp->sent_messages.OnPosted(request);
 }
 
 void Injector::OnPostedUnknown(uint32_t qpn, size_t count) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnPostedUnknown(count);
+  if (QueuePair* const qp = Find(qpn)) qp->sent_messages.OnPostedUnknown(count);
 }
 
 void Injector::OnFlushed(uint32_t qpn) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnFlushed();
+  if (QueuePair* const qp = Find(qpn)) qp->sent_messages.OnFlushed();
 }
 
 void Injector::OnPostRefused(uint32_t qpn, size_t count) {
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp != queue_pairs_.end()) qp->second.sent_messages.OnRefused(count);
+  if (QueuePair* const qp = Find(qpn)) qp->sent_messages.OnRefused(count);
 }
 
 void Injector::OnSent(uint32_t qpn, const wire::PacketView& packet) {
   if (!IsOfAMessage(packet)) return;
-  const auto qp = queue_pairs_.find(qpn);
-  if (qp == queue_pairs_.end()) return;
-  qp->second.sent_messages.OnSent(FactsOf(packet, qp->second.path_mtu));
+  QueuePair* const qp = Find(qpn);
+  if (qp != nullptr) qp->sent_messages.OnSent(FactsOf(packet, qp->path_mtu));
 }
 
 uint32_t Injector::Iterations::Count(uint8_t opcode, uint32_t psn) {
@@ -399,7 +396,7 @@ bool Injector::IsOfMessage(const Rule& rule, const PacketFacts& facts,
 
 bool Injector::Fires(const Rule& rule, uint64_t match, uint64_t chance) const {
   if (!rule.nth.empty() &&
-      std::none_of(rule.nth.begin(), rule.nth.end(), [&](const Range& range) {
+      std::ranges::none_of(rule.nth, [&](const Range& range) {
         return range.first <= match && match <= range.last;
       })) {
     return false;
@@ -420,7 +417,9 @@ Injector::Firing Injector::FirstThatFires(Time now, const IsFor& is_for,
     if (firing.rule != nullptr) continue;
     const uint64_t random =
         random_of(Mix(seed_ ^ Mix(rule->number)), count.matched);
-    if (Fires(*rule, count.matched, random)) firing = {rule, random};
+    if (Fires(*rule, count.matched, random)) {
+      firing = {rule, DelayOf(*rule, random)};
+    }
   }
   if (firing.rule != nullptr) ++counts_[firing.rule->number - 1].fired;
   return firing;
@@ -441,21 +440,19 @@ uint32_t Injector::Count(const PacketFacts& facts, const QueuePair& qp,
 }
 
 void Injector::CountOnly(const PacketFacts& facts) {
-  const auto found = queue_pairs_.find(facts.qpn);
-  if (found == queue_pairs_.end()) return;
-  QueuePair& qp = found->second;
+  QueuePair* const qp = Find(facts.qpn);
+  if (qp == nullptr) return;
   try {
-    Connection* const connection = ConnectionOf(facts, &qp);
-    (void)RelativePsn(facts, &qp, connection);
-    (void)Count(facts, qp, connection);
+    Connection* const connection = ConnectionOf(facts, qp);
+    (void)RelativePsn(facts, qp, connection);
+    (void)Count(facts, *qp, connection);
   } catch (const std::bad_alloc&) {
     // Without memory, the packet is not counted.
   }
 }
 
 Fate Injector::Decide(const PacketFacts& facts, Time now) {
-  const auto found = queue_pairs_.find(facts.qpn);
-  QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
+  QueuePair* const qp = Find(facts.qpn);
   Connection* connection = nullptr;
   uint32_t relative = 0;
   uint32_t iteration = 1;
@@ -498,7 +495,7 @@ Fate Injector::Decide(const PacketFacts& facts, Time now) {
     }
   }
   fate.rule = firing.rule;
-  fate.delay = DelayOf(*firing.rule, firing.random);
+  fate.delay = firing.delay;
   if (firing.rule->action == Action::kCorrupt) {
     fate.flipped = *CorruptedBit(firing.rule->corruption, *facts.packet);
   }
@@ -543,9 +540,8 @@ NumberedFate Injector::DecideCall(std::string_view call,
         return rule.call == call && (!rule.wr_id || rule.wr_id == wr_id);
       },
       [](uint64_t random, uint64_t match) { return Mix(random ^ match); });
-  if (firing.rule == nullptr) return fate;
   fate.rule = firing.rule;
-  fate.delay = DelayOf(*firing.rule, firing.random);
+  fate.delay = firing.delay;
   return fate;
 }
 
@@ -564,16 +560,14 @@ NumberedFate Injector::DecideMad(const MadFacts& facts, Time now) {
                (!rule.peer || *rule.peer == facts.peer);
       },
       [&](uint64_t random, uint64_t) { return Mix(random ^ place); });
-  if (firing.rule == nullptr) return fate;
   fate.rule = firing.rule;
-  fate.delay = DelayOf(*firing.rule, firing.random);
+  fate.delay = firing.delay;
   return fate;
 }
 
 const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
-  const auto found = queue_pairs_.find(facts.qpn);
-  const uint32_t ordinal =
-      found != queue_pairs_.end() ? found->second.ordinal : 0;
+  const QueuePair* const qp = Find(facts.qpn);
+  const uint32_t ordinal = qp != nullptr ? qp->ordinal : 0;
   return FirstThatFires(
              now,
              [&](const Rule& rule) {
@@ -594,8 +588,7 @@ const Rule* Injector::DecideCompletion(const CompletionFacts& facts, Time now) {
 
 const Rule* Injector::DecideTransfer(const TransferFacts& facts, Time now,
                                      uint32_t* number) {
-  const auto found = queue_pairs_.find(facts.qpn);
-  QueuePair* const qp = found != queue_pairs_.end() ? &found->second : nullptr;
+  QueuePair* const qp = Find(facts.qpn);
   const uint32_t ordinal = qp != nullptr ? qp->ordinal : 0;
   *number = qp != nullptr ? ++qp->transfers[facts.reads ? 1 : 0] : 0;
   const uint64_t place =
@@ -646,13 +639,12 @@ Time Injector::EndOf(const Rule& rule) const {
 
 const Rule* Injector::TakeRefusal(uint32_t qpn, const RequesterFacts& requester,
                                   uint32_t psn) {
-  const auto found = queue_pairs_.find(qpn);
-  if (found == queue_pairs_.end()) return nullptr;
-  QueuePair& qp = found->second;
+  QueuePair* const qp = Find(qpn);
+  if (qp == nullptr) return nullptr;
   const auto initiator =
-      qp.of_initiators.find({requester.address, requester.qpn});
+      qp->of_initiators.find({requester.address, requester.qpn});
   Connection& connection =
-      initiator != qp.of_initiators.end() ? initiator->second : qp.own;
+      initiator != qp->of_initiators.end() ? initiator->second : qp->own;
   const Rule* rule = nullptr;
   std::erase_if(connection.refusals, [&](const Refusal& refusal) {
     if (refusal.psn == psn && rule == nullptr) rule = refusal.rule;

@@ -286,12 +286,13 @@ class Injector {
     std::map<Initiator, Connection> of_initiators;
     uint32_t initiators = 0;  // so far
   };
-  // A rule that fires, and the random number that it drew.
+  // A rule that fires, and its delay with the jitter that it drew.
   struct Firing {
     const Rule* rule = nullptr;  // null: none
-    uint64_t random = 0;
+    Time delay = 0;
   };
 
+  QueuePair* Find(uint32_t qpn);  // null if it is not known
   // The first rule whose time it is, for which `is_for` is true, and that
   // fires. Counts. `random_of`: the random number of the rule, from that of
   // seed and rule, and from its count of matches.

@@ -1,6 +1,7 @@
 #include "transport/faults/rule_parser.h"
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <iterator>
 #include <span>
@@ -25,7 +26,7 @@ constexpr uint32_t kMaxBehind = 1024;
 
 struct ActionText {
   Action action;
-  std::string_view word;
+  std::string_view name;
   const char* past;
 };
 constexpr ActionText kActions[] = {
@@ -56,18 +57,11 @@ constexpr std::string_view kOptionNames =
     "every=, p=, times=, after=, for=, maybe";
 constexpr std::string_view kTimeForms = "a time such as 50us, 2ms or 1.5s";
 
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+constexpr char kBlanks[] = " \t\r";
 
 bool AnswersRequests(Action action) {
   return action == Action::kNoAck || action == Action::kRnr ||
          action == Action::kNak;
-}
-
-const ActionText* FindAction(std::string_view word) {
-  for (const ActionText& each : kActions) {
-    if (each.word == word) return &each;
-  }
-  return nullptr;
 }
 
 // --- The parser.
@@ -83,7 +77,7 @@ class RuleParser {
       : line_(line), words_(std::move(words)), end_column_(end_column) {}
 
   std::optional<RuleError> Parse(Rule* rule) {
-    const ActionText* const action = FindAction(words_[0].text);
+    const ActionText* const action = FindRow(kActions, words_[0].text);
     if (action == nullptr) {
       return Error(words_[0], Quoted(words_[0].text) +
                                   " is no action; the actions are " +
@@ -177,45 +171,34 @@ class RuleParser {
       }
       case Action::kNak: {
         const Word word = Next();
-        std::string names;
-        for (const NakText& nak : kNaks) {
-          if (nak.name == word.text) {
-            rule->syndrome = wire::MakeNakSyndrome(nak.code);
-            return std::nullopt;
-          }
-          names += names.empty() ? "" : ", ";
-          names += nak.name;
+        const NakText* const nak = FindRow(kNaks, word.text);
+        if (nak == nullptr) {
+          return Error(word, "nak needs one of: " + NamesOf(kNaks));
         }
-        return Error(word, "nak needs one of: " + names);
+        rule->syndrome = wire::MakeNakSyndrome(nak->code);
+        return std::nullopt;
       }
       case Action::kFail:
         return ParseCall(rule);
       case Action::kComplete: {
         const Word word = Next();
-        std::string names;
-        for (const StatusText& known : kStatuses) {
-          if (known.name == word.text) {
-            rule->status = static_cast<uint8_t>(known.status);
-            return std::nullopt;
-          }
-          names += names.empty() ? "" : ", ";
-          names += known.name;
+        const StatusText* const known = FindRow(kStatuses, word.text);
+        if (known == nullptr) {
+          return Error(
+              word, "complete needs a status, one of: " + NamesOf(kStatuses));
         }
-        return Error(word, "complete needs a status, one of: " + names);
+        rule->status = static_cast<uint8_t>(known->status);
+        return std::nullopt;
       }
       case Action::kEvent: {
         const Word word = Next();
-        std::string names;
-        for (const EventText& known : kEvents) {
-          if (known.name == word.text) {
-            rule->event = known.type;
-            rule->event_of = known.of;
-            return std::nullopt;
-          }
-          names += names.empty() ? "" : ", ";
-          names += known.name;
+        const EventText* const known = FindRow(kEvents, word.text);
+        if (known == nullptr) {
+          return Error(word, "event needs a name, one of: " + NamesOf(kEvents));
         }
-        return Error(word, "event needs a name, one of: " + names);
+        rule->event = known->type;
+        rule->event_of = known->of;
+        return std::nullopt;
       }
       case Action::kLink: {
         const Word word = Next();
@@ -232,35 +215,23 @@ class RuleParser {
     }
   }
 
-  static std::string CallNames() {
-    std::string names;
-    for (const std::string_view name : kCalls) {
-      names += names.empty() ? "" : ", ";
-      names += name;
-    }
-    return names;
-  }
-
   std::optional<RuleError> ParseCall(Rule* rule) {
     const Word call = Next();
     if (std::ranges::find(kCalls, call.text) == std::end(kCalls)) {
       return Error(call,
                    "fail needs a call, and then errno: fail ibv_reg_mr "
                    "ENOMEM; the calls are " +
-                       CallNames());
+                       NamesOf(kCalls, std::identity()));
     }
     rule->call = call.text;
     const Word word = Next();
-    std::string names;
-    for (const ErrnoText& known : kErrnos) {
-      if (known.name == word.text) {
-        rule->error = known.number;
-        return std::nullopt;
-      }
-      names += names.empty() ? "" : ", ";
-      names += known.name;
+    const ErrnoText* const known = FindRow(kErrnos, word.text);
+    if (known == nullptr) {
+      return Error(word, "fail " + rule->call +
+                             " needs errno, one of: " + NamesOf(kErrnos));
     }
-    return Error(word, "fail " + rule->call + " needs errno, one of: " + names);
+    rule->error = known->number;
+    return std::nullopt;
   }
 
   // For a rule that matches calls and no packets.
@@ -553,7 +524,7 @@ class RuleParser {
       return true;
     }
     if (name == "call=") {
-      *right = "one of: " + CallNames();
+      *right = "one of: " + NamesOf(kCalls, std::identity());
       rule->call = text;
       return std::ranges::find(kCalls, text) != std::end(kCalls);
     }
@@ -584,25 +555,18 @@ class RuleParser {
 
   static bool ParseOpcodes(std::string_view text, Rule* rule) {
     rule->opcodes.reset();
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find('|', at), text.size());
-      const std::string_view name = text.substr(at, end - at);
+    for (const std::string_view name : Split(text, "|")) {
       if (!AddMad(name, &rule->mads) && !AddOpcodes(name, &rule->opcodes)) {
         return false;
       }
-      at = end + 1;
     }
     // Packets and CM messages cannot be mixed: they have different options.
     return rule->mads == 0 || rule->opcodes.none();
   }
 
   static bool ParseRanges(std::string_view text, Rule* rule) {
-    for (size_t at = 0; at <= text.size();) {
-      const size_t end = std::min(text.find('|', at), text.size());
-      Range range;
-      if (!ParseRange(text.substr(at, end - at), &range)) return false;
-      rule->nth.push_back(range);
-      at = end + 1;
+    for (const std::string_view each : Split(text, "|")) {
+      if (!ParseRange(each, &rule->nth.emplace_back())) return false;
     }
     return true;
   }
@@ -614,35 +578,17 @@ class RuleParser {
   std::vector<std::string_view> seen_;
 };
 
-// The words of one rule, which ends before `end`.
-std::vector<Word> WordsOf(std::string_view line, size_t begin, size_t end) {
-  std::vector<Word> words;
-  for (size_t at = begin; at < end;) {
-    if (IsBlank(line[at])) {
-      ++at;
-      continue;
-    }
-    size_t stop = at;
-    while (stop < end && !IsBlank(line[stop])) ++stop;
-    words.push_back({line.substr(at, stop - at), static_cast<int>(at) + 1});
-    at = stop;
-  }
-  return words;
-}
-
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && IsBlank(text.back())) text.remove_suffix(1);
-  return text;
+const ActionText* TextOf(Action action) {
+  const auto* const text =
+      std::ranges::find(kActions, action, &ActionText::action);
+  return text != std::end(kActions) ? text : nullptr;
 }
 
 }  // namespace
 
 const char* NameOf(Action action) {
-  for (const ActionText& each : kActions) {
-    if (each.action == action) return each.word.data();
-  }
-  return "";
+  const ActionText* const text = TextOf(action);
+  return text != nullptr ? text->name.data() : "";
 }
 
 const char* TargetOf(Action action) {
@@ -667,10 +613,8 @@ const char* TargetOf(const Rule& rule) {
 }
 
 const char* PastOf(Action action) {
-  for (const ActionText& each : kActions) {
-    if (each.action == action) return each.past;
-  }
-  return "";
+  const ActionText* const text = TextOf(action);
+  return text != nullptr ? text->past : "";
 }
 
 std::string RuleError::ToString() const {
@@ -687,27 +631,30 @@ std::optional<RuleError> ParseRules(std::string_view text,
   }
   std::vector<Rule> rules;
   int number = 0;
-  for (size_t from = 0; from <= text.size();) {
-    const size_t stop = std::min(text.find('\n', from), text.size());
-    std::string_view line = text.substr(from, stop - from);
-    from = stop + 1;
+  for (std::string_view line : Split(text, "\n")) {
     ++number;
     line = line.substr(0, line.find('#'));
-    for (size_t at = 0; at <= line.size();) {
-      const size_t end = std::min(line.find(';', at), line.size());
-      std::vector<Word> words = WordsOf(line, at, end);
-      const std::string_view whole = Trimmed(line.substr(at, end - at));
-      at = end + 1;
+    const auto column = [line](const char* at) {
+      return static_cast<int>(at - line.data()) + 1;
+    };
+    for (const std::string_view whole : Split(line, ";")) {
+      std::vector<Word> words;
+      for (const std::string_view word : Split(whole, kBlanks)) {
+        if (!word.empty()) words.push_back({word, column(word.data())});
+      }
       if (words.empty()) continue;
+      const char* const first = words.front().text.data();
+      const std::string_view last = words.back().text;
       if (rules.size() == kMaxRules) {
         return RuleError{number, words[0].column,
                          "there are more than " + std::to_string(kMaxRules) +
                              " rules; use fewer"};
       }
       Rule rule;
-      RuleParser parser(number, std::move(words), static_cast<int>(end) + 1);
+      RuleParser parser(number, std::move(words),
+                        column(whole.data() + whole.size()));
       if (auto error = parser.Parse(&rule)) return error;
-      rule.text = whole;
+      rule.text.assign(first, last.data() + last.size());
       rules.push_back(std::move(rule));
     }
   }
@@ -724,16 +671,10 @@ std::optional<RuleError> ParseRules(std::string_view text,
 }
 
 bool LooksLikeRules(std::string_view text) {
-  size_t begin = 0;
-  while (begin < text.size() &&
-         (IsBlank(text[begin]) || text[begin] == '\n' || text[begin] == ';')) {
-    ++begin;
-  }
-  if (begin == text.size()) return true;
-  if (text[begin] == '#') return true;
-  const size_t end =
-      std::min(text.find_first_of(" \t\r\n;#", begin), text.size());
-  return FindAction(text.substr(begin, end - begin)) != nullptr;
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n;"), text.size()));
+  if (text.empty() || text[0] == '#') return true;
+  const std::string_view word = text.substr(0, text.find_first_of(" \t\r\n;#"));
+  return FindRow(kActions, word) != nullptr;
 }
 
 }  // namespace transport::faults

@@ -28,6 +28,18 @@ bool IsAck(uint8_t opcode) {
 
 }  // namespace
 
+std::vector<std::string_view> Split(std::string_view text,
+                                    const char* separators) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end =
+        std::min(text.find_first_of(separators, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
 std::bitset<256> AnsweredRequests() {
   std::bitset<256> opcodes;
   for (size_t i = 0; i < 256; ++i) {

@@ -2,15 +2,43 @@
 #ifndef TRANSPORT_FAULTS_RULE_VALUES_H_
 #define TRANSPORT_FAULTS_RULE_VALUES_H_
 
+#include <algorithm>
 #include <bitset>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <iterator>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "transport/base/types.h"
 #include "transport/faults/rule.h"
 #include "wire/aeth.h"
 
 namespace transport::faults {
+
+// The row of this name in a table; null if there is none.
+template <typename Row, size_t kSize>
+const Row* FindRow(const Row (&table)[kSize], std::string_view name) {
+  const Row* const row = std::ranges::find(table, name, &Row::name);
+  return row != std::end(table) ? row : nullptr;
+}
+
+// "name, name": of all rows, or what `name` makes of them.
+template <typename Row, size_t kSize, typename Name = std::string_view Row::*>
+std::string NamesOf(const Row (&table)[kSize], Name name = &Row::name) {
+  std::string names;
+  for (const Row& row : table) {
+    names += names.empty() ? "" : ", ";
+    names += std::invoke(name, row);
+  }
+  return names;
+}
+
+// The parts of `text` between any of `separators`, empty parts too.
+std::vector<std::string_view> Split(std::string_view text,
+                                    const char* separators);
 
 inline constexpr Time kMaxDelay = 3600 * kSecond;
 

@@ -51,9 +51,9 @@ void Destinations::Clear() {
 }
 
 bool Destinations::SendsFrom(const wire::IpAddress& source) const {
-  return std::any_of(
-      known_.begin(), known_.end(),
-      [&source](const auto& known) { return known.first.av.source == source; });
+  return std::ranges::any_of(known_, [&source](const auto& known) {
+    return known.first.av.source == source;
+  });
 }
 
 }  // namespace transport

@@ -143,9 +143,8 @@ std::string QueuePair::WhySendRefused(const SendRequest& request) const {
   if (request.sges.size() > capacity.max_send_sge) {
     return "num_sge: more than max_send_sge";
   }
-  size_t bytes = 0;
-  for (const Sge& sge : request.sges) bytes += sge.length;
-  if ((request.flags & kSendInline) != 0 && bytes > capacity.max_inline_data) {
+  if ((request.flags & kSendInline) != 0 &&
+      TotalLength(request.sges) > capacity.max_inline_data) {
     return "IBV_SEND_INLINE: more bytes than max_inline_data";
   }
   if (core_.send_queue.Check(request) != 0) {
@@ -288,6 +287,16 @@ bool QueuePair::AdmitPort(const Received& received, Time now) {
     RaiseEvent(QpEvent::kCommEstablished);
   }
   return true;
+}
+
+bool QueuePair::OnRequest(const Received& /*received*/, Time /*now*/) {
+  ++core_.counters.dropped_type;
+  return false;
+}
+
+bool QueuePair::OnResponse(const Received& /*received*/, Time /*now*/) {
+  ++core_.counters.dropped_type;
+  return false;
 }
 
 bool QueuePair::OnPacket(const Received& received, Time now) {

@@ -124,16 +124,17 @@ class QueuePair : public EndpointQp {
   void EnterReset();
 
   // --- The transport service. It reports fatal errors by QpCore::Fail, which
-  // the queue pair checks after each of these calls.
+  // the queue pair checks after each of these calls. The defaults are those of
+  // a service without the half in question.
 
   // To RTR, with attributes().rq_psn; to RTS, with attributes().sq_psn.
-  virtual void StartReceiving() = 0;
-  virtual void StartSending(Time now) = 0;
+  virtual void StartReceiving() {}
+  virtual void StartSending(Time /*now*/) {}
   // Drain: to SQD. Resume: from SQD or SQE to RTS. Drained: nothing that was
   // begun is outstanding.
-  virtual void Drain(Time now) = 0;
-  virtual void Resume(Time now) = 0;
-  virtual bool Drained() const = 0;
+  virtual void Drain(Time /*now*/) {}
+  virtual void Resume(Time /*now*/) {}
+  virtual bool Drained() const { return true; }
   // The first request that has not begun. In SQD.
   virtual uint64_t FirstUnbegun() const { return core_.send_queue.tail(); }
   // attributes().max_dest_rd_atomic has changed in a receiving state.
@@ -148,7 +149,7 @@ class QueuePair : public EndpointQp {
   virtual void OnReset() = 0;
 
   // Adds the service's PSNs to the report.
-  virtual void ReportService(QpReport* report) const = 0;
+  virtual void ReportService(QpReport* /*report*/) const {}
 
   // For services that keep more of a request than the send queue does:
   // CheckServiceFields validates it (0 or EINVAL), PrepareServiceFields
@@ -160,13 +161,14 @@ class QueuePair : public EndpointQp {
   virtual int PrepareServiceFields(const SendRequest& /*request*/) { return 0; }
   virtual void StoreServiceFields(const SendRequest& /*request*/) {}
   // A work request was queued in RTS or SQD.
-  virtual void OnPosted(Time now) = 0;
+  virtual void OnPosted(Time /*now*/) {}
   // Handle a packet whose source and P_Key are good. True if its PSN is within
   // the window: a request that is expected or slightly ahead, or a response to
   // something outstanding. Only such packets may change connection state (port,
-  // IP ID, congestion). UD sources are not authenticated.
-  virtual bool OnRequest(const Received& received, Time now) = 0;
-  virtual bool OnResponse(const Received& received, Time now) = 0;
+  // IP ID, congestion). UD sources are not authenticated. By default it counts
+  // the packet as one of another type.
+  virtual bool OnRequest(const Received& received, Time now);
+  virtual bool OnResponse(const Received& received, Time now);
   // A CNP arrived.
   virtual void OnNotification(Time /*now*/) {}
   // Whether it accepts this packet, of its own service, from any address. UD
@@ -176,7 +178,9 @@ class QueuePair : public EndpointQp {
   }
   // Whether the packet is the next request, or a response to something
   // outstanding.
-  virtual bool IsExpected(const wire::PacketView& packet) const = 0;
+  virtual bool IsExpected(const wire::PacketView& /*packet*/) const {
+    return false;
+  }
   // Whether this is the first packet of a peer's connection, and no packet so
   // far was expected. It proves the peer's port, even if another port is
   // pinned.
@@ -192,13 +196,15 @@ class QueuePair : public EndpointQp {
   // Drops packets that were buffered out of order: they came from a port that
   // is not the peer's.
   virtual void ForgetOutOfOrder() {}
-  virtual void OnServiceTimer(Time now) = 0;
+  virtual void OnServiceTimer(Time /*now*/) {}
   // Like TakeInterests, without the queue pair's own interests.
-  virtual Interests TakeServiceInterests(Time now) = 0;
+  virtual Interests TakeServiceInterests(Time /*now*/) { return {}; }
   // Adds packets to `burst`. Returns the same as TakeServiceInterests, except
   // on failure.
-  virtual Interests TransmitService(Time now, const TransmitTurn& turn,
-                                    Burst* burst) = 0;
+  virtual Interests TransmitService(Time now, const TransmitTurn& /*turn*/,
+                                    Burst* /*burst*/) {
+    return TakeServiceInterests(now);
+  }
 
   // In TransmitService, for ACKs only: lets the other half of the application's
   // connections transmit its answers first (Endpoint::TransmitAnswers).

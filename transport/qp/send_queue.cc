@@ -70,8 +70,7 @@ bool IsValidFlush(const SendRequest& request) {
 bool IsValidConfiguration(const SendRequest& request) {
   using Layout = MkeyConfiguration::Layout;
   using Transform = MkeyConfiguration::Transform;
-  uint64_t bytes = 0;
-  for (const Sge& sge : request.sges) bytes += sge.length;
+  uint64_t bytes = TotalLength(request.sges);
   const Transform change = MkeyTransformOf(request.swap);
   if (change > Transform::kSet) return false;
   if (change == Transform::kSet) {

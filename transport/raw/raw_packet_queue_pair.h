@@ -48,25 +48,17 @@ class RawPacketQueuePair final : public QueuePair, public FrameDestination {
   bool TakesFrames() const;
 
   // --- QueuePair.
-  void StartReceiving() override {}
   void StartSending(Time now) override;
   void Drain(Time now) override;
   void Resume(Time now) override;
   bool Drained() const override { return draining_ && segment_ == 0; }
   void OnError() override { StopSending(); }
   void OnReset() override { StopSending(); }
-  void ReportService(QpReport*) const override {}
   int CheckServiceFields(const SendRequest& request) const override;
   void StoreServiceFields(const SendRequest& request) override;
   void OnPosted(Time now) override { SendQueued(now); }
-  bool OnRequest(const Received&, Time) override { return false; }
-  bool OnResponse(const Received&, Time) override { return false; }
-  bool IsExpected(const wire::PacketView&) const override { return false; }
   void OnServiceTimer(Time now) override;
   Interests TakeServiceInterests(Time now) override;
-  Interests TransmitService(Time now, const TransmitTurn&, Burst*) override {
-    return TakeServiceInterests(now);
-  }
 
   void StopSending();
   // Sends until the device is full.

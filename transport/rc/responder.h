@@ -138,7 +138,6 @@ class Responder {
   uint64_t Extend(uint32_t psn) const;
   uint32_t mtu() const { return core_.attributes.path_mtu; }
   const QpAttributes& attributes() const { return core_.attributes; }
-  void ForgetResponses();
 
   // --- responder_request.cc
   Outcome Execute(const wire::PacketView& packet, Time now);

@@ -63,12 +63,8 @@ class UdQueuePair final : public QueuePair {
   int CheckServiceFields(const SendRequest& request) const override;
   int PrepareServiceFields(const SendRequest& request) override;
   void StoreServiceFields(const SendRequest& request) override;
-  void OnPosted(Time) override {}
   bool OnRequest(const Received& received, Time now) override;
   // UD has no responses.
-  bool OnResponse(const Received&, Time) override { return false; }
-  bool IsExpected(const wire::PacketView&) const override { return false; }
-  void OnServiceTimer(Time) override {}
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,
                             Burst* burst) override;

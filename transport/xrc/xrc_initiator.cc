@@ -12,11 +12,6 @@ void XrcInitiator::ReportService(QpReport* report) const {
   report->unacked_psn = requester_.unacked_psn();
 }
 
-bool XrcInitiator::OnRequest(const Received& /*received*/, Time /*now*/) {
-  ++core().counters.dropped_type;
-  return false;
-}
-
 bool XrcInitiator::OnResponse(const Received& received, Time now) {
   return requester_.OnResponse(*received.packet, now);
 }

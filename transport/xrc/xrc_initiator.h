@@ -15,7 +15,6 @@ class XrcInitiator final : public QueuePair {
   ~XrcInitiator() override;
 
  private:
-  void StartReceiving() override {}
   void StartSending(Time now) override { requester_.Start(now); }
   void Drain(Time now) override { requester_.Drain(now); }
   void Resume(Time now) override { requester_.Resume(now); }
@@ -24,7 +23,6 @@ class XrcInitiator final : public QueuePair {
   void OnReset() override { requester_.Stop(); }
   void ReportService(QpReport* report) const override;
   void OnPosted(Time now) override { requester_.OnPosted(now); }
-  bool OnRequest(const Received& received, Time now) override;
   bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
   void OnServiceTimer(Time now) override { requester_.OnTimer(now); }

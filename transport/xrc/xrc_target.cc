@@ -19,11 +19,6 @@ bool XrcTarget::OnRequest(const Received& received, Time now) {
   return responder_.OnRequest(*received.packet, now);
 }
 
-bool XrcTarget::OnResponse(const Received& /*received*/, Time /*now*/) {
-  ++core().counters.dropped_type;
-  return false;
-}
-
 bool XrcTarget::IsExpected(const wire::PacketView& packet) const {
   return packet.info().is_request && responder_.IsExpected(packet);
 }

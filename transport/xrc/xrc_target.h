@@ -17,18 +17,12 @@ class XrcTarget final : public QueuePair {
 
  private:
   void StartReceiving() override { responder_.Start(); }
-  void StartSending(Time /*now*/) override {}
   void Drain(Time now) override;
-  void Resume(Time /*now*/) override {}
-  bool Drained() const override { return true; }
   void ResizeReadResources() override { responder_.ResizeResources(); }
   void OnError() override { responder_.OnError(); }
   void OnReset() override { responder_.Reset(); }
   void ReportService(QpReport* report) const override;
-  // Nothing can be posted.
-  void OnPosted(Time /*now*/) override {}
   bool OnRequest(const Received& received, Time now) override;
-  bool OnResponse(const Received& received, Time now) override;
   bool IsExpected(const wire::PacketView& packet) const override;
   bool IsWithinWindow(const wire::PacketView& packet) const override;
   void OnNotification(Time now) override { responder_.OnNotification(now); }
