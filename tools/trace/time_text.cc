@@ -1,9 +1,10 @@
 #include "tools/trace/time_text.h"
 
-#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+
+#include "absl/strings/str_format.h"
 
 namespace trace {
 namespace {
@@ -24,9 +25,7 @@ std::string Format(int64_t ns, const char* format, int digits) {
     std::strftime(text, sizeof(text), format, &parts);
   }
   if (digits == 0) return text;
-  char rest[16];
-  std::snprintf(rest, sizeof(rest), ".%09" PRId64, fraction);
-  return std::string(text) + std::string(rest, 1 + digits);
+  return text + absl::StrFormat(".%09d", fraction).substr(0, 1 + digits);
 }
 
 }  // namespace
@@ -50,11 +49,9 @@ std::string Duration(int64_t ns) {
     if (size < unit.ns * 0.9995) continue;
     const double value = static_cast<double>(ns) / unit.ns;
     const double digits = std::fabs(value);
-    char text[48];
-    std::snprintf(text, sizeof(text), "%.*f %s",
-                  digits < 9.995 ? 2 : (digits < 99.95 ? 1 : 0), value,
-                  unit.name);
-    return text;
+    return absl::StrFormat("%.*f %s",
+                           digits < 9.995 ? 2 : (digits < 99.95 ? 1 : 0), value,
+                           unit.name);
   }
   return std::to_string(ns) + " ns";
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "wire/address.h"
 #include "wire/mad.h"
 
@@ -128,9 +129,7 @@ void SortEnds(size_t known, Timeline* t) {
       end.label += " " + end.address.ToString();
     }
     if (end.qpn != 0 && end.qpn != kPartner) {
-      char text[24];
-      std::snprintf(text, sizeof(text), " qp 0x%06x", end.qpn);
-      end.label += text;
+      absl::StrAppendFormat(&end.label, " qp 0x%06x", end.qpn);
     }
     if (end.file == kNone) {
       end.label += " (not recorded)";
@@ -150,6 +149,20 @@ void SortEnds(size_t known, Timeline* t) {
     arrow.to = place[arrow.to];
   }
   t->ends = std::move(ends);
+}
+
+EndIndex::EndIndex(const Timeline& t) {
+  for (size_t e = 0; e < t.ends.size(); ++e) {
+    ends_.try_emplace({t.ends[e].file, t.ends[e].qpn}, e);
+    first_ends_.try_emplace(t.ends[e].file, e);
+  }
+}
+
+size_t EndIndex::Find(size_t file, uint32_t qpn) const {
+  const auto own = ends_.find({file, qpn});
+  if (own != ends_.end()) return own->second;
+  const auto of_file = first_ends_.find(file);
+  return of_file == first_ends_.end() ? kNone : of_file->second;
 }
 
 }  // namespace trace
