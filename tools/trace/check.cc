@@ -6,7 +6,6 @@
 
 #include "tools/trace/check_rules.h"
 #include "tools/trace/flows.h"
-#include "transport/base/types.h"
 #include "wire/mad.h"
 
 namespace trace {
@@ -54,16 +53,7 @@ class SizeRule final : public Rule {
   }
 
   // A queue pair that was reset may be connected with another path MTU.
-  void OnEvent(const Event& event) override {
-    const auto state = event.As<rxe_user::trace::QpStateEvent>();
-    if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
-      return;
-    }
-    std::erase_if(mtus_, [&](const auto& each) {
-      return std::get<2>(each.first) == event.header().qpn ||
-             std::get<2>(each.first) == state->dest_qpn;
-    });
-  }
+  void OnEvent(const Event& event) override { ForgetReset(event, &mtus_); }
 
  private:
   std::map<FlowKey, uint32_t> mtus_;

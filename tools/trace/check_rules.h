@@ -3,6 +3,7 @@
 #define TOOLS_TRACE_CHECK_RULES_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "tools/trace/check.h"
 #include "tools/trace/flows.h"
 #include "tools/trace/recording.h"
+#include "transport/base/types.h"
 #include "wire/aeth.h"
 #include "wire/dc.h"
 
@@ -34,6 +36,20 @@ inline wire::AethKind AnswerOf(const Packet& p) {
 inline bool IsSequenceNak(const Packet& p) {
   return AnswerOf(p) == wire::AethKind::kNak &&
          wire::NakCodeOf(p.syndrome) == wire::NakCode::kPsnSequence;
+}
+
+// If the event is that a queue pair was reset, erases the flows to it, and to
+// the peer that it had.
+template <typename State>
+void ForgetReset(const Event& event, std::map<FlowKey, State>* flows) {
+  const auto state = event.As<rxe_user::trace::QpStateEvent>();
+  if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
+    return;
+  }
+  std::erase_if(*flows, [&](const auto& each) {
+    return std::get<2>(each.first) == event.header().qpn ||
+           std::get<2>(each.first) == state->dest_qpn;
+  });
 }
 
 class Rule {

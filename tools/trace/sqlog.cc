@@ -61,17 +61,6 @@ const char* ImportanceOf(EventType type) {
 
 double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-std::string_view DispositionName(uint8_t disposition) {
-  const auto* const packet =
-      rxe_user::trace::FindEvent(static_cast<uint16_t>(EventType::kPacket));
-  for (const EventField& field : packet->fields) {
-    if (field.name == "disposition") {
-      return rxe_user::trace::NameOf(field.names, disposition);
-    }
-  }
-  return {};
-}
-
 Json Value(const wire::Field& field) {
   switch (field.format) {
     case wire::Field::Format::kFlag:
@@ -220,7 +209,8 @@ class Writer {
     if (!is_sent && p.waited() != 0) data["waited"] = Milliseconds(p.waited());
     AddCause(file, p.event, p.cause, &data);
     if (kind == Kind::kDropped)
-      data["trigger"] = DispositionName(p.disposition);
+      data["trigger"] = rxe_user::trace::NameOf(
+          rxe_user::trace::DispositionNames(), p.disposition);
     Json record = Begin(is_sent ? arrow.t0 : arrow.t1,
                         kPacketEvents[static_cast<size_t>(kind)],
                         is_sent ? arrow.from : arrow.to, file,

@@ -338,14 +338,9 @@ std::string FateText(const Arrow& arrow) {
       break;
     case Fate::kDropped: {
       std::string why = "DROPPED by the receiver";
-      const auto* const description = rxe_user::trace::FindEvent(
-          static_cast<uint16_t>(rxe_user::trace::EventType::kPacket));
-      for (const auto& field : description->fields) {
-        if (field.name != "disposition") continue;
-        const auto name =
-            rxe_user::trace::NameOf(field.names, arrow.received->disposition);
-        if (name != "delivered") why += ": " + std::string(name);
-      }
+      const auto name = rxe_user::trace::NameOf(
+          rxe_user::trace::DispositionNames(), arrow.received->disposition);
+      if (name != "delivered") why += ": " + std::string(name);
       add(why);
       break;
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -134,12 +133,9 @@ void SortEnds(size_t known, Timeline* t) {
     if (end.file == kNone) {
       end.label += " (not recorded)";
     } else if (const auto& about = t->recordings[end.file]->about) {
-      const auto text = [](const char* member, size_t size) {
-        return std::string(member, strnlen(member, size));
-      };
-      end.label += " " + text(about->program, sizeof(about->program)) + "[" +
+      end.label += " " + rxe_user::trace::TextOf(about->program) + "[" +
                    std::to_string(about->pid) + "]";
-      const std::string host = text(about->host, sizeof(about->host));
+      const std::string host = rxe_user::trace::TextOf(about->host);
       if (!host.empty()) end.label += " on " + host;
     }
     ends.push_back(end);
