@@ -54,11 +54,14 @@ void ForgetReset(const Event& event, std::map<FlowKey, State>* flows) {
 
 class Rule {
  public:
+  // `findings`: null for one that reports nothing.
   explicit Rule(std::vector<Finding>* findings) : findings_(findings) {}
   virtual ~Rule() = default;
 
   // Called for each event of the recording except packets.
   virtual void OnEvent(const Event&) {}
+  // Called for each packet with a wrong ICRC. `sent`: here.
+  virtual void OnDamaged(const Packet&, bool /*sent*/) {}
   // Called for each packet with a good ICRC, before the next two.
   virtual void OnPacket(const Packet&) {}
   // Requests and responses of connections. Flow::at_requester tells where they
@@ -82,6 +85,9 @@ class Rule {
 };
 
 using Rules = std::vector<std::unique_ptr<Rule>>;
+
+// Shows the packets and events of the recording to all rules.
+void Apply(const Rules& rules, const Recording& recording, Flows* flows);
 
 // Each adds the rules of its file.
 void AddRequestRules(std::vector<Finding>* findings, Rules* rules);
