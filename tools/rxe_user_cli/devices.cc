@@ -13,6 +13,7 @@
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/ports/socket_io.h"
 #include "tools/rxe_user_cli/guid.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/table.h"
 
 namespace rxe_user_cli {
@@ -194,14 +195,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const std::string text =
       json ? DevicesAsJson(devices, *others, trouble, alone, io)
            : DevicesAsText(devices, *others, trouble, alone, io);
-  // A closed reader (EPIPE) is not an error.
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
-      std::fflush(out) != 0) {
-    if (errno == EPIPE) return 0;
-    std::fprintf(err, "rxe-user devices: cannot write: %s\n",
-                 std::strerror(errno));
-    return 1;
-  }
+  if (!WriteText(text, out)) return OutputFailed("rxe-user devices", err);
   return devices.empty() ? 1 : 0;
 }
 

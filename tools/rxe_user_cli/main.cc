@@ -18,6 +18,7 @@
 #include "tools/rxe_user_cli/faults.h"
 #include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/lesson.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/shrink.h"
@@ -49,10 +50,7 @@ std::string Commands(const CLI::App& app) {
 }
 
 int PrintOut(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-                 std::fflush(stdout) == 0
-             ? 0
-             : 1;
+  return rxe_user_cli::WriteText(text, stdout) ? 0 : 1;
 }
 
 constexpr char kRunHelp[] =

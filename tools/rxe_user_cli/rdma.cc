@@ -11,6 +11,7 @@
 
 #include "rxe_user/devices/usable_devices.h"
 #include "tools/rxe_user_cli/guid.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/view.h"
 
 namespace rxe_user_cli {
@@ -337,13 +338,7 @@ int RunRdma(const std::vector<std::string>& arguments, std::FILE* out,
       return 1;
     }
   }
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
-      std::fflush(out) != 0) {
-    if (errno == EPIPE) return 0;
-    std::fprintf(err, "rdma: cannot write: %s\n", std::strerror(errno));
-    return 1;
-  }
-  return 0;
+  return WriteText(text, out) ? 0 : OutputFailed("rdma", err);
 }
 
 }  // namespace rxe_user_cli

@@ -108,9 +108,7 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   t.recording_of(arrow).VisitFields(p, [&](const wire::Field& field) {
     object[std::string(field.name)] = FieldValue(field);
   });
-  object["icrc"] = p.icrc == IcrcVerdict::kGood
-                       ? "good"
-                       : (p.icrc == IcrcVerdict::kBad ? "bad" : "unknown");
+  object["icrc"] = IcrcName(p.icrc);
   return object;
 }
 
