@@ -21,13 +21,13 @@ using Json = nlohmann::ordered_json;
 using Object = RdmaQuestion::Object;
 
 constexpr char kHelp[] =
-    "usage: rdma [-j] [-p] [-d] OBJECT [show] [DEV[/PORT]]\n"
-    "\n"
-    "Answers queries of rdma(8) for the devices of rxe_user. OBJECT: dev, "
-    "link,\n"
-    "statistic, resource [qp], system. -j: JSON; -p: indented; -d: details.\n"
-    "Devices are the interfaces that are up and have an address;\n"
-    "RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them.\n";
+    R"(usage: rdma [-j] [-p] [-d] OBJECT [show] [DEV[/PORT]]
+
+Answers queries of rdma(8) for the devices of rxe_user. OBJECT: dev, link,
+statistic, resource [qp], system. -j: JSON; -p: indented; -d: details.
+Devices are the interfaces that are up and have an address;
+RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them.
+)";
 
 // One result: a line of text, or an object of a JSON array.
 struct Item {
