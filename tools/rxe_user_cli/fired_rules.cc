@@ -37,7 +37,7 @@ using wire::pcapng::Direction;
 // may contain.
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
-  std::string text(member, strnlen(member, kSize));
+  std::string text = events::TextOf(member);
   std::ranges::replace(text, '\t', ' ');
   return trace::Printable(text);
 }

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "rxe_user/devices/usable_devices.h"
-#include "tools/rxe_user_cli/guid.h"
 #include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/view.h"
 
@@ -52,8 +51,8 @@ Item Dev(const rxe_user::Device& device, size_t index) {
   item.attributes = {{"node_type", "ca"},
                      {"protocol", "roce"},
                      {"fw", "rxe_user"},
-                     {"node_guid", GuidText(device.guid)},
-                     {"sys_image_guid", GuidText(device.guid)}};
+                     {"node_guid", view::GuidText(device.guid)},
+                     {"sys_image_guid", view::GuidText(device.guid)}};
   return item;
 }
 
