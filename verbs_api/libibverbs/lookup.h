@@ -12,6 +12,7 @@
 #include <functional>
 #include <mutex>
 #include <new>
+#include <type_traits>
 #include <unordered_set>
 
 #include "rxe_user/objects/handle_table.h"
@@ -71,6 +72,10 @@ struct ObjectTrait<ibv_qp> {
 
 template <typename Ibv>
 using ObjectOf = typename ObjectTrait<Ibv>::Object;
+template <typename Ibv>
+concept HasHandle = requires {
+  typename ObjectOf<Ibv>;
+};
 
 template <typename T>
 [[gnu::noinline, gnu::cold]] rxe_user::HandleTable<T>* MakeHandleTable() {
@@ -109,7 +114,7 @@ inline bool MayBePointer(const void* pointer) {
 // Whether `ibv` was inherited by fork. A child inherits pointers to its
 // parent's objects, but not the objects (fork.cc). Destroying them in the child
 // does nothing; any other use is refused, with one line on stderr.
-template <typename Ibv>
+template <HasHandle Ibv>
 bool IsInherited(Ibv* ibv) {
   return MayBePointer(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
 }
@@ -264,29 +269,10 @@ inline CompletionCounter* Find(CompletionCounterPart* ibv) {
 inline Mkey* Find(MkeyNumbers* ibv) { return FindLive<Mkey>(ibv); }
 
 bool IsInherited(ibv_context* ibv);
-inline bool IsInherited(ibv_comp_channel* ibv) {
-  return RegistryOf<Channel>().IsInherited(ibv);
-}
-inline bool IsInherited(ibv_xrcd* ibv) {
-  return RegistryOf<Xrcd>().IsInherited(ibv);
-}
-inline bool IsInherited(ibv_td* ibv) {
-  return RegistryOf<Td>().IsInherited(ibv);
-}
-inline bool IsInherited(ibv_flow* ibv) {
-  return RegistryOf<Flow>().IsInherited(ibv);
-}
-inline bool IsInherited(ibv_counters* ibv) {
-  return RegistryOf<Counters>().IsInherited(ibv);
-}
-inline bool IsInherited(ibv_rwq_ind_table* ibv) {
-  return RegistryOf<RwqTable>().IsInherited(ibv);
-}
-inline bool IsInherited(CompletionCounterPart* ibv) {
-  return RegistryOf<CompletionCounter>().IsInherited(ibv);
-}
-inline bool IsInherited(MkeyNumbers* ibv) {
-  return RegistryOf<Mkey>().IsInherited(ibv);
+template <typename Ibv>
+requires(!HasHandle<Ibv>) bool IsInherited(Ibv* ibv) {
+  using Object = std::remove_pointer_t<decltype(Find(ibv))>;
+  return RegistryOf<Object>().IsInherited(static_cast<Object*>(ibv));
 }
 
 // Calls `call` for each live context, under a lock that keeps it live. `call`
