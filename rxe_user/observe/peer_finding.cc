@@ -116,6 +116,19 @@ Search SearchFor(uint32_t qpn, const std::vector<Witness>& processes) {
   return found;
 }
 
+// The finding if the peer's queue pair failed for `reason`. `what`: it.
+PeerFinding OfReason(const std::string& what,
+                     const transport::ReasonText& reason) {
+  // The peer's own side is the peer's side here.
+  const Side side = reason.side == Side::kOwn    ? Side::kPeer
+                    : reason.side == Side::kPeer ? Side::kOwn
+                                                 : reason.side;
+  return {
+      absl::StrCat(what, ", for its reason ", static_cast<int>(reason.reason),
+                   " (", View(reason.name), "). It says: ", View(reason.what)),
+      side, absl::StrCat("at the peer: ", View(reason.advice))};
+}
+
 // The finding if the peer's queue pair exists.
 PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
                        const Search& found) {
@@ -127,14 +140,7 @@ PeerFinding OfExisting(const ReportRecord& own, std::optional<uint32_t> unacked,
     const transport::ReasonText* const reason =
         transport::FindReason(static_cast<uint32_t>(error));
     if (reason != nullptr) {
-      // Own and peer are swapped: the peer's own side is the peer's side here.
-      const Side side = reason->side == Side::kOwn    ? Side::kPeer
-                        : reason->side == Side::kPeer ? Side::kOwn
-                                                      : reason->side;
-      return {
-          absl::StrCat(name, " is in ", state, ", for its reason ", error, " (",
-                       View(reason->name), "). It says: ", View(reason->what)),
-          side, absl::StrCat("at the peer: ", View(reason->advice))};
+      return OfReason(absl::StrCat(name, " is in ", state), *reason);
     }
   }
   if (state != "RTR" && state != "RTS" && state != "SQD") {
@@ -260,15 +266,7 @@ PeerFinding FindPeer(const ReportRecord& qp, std::optional<uint32_t> unacked,
     const transport::ReasonText* const why = transport::FindReason(
         static_cast<uint32_t>(found.failed->Number("reason")));
     if (why != nullptr && why->reason != Reason::kModifiedToError) {
-      const Side side = why->side == Side::kOwn    ? Side::kPeer
-                        : why->side == Side::kPeer ? Side::kOwn
-                                                   : why->side;
-      return {absl::StrCat(number,
-                           " has failed before it was destroyed, for "
-                           "its reason ",
-                           found.failed->Number("reason"), " (",
-                           View(why->name), "). It says: ", View(why->what)),
-              side, absl::StrCat("at the peer: ", View(why->advice))};
+      return OfReason(number + " has failed before it was destroyed", *why);
     }
   }
   if (found.destroyed != nullptr) {

@@ -13,9 +13,12 @@
 #ifndef RXE_USER_OBSERVE_TRACE_EVENTS_H_
 #define RXE_USER_OBSERVE_TRACE_EVENTS_H_
 
+#include <string.h>
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace rxe_user::trace {
 
@@ -66,6 +69,12 @@ struct EventHeader {
   uint32_t qpn = 0;     // the local queue pair; 0: none
   uint32_t thread = 0;  // gettid(2) of the thread that did it
 };
+
+// The contents of a text member.
+template <size_t kSize>
+std::string TextOf(const char (&member)[kSize]) {
+  return {member, strnlen(member, kSize)};
+}
 
 // The first event of a file.
 struct RecordingEvent {

@@ -491,9 +491,7 @@ std::string_view NameOf(std::span<const ValueName> names, uint64_t value) {
   return {};
 }
 
-std::span<const ValueName> IncidentNames() { return kIncidents; }
-std::span<const ValueName> QpTypeNames() { return kQpTypes; }
 std::span<const ValueName> StatusNames() { return kStatus; }
-std::span<const ValueName> QpStateNames() { return kQpStates; }
+std::span<const ValueName> DispositionNames() { return kDispositions; }
 
 }  // namespace rxe_user::trace

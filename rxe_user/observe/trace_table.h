@@ -58,10 +58,8 @@ const EventDescription* FindEvent(uint16_t type);
 std::string_view NameOf(std::span<const ValueName> names, uint64_t value);
 
 // Names of enumerations, as in the fields.
-std::span<const ValueName> IncidentNames();  // transport::RareEventKind
-std::span<const ValueName> QpTypeNames();    // transport::QpType
-std::span<const ValueName> StatusNames();    // transport::WcStatus
-std::span<const ValueName> QpStateNames();   // transport::QpState
+std::span<const ValueName> StatusNames();       // transport::WcStatus
+std::span<const ValueName> DispositionNames();  // transport::Disposition
 
 }  // namespace rxe_user::trace
 

@@ -18,6 +18,14 @@ uint64_t Value(Enum e) {
   return static_cast<uint64_t>(e);
 }
 
+// The names of the values of a field; empty if there is no such field.
+std::span<const ValueName> NamesOf(EventType type, std::string_view name) {
+  for (const EventField& field : FindEvent(Value(type))->fields) {
+    if (field.name == name) return field.names;
+  }
+  return {};
+}
+
 TEST(TraceTableTest, EveryEventHasAUniqueNameAndHelp) {
   std::set<std::string_view> names;
   for (const EventDescription& event : Events()) {
@@ -77,17 +85,16 @@ TEST(TraceTableTest, NamesAreThoseOfTheTransport) {
       NameOf(StatusNames(), Value(transport::WcStatus::kRemoteAccessError)),
       "REM_ACCESS_ERR");
   EXPECT_EQ(NameOf(StatusNames(), 77), "");
-  EXPECT_EQ(NameOf(QpStateNames(), Value(transport::QpState::kErr)), "ERR");
-  const EventDescription* packet = FindEvent(Value(EventType::kPacket));
-  for (const EventField& field : packet->fields) {
-    if (field.name != "disposition") continue;
-    EXPECT_EQ(NameOf(field.names, Value(transport::Disposition::kBadIcrc)),
-              "wrong ICRC");
-    EXPECT_EQ(NameOf(field.names, Value(transport::Disposition::kDelivered)),
-              "delivered");
-    EXPECT_EQ(field.names.size(),
-              Value(transport::Disposition::kDelivered) + 1);
-  }
+  EXPECT_EQ(NameOf(NamesOf(EventType::kQpState, "to"),
+                   Value(transport::QpState::kErr)),
+            "ERR");
+  const auto dispositions = NamesOf(EventType::kPacket, "disposition");
+  EXPECT_EQ(dispositions.data(), DispositionNames().data());
+  EXPECT_EQ(NameOf(dispositions, Value(transport::Disposition::kBadIcrc)),
+            "wrong ICRC");
+  EXPECT_EQ(NameOf(dispositions, Value(transport::Disposition::kDelivered)),
+            "delivered");
+  EXPECT_EQ(dispositions.size(), Value(transport::Disposition::kDelivered) + 1);
 }
 
 // States, timers, retransmissions and faults have their own events.
@@ -96,7 +103,7 @@ TEST(TraceTableTest, IncidentsAreThoseOfTheFlightRecorder) {
     const bool is_incident =
         rare.kind > transport::RareEventKind::kRetransmission &&
         rare.kind != transport::RareEventKind::kFault;
-    EXPECT_EQ(NameOf(IncidentNames(), Value(rare.kind)),
+    EXPECT_EQ(NameOf(NamesOf(EventType::kIncident, "kind"), Value(rare.kind)),
               is_incident ? rare.name : "");
   }
 }

@@ -40,8 +40,10 @@ void UseAll(const std::vector<const trace::Recording*>& recordings) {
   }
   Require(scripts == 2);
   std::FILE* const out = std::fopen("/dev/null", "w");
-  Require(trace::WriteText(timeline, conversation, out));
-  Require(trace::WriteJson(timeline, conversation, out));
+  for (const auto make : {trace::MakeTextWriter, trace::MakeJsonWriter}) {
+    const auto writer = make(out);
+    Require(writer->Write(timeline, conversation) && writer->End());
+  }
   Require(trace::WritePerfetto(timeline, conversation, out));
   std::fclose(out);
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cinttypes>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -12,9 +11,14 @@
 #include <span>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tools/rxe_user_cli/libpcap.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/trace/field_json.h"
+#include "tools/trace/recording.h"
 #include "tools/trace/source_port.h"
+#include "tools/trace/time_text.h"
 #include "wire/describe.h"
 #include "wire/frame.h"
 #include "wire/packet.h"
@@ -23,13 +27,15 @@ namespace rxe_user_cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using trace::IcrcVerdict;
 using PcapPtr = std::unique_ptr<pcap_t, decltype(Libpcap::close)>;
 
 struct Counts {
   uint64_t packets = 0;
-  uint64_t icrc_good = 0;
-  uint64_t icrc_bad = 0;
-  uint64_t icrc_unknown = 0;
+  // By ICRC.
+  uint64_t good = 0;
+  uint64_t bad = 0;
+  uint64_t unknown = 0;
   uint64_t malformed = 0;
   uint64_t rocev1_frames = 0;
   uint64_t cut_off_frames = 0;  // cut off within their headers
@@ -50,23 +56,10 @@ struct Item {
 
 // The result of checking a packet's ICRC.
 struct Icrc {
-  enum class Verdict : uint8_t { kGood, kBad, kUnknown };
-  Verdict verdict = Verdict::kUnknown;
+  IcrcVerdict verdict = IcrcVerdict::kUnknown;
   // The source port that it was sent from, if the capture shows another one.
   std::optional<uint16_t> source_port;
 };
-
-const char* NameOf(Icrc::Verdict verdict) {
-  switch (verdict) {
-    case Icrc::Verdict::kGood:
-      return "good";
-    case Icrc::Verdict::kBad:
-      return "bad";
-    case Icrc::Verdict::kUnknown:
-      break;
-  }
-  return "unknown";
-}
 
 // Consumes items. Returns false if no more can be written.
 class Output {
@@ -82,31 +75,6 @@ bool WriteLine(std::FILE* out, const std::string& line) {
   return std::fputs((line + "\n").c_str(), out) >= 0;
 }
 
-// The pcap file is opened for nanoseconds, so tv_usec holds nanoseconds. In a
-// malformed file it may be more than a second, or negative.
-timespec TimeOf(const pcap_pkthdr& header) {
-  constexpr long kSecond = 1'000'000'000;
-  timespec time = {.tv_sec = header.ts.tv_sec + header.ts.tv_usec / kSecond,
-                   .tv_nsec = header.ts.tv_usec % kSecond};
-  if (time.tv_nsec < 0) {
-    time.tv_nsec += kSecond;
-    --time.tv_sec;
-  }
-  return time;
-}
-
-// Formats with strftime(3), followed by `digits` digits of the fraction.
-std::string TimeText(const timespec& time, const char* format, int digits) {
-  tm parts;
-  char text[64] = "";
-  if (gmtime_r(&time.tv_sec, &parts) != nullptr) {
-    std::strftime(text, sizeof(text), format, &parts);
-  }
-  char fraction[16];
-  std::snprintf(fraction, sizeof(fraction), ".%09ld", time.tv_nsec);
-  return std::string(text) + std::string(fraction, 1 + digits);
-}
-
 class TextOutput : public Output {
  public:
   explicit TextOutput(std::FILE* out) : out_(out) {}
@@ -115,12 +83,10 @@ class TextOutput : public Output {
               const Icrc& icrc) override {
     std::string line = Start(item) + wire::DescribeFields(fields);
     if ((item.headers->tos & 3) == 3) line += " ecn=CE";
-    line += std::string(" icrc=") + NameOf(icrc.verdict);
+    line += std::string(" icrc=") + trace::IcrcName(icrc.verdict);
     if (icrc.source_port) {
-      char text[64];
-      std::snprintf(text, sizeof(text), " with source port 0x%04x in place of ",
-                    *icrc.source_port);
-      line += text + std::to_string(item.headers->src_port);
+      absl::StrAppendFormat(&line, " with source port 0x%04x in place of %d",
+                            *icrc.source_port, item.headers->src_port);
     }
     if (item.segments != 1) {
       line += " segment=" + std::to_string(item.segment) + "/" +
@@ -134,13 +100,11 @@ class TextOutput : public Output {
   }
 
   bool Summary(const Counts& c) override {
-    char line[256];
-    std::snprintf(line, sizeof(line),
-                  "%" PRIu64 " RoCEv2 packets: ICRC %" PRIu64 " good, %" PRIu64
-                  " bad, %" PRIu64 " unknown; %" PRIu64 " malformed; %" PRIu64
-                  " RoCEv1 frames, %" PRIu64 " other frames",
-                  c.packets, c.icrc_good, c.icrc_bad, c.icrc_unknown,
-                  c.malformed, c.rocev1_frames, c.other_frames);
+    const std::string line = absl::StrFormat(
+        "%d RoCEv2 packets: ICRC %d good, %d bad, %d unknown; %d malformed; "
+        "%d RoCEv1 frames, %d other frames",
+        c.packets, c.good, c.bad, c.unknown, c.malformed, c.rocev1_frames,
+        c.other_frames);
     if (!WriteLine(out_, line)) return false;
     if (c.cut_off_frames != 0 &&
         !WriteLine(out_, std::to_string(c.cut_off_frames) +
@@ -161,7 +125,7 @@ class TextOutput : public Output {
   }
 
   static std::string Start(const Item& item) {
-    return TimeText(item.time, "%H:%M:%S", 6) + " " +
+    return trace::TimeText(item.time, "%H:%M:%S", 6) + " " +
            AddressText(item.headers->src) + ":" +
            std::to_string(item.headers->src_port) + " > " +
            AddressText(item.headers->dst) + " ";
@@ -180,7 +144,7 @@ class JsonOutput : public Output {
     fields([&object](const wire::Field& field) {
       object[std::string(field.name)] = trace::FieldValue(field);
     });
-    object["icrc"] = NameOf(icrc.verdict);
+    object["icrc"] = trace::IcrcName(icrc.verdict);
     if (icrc.source_port) object["icrc_src_port"] = *icrc.source_port;
     return WriteLine(out_, object.dump());
   }
@@ -194,9 +158,9 @@ class JsonOutput : public Output {
   bool Summary(const Counts& c) override {
     return WriteLine(out_, Json{{"type", "summary"},
                                 {"packets", c.packets},
-                                {"icrc_good", c.icrc_good},
-                                {"icrc_bad", c.icrc_bad},
-                                {"icrc_unknown", c.icrc_unknown},
+                                {"icrc_good", c.good},
+                                {"icrc_bad", c.bad},
+                                {"icrc_unknown", c.unknown},
                                 {"malformed", c.malformed},
                                 {"rocev1_frames", c.rocev1_frames},
                                 {"cut_off_frames", c.cut_off_frames},
@@ -208,14 +172,15 @@ class JsonOutput : public Output {
  private:
   static Json Start(const char* type, const Item& item) {
     const wire::FrameHeaders& h = *item.headers;
-    Json object = {{"type", type},
-                   {"frame", item.frame_number},
-                   {"time", TimeText(item.time, "%Y-%m-%dT%H:%M:%S", 9) + "Z"},
-                   {"src", h.src.ToString()},
-                   {"src_port", h.src_port},
-                   {"dst", h.dst.ToString()},
-                   {"tos", h.tos},
-                   {"ttl", h.ttl}};
+    Json object = {
+        {"type", type},
+        {"frame", item.frame_number},
+        {"time", trace::TimeText(item.time, "%Y-%m-%dT%H:%M:%S", 9) + "Z"},
+        {"src", h.src.ToString()},
+        {"src_port", h.src_port},
+        {"dst", h.dst.ToString()},
+        {"tos", h.tos},
+        {"ttl", h.ttl}};
     if (h.vlan) object["vlan"] = *h.vlan;
     if (h.src.is_v4()) {
       object["ip_id"] = h.ip_id;
@@ -284,8 +249,8 @@ class Decoder {
   const Counts& counts() const { return counts_; }
 
  private:
-  static Icrc::Verdict IsGood(bool good) {
-    return good ? Icrc::Verdict::kGood : Icrc::Verdict::kBad;
+  static IcrcVerdict IsGood(bool good) {
+    return good ? IcrcVerdict::kGood : IcrcVerdict::kBad;
   }
 
   bool OnRoce(const Item& item, const wire::Frame& frame) {
@@ -301,7 +266,7 @@ class Decoder {
     }
     source_ports_.Note(h, frame.udp_payload);
     if (*size == frame.udp_payload.size()) {
-      return OnPacket(item, frame.udp_payload, {Icrc::Verdict::kGood, {}});
+      return OnPacket(item, frame.udp_payload, {IcrcVerdict::kGood, {}});
     }
     return OnSegments(item, frame, *size);
   }
@@ -351,46 +316,31 @@ class Decoder {
     if (error != wire::ParseError::kOk) {
       std::string text = wire::ParseErrorName(error);
       if (error == wire::ParseError::kUnknownOpcode) {
-        char opcode[8];
-        std::snprintf(opcode, sizeof(opcode), " 0x%02x", bytes[0]);
-        text += opcode;
+        absl::StrAppendFormat(&text, " 0x%02x", bytes[0]);
       }
-      return NotParsed(item, text, bytes.size());
+      return Malformed(item, absl::StrCat(text, ", ", bytes.size(), " bytes"));
     }
-    return OnFields(
-        item, [&](const auto& visit) { wire::VisitFields(packet, visit); },
-        icrc, truncated);
-  }
-
-  bool NotParsed(const Item& item, const std::string& why, size_t bytes) {
-    return Malformed(item, why + ", " + std::to_string(bytes) + " bytes");
-  }
-
-  bool OnFields(const Item& item, const wire::FieldSource& fields,
-                const Icrc& icrc, bool truncated) {
     ++counts_.packets;
-    switch (icrc.verdict) {
-      case Icrc::Verdict::kGood:
-        ++counts_.icrc_good;
-        break;
-      case Icrc::Verdict::kBad:
-        ++counts_.icrc_bad;
-        break;
-      case Icrc::Verdict::kUnknown:
-        ++counts_.icrc_unknown;
-        break;
-    }
-    if (!truncated) return output_->Packet(item, fields, icrc);
+    counts_.good += icrc.verdict == IcrcVerdict::kGood;
+    counts_.bad += icrc.verdict == IcrcVerdict::kBad;
+    counts_.unknown += icrc.verdict == IcrcVerdict::kUnknown;
     return output_->Packet(
-        item, [&](const auto& visit) { VisitHeaders(fields, item, visit); },
+        item,
+        [&](const auto& visit) {
+          if (truncated) {
+            VisitHeaders(packet, item, visit);
+          } else {
+            wire::VisitFields(packet, visit);
+          }
+        },
         icrc);
   }
 
   // The fields up to the payload's length, which is omitted if it is unknown.
-  static void VisitHeaders(const wire::FieldSource& fields, const Item& item,
+  static void VisitHeaders(const wire::PacketView& packet, const Item& item,
                            const wire::FieldVisitor& visit) {
     bool behind = false;
-    fields([&](const wire::Field& field) {
+    wire::VisitFields(packet, [&](const wire::Field& field) {
       const bool is_payload = field.name == "payload";
       if (!behind && !(is_payload && !item.segments)) visit(field);
       behind |= is_payload;
@@ -454,14 +404,6 @@ int Fail(std::FILE* err, const std::string& path, const std::string& why) {
   return 1;
 }
 
-// The exit status after a failed write.
-int OutputFailed(std::FILE* err, int error) {
-  if (error == EPIPE) return 0;
-  std::fprintf(err, "rxe-user decode: cannot write: %s\n",
-               std::strerror(error));
-  return 1;
-}
-
 }  // namespace
 
 int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
@@ -473,8 +415,8 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
 
   TextOutput text(out);
   JsonOutput json(out);
-  Output* const output =
-      options.json ? static_cast<Output*>(&json) : static_cast<Output*>(&text);
+  Output* output = &text;
+  if (options.json) output = &json;
   // A capture from a pipe may be live.
   const bool live = options.path == "-";
 
@@ -483,14 +425,17 @@ int RunDecode(const DecodeOptions& options, std::FILE* out, std::FILE* err) {
   const u_char* data;
   int result;
   while ((result = libpcap->next_ex(pcap.get(), &header, &data)) == 1) {
-    const timespec time = TimeOf(*header);
+    // The pcap file is opened for nanoseconds, so tv_usec holds nanoseconds. In
+    // a malformed file it may be more than a second, or negative.
+    const timespec time = {.tv_sec = header->ts.tv_sec,
+                           .tv_nsec = header->ts.tv_usec};
     if (!decoder.OnFrame(time, {data, header->caplen}) ||
         (live && std::fflush(out) != 0)) {
-      return OutputFailed(err, errno);
+      return OutputFailed("rxe-user decode", err);
     }
   }
   if (!output->Summary(decoder.counts()) || std::fflush(out) != 0) {
-    return OutputFailed(err, errno);
+    return OutputFailed("rxe-user decode", err);
   }
   if (result != PCAP_ERROR_BREAK) {
     std::string why = libpcap->geterr(pcap.get());

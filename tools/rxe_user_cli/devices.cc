@@ -4,16 +4,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/broker/slot.h"
 #include "rxe_user/ports/socket_io.h"
-#include "tools/rxe_user_cli/guid.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/table.h"
+#include "tools/view/sysfs_files.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -22,25 +22,9 @@ using rxe_user::Device;
 using rxe_user::LocalAddress;
 using Json = nlohmann::ordered_json;
 
-template <typename... Args>
-std::string Format(const char* format, Args... args) {
-  char buffer[256];
-  std::snprintf(buffer, sizeof(buffer), format, args...);
-  return buffer;
-}
-
 std::string Mac(const std::array<uint8_t, 6>& m) {
-  return Format("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4],
-                m[5]);
-}
-
-// All eight groups, as in sysfs.
-std::string RawGid(const wire::IpAddress& a) {
-  std::string s;
-  for (size_t i = 0; i < a.bytes.size(); i += 2) {
-    s += Format("%s%02x%02x", i == 0 ? "" : ":", a.bytes[i], a.bytes[i + 1]);
-  }
-  return s;
+  return absl::StrFormat("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2],
+                         m[3], m[4], m[5]);
 }
 
 std::string Scope(uint32_t ifindex) {
@@ -62,7 +46,7 @@ std::string AsTables(const Devices& devices, const PortTrouble& trouble,
   for (const auto& d : devices) {
     rows.push_back({d->name, d->netdev, d->up ? "up" : "down",
                     std::to_string(d->mtu), std::to_string(d->roce_mtu),
-                    Speed(d->speed_mbps), GuidText(d->guid)});
+                    Speed(d->speed_mbps), view::GuidText(d->guid)});
   }
   if (std::ranges::any_of(devices, [](const auto& d) { return d->mlx5; })) {
     rows[0].push_back("LOOKS LIKE");
@@ -138,7 +122,7 @@ std::string DevicesAsJson(const Devices& devices, const Others& others,
                    {"roce_mtu", d->roce_mtu},
                    {"loopback", d->loopback},
                    {"mac", Mac(d->mac)},
-                   {"guid", GuidText(d->guid)}};
+                   {"guid", view::GuidText(d->guid)}};
     if (d->speed_mbps != 0) device["speed_mbps"] = d->speed_mbps;
     if (d->mlx5) device["looks_like"] = "mlx5";
     Json gids = Json::array();
@@ -147,7 +131,7 @@ std::string DevicesAsJson(const Devices& devices, const Others& others,
       const std::string why = trouble(g);
       Json gid = {{"index", i},
                   {"type", "RoCE v2"},
-                  {"gid", RawGid(g.address)},
+                  {"gid", view::GidText(g.address)},
                   {"address", g.address.ToString()}};
       if (g.scope_id != 0) gid["scope"] = Scope(g.scope_id);
       gid["port_available"] = why.empty();
@@ -194,14 +178,7 @@ int RunDevices(bool json, std::FILE* out, std::FILE* err) {
   const std::string text =
       json ? DevicesAsJson(devices, *others, trouble, alone, io)
            : DevicesAsText(devices, *others, trouble, alone, io);
-  // A closed reader (EPIPE) is not an error.
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
-      std::fflush(out) != 0) {
-    if (errno == EPIPE) return 0;
-    std::fprintf(err, "rxe-user devices: cannot write: %s\n",
-                 std::strerror(errno));
-    return 1;
-  }
+  if (!WriteText(text, out)) return OutputFailed("rxe-user devices", err);
   return devices.empty() ? 1 : 0;
 }
 

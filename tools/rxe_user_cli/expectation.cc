@@ -1,10 +1,12 @@
 #include "tools/rxe_user_cli/expectation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "rxe_user/observe/device_report.h"
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
@@ -26,14 +28,9 @@ struct Token {
   std::string_view text;
 };
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-bool IsLetter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-bool IsBlank(char c) {
-  return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\v' ||
-         c == '\f';
-}
+bool IsDigit(char c) { return absl::ascii_isdigit(c); }
+bool IsLetter(char c) { return absl::ascii_isalpha(c) || c == '_'; }
+bool IsBlank(char c) { return absl::ascii_isspace(c); }
 
 // The number of single-character changes that turn `a` into `b`.
 size_t Distance(std::string_view a, std::string_view b) {
@@ -67,20 +64,17 @@ std::string Suggestion(std::string_view word,
 }
 
 std::optional<WorkQueues> QueuesOf(std::string_view word) {
-  if (word == "wc") return WorkQueues::kAll;
-  if (word == "send_wc") return WorkQueues::kSend;
-  if (word == "recv_wc") return WorkQueues::kReceive;
-  return std::nullopt;
+  const auto* const found = std::ranges::find(kQueueWords, word);
+  if (found == std::end(kQueueWords)) return std::nullopt;
+  return static_cast<WorkQueues>(found - kQueueWords);
 }
 
 std::optional<Relation> RelationOf(std::string_view sign) {
-  if (sign == "==") return Relation::kEqual;
-  if (sign == "!=") return Relation::kNotEqual;
-  if (sign == "<") return Relation::kLess;
-  if (sign == "<=") return Relation::kLessOrEqual;
-  if (sign == ">") return Relation::kGreater;
-  if (sign == ">=") return Relation::kGreaterOrEqual;
-  return std::nullopt;
+  // In the order of the enumerators.
+  constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">="};
+  const auto* const found = std::ranges::find(kSigns, sign);
+  if (found == std::end(kSigns)) return std::nullopt;
+  return static_cast<Relation>(found - kSigns);
 }
 
 bool IsKeyword(std::string_view word) {
@@ -498,11 +492,10 @@ const std::vector<CounterAlias>& CounterAliases() {
 
 std::optional<Expectation> ParseExpectation(std::string_view text,
                                             ExpectationError* error) {
-  const auto is_blank = [](char c) { return IsBlank(c); };
   text.remove_prefix(static_cast<size_t>(
-      std::find_if_not(text.begin(), text.end(), is_blank) - text.begin()));
+      std::ranges::find_if_not(text, IsBlank) - text.begin()));
   text.remove_suffix(static_cast<size_t>(
-      std::find_if_not(text.rbegin(), text.rend(), is_blank) - text.rbegin()));
+      std::find_if_not(text.rbegin(), text.rend(), IsBlank) - text.rbegin()));
   if (text.size() > kLongestExpectation) {
     *error = {1, "it is longer than " + std::to_string(kLongestExpectation) +
                      " characters"};

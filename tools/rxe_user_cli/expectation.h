@@ -23,6 +23,8 @@ namespace rxe_user_cli {
 
 // The work queues whose completions count.
 enum class WorkQueues : uint8_t { kAll, kSend, kReceive };
+// Their completions in a condition.
+inline constexpr std::string_view kQueueWords[] = {"wc", "send_wc", "recv_wc"};
 
 struct Quantity {
   enum class Kind : uint8_t { kNumber, kCounter, kLints, kCompletions };

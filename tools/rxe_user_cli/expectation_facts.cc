@@ -1,11 +1,13 @@
 #include "tools/rxe_user_cli/expectation_facts.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/time_text.h"
@@ -88,28 +90,11 @@ void VisitCompletions(WorkQueues queues, int status, Visit&& visit) {
   }
 }
 
-std::string_view WordOf(WorkQueues queues) {
-  switch (queues) {
-    case WorkQueues::kSend:
-      return "send_wc";
-    case WorkQueues::kReceive:
-      return "recv_wc";
-    case WorkQueues::kAll:
-      break;
-  }
-  return "wc";
-}
-
 std::string Time(int64_t ns) {
-  char text[32];
-  if (ns >= 1'000'000'000) {
-    std::snprintf(text, sizeof(text), "%.3fs", static_cast<double>(ns) / 1e9);
-  } else if (ns >= 1'000'000) {
-    std::snprintf(text, sizeof(text), "%.3fms", static_cast<double>(ns) / 1e6);
-  } else {
-    std::snprintf(text, sizeof(text), "%.3fus", static_cast<double>(ns) / 1e3);
-  }
-  return text;
+  const auto time = static_cast<double>(ns);
+  if (ns >= 1'000'000'000) return absl::StrFormat("%.3fs", time / 1e9);
+  if (ns >= 1'000'000) return absl::StrFormat("%.3fms", time / 1e6);
+  return absl::StrFormat("%.3fus", time / 1e3);
 }
 
 void Append(const std::string& text, std::string* to) {
@@ -121,20 +106,16 @@ uint64_t Sum(uint64_t a, uint64_t b) {
   return a > kNoLimit - b ? kNoLimit : a + b;
 }
 
-}  // namespace
-
-void Facts::Add(const TallyPage& page, bool runs) {
-  processes_.push_back({page, runs});
-}
-
-namespace {
-
 std::string NameOf(const TallyPage& page) {
   return trace::Printable(page.program) + " (process " +
          std::to_string(page.pid) + ")";
 }
 
 }  // namespace
+
+void Facts::Add(const TallyPage& page, bool runs) {
+  processes_.push_back({page, runs});
+}
 
 std::string Facts::WhyUnknown() const {
   if (!unreadable_.empty()) return unreadable_;
@@ -249,27 +230,16 @@ Facts::Slowest Facts::SlowestOf(WorkQueues queues) const {
 
 std::string Facts::TextOf(const Item& found) {
   const TallyItem& item = found.item;
-  std::string text = found.what;
-  char part[64];
-  const auto add = [&](const char* words) {
-    text += text.empty() ? "" : ", ";
-    text += words;
-  };
+  std::vector<std::string> words;
+  if (!found.what.empty()) words.push_back(found.what);
   if (item.qpn != 0) {
-    std::snprintf(part, sizeof(part), "queue pair 0x%06x", item.qpn);
-    add(part);
+    words.push_back(absl::StrFormat("queue pair 0x%06x", item.qpn));
   }
-  if (item.has_psn != 0) {
-    std::snprintf(part, sizeof(part), "PSN %u", item.psn);
-    add(part);
-  }
-  if (item.has_wr_id != 0) {
-    std::snprintf(part, sizeof(part), "wr_id %llu",
-                  static_cast<unsigned long long>(item.wr_id));
-    add(part);
-  }
-  add(("at " + trace::TimeOfDay(item.time, 6)).c_str());
-  return text + ", " + NameOf(found.process->page);
+  if (item.has_psn != 0) words.push_back(absl::StrCat("PSN ", item.psn));
+  if (item.has_wr_id != 0) words.push_back(absl::StrCat("wr_id ", item.wr_id));
+  words.push_back("at " + trace::TimeOfDay(item.time, 6));
+  words.push_back(NameOf(found.process->page));
+  return absl::StrJoin(words, ", ");
 }
 
 // --- Judging, with three values, since not everything is known.
@@ -325,32 +295,26 @@ Verdict Facts::JudgePart(const Condition& part) const {
 Verdict Facts::JudgeComparison(const Condition& part) const {
   const Range left = Of(part.left);
   const Range right = Of(part.right);
-  const bool is_known = left.least == left.most && right.least == right.most;
-  const auto all = [](bool always, bool never) {
-    return always  ? Verdict::kTrue
-           : never ? Verdict::kFalse
-                   : Verdict::kNotKnown;
-  };
-  const bool less = left.most < right.least;
-  const bool greater = left.least > right.most;
-  const bool equal = is_known && left.least == right.least;
-  const bool less_or_equal = left.most <= right.least;
-  const bool greater_or_equal = left.least >= right.most;
-  switch (part.relation) {
+  if (Always(left, part.relation, right)) return Verdict::kTrue;
+  return Always(left, Opposite(part.relation), right) ? Verdict::kFalse
+                                                      : Verdict::kNotKnown;
+}
+
+bool Facts::Always(const Range& left, Relation relation, const Range& right) {
+  switch (relation) {
     case Relation::kEqual:
-      return all(equal, less || greater);
+      return left.least == left.most && right.least == right.most &&
+             left.least == right.least;
     case Relation::kNotEqual:
-      return all(less || greater, equal);
+      return left.most < right.least || left.least > right.most;
     case Relation::kLess:
-      return all(less, greater_or_equal);
     case Relation::kLessOrEqual:
-      return all(less_or_equal, greater);
+      return Holds(left.most, relation, right.least);
     case Relation::kGreater:
-      return all(greater, less_or_equal);
     case Relation::kGreaterOrEqual:
       break;
   }
-  return all(greater_or_equal, less);
+  return Holds(left.least, relation, right.most);
 }
 
 Verdict Facts::JudgeEvery(const Condition& part) const {
@@ -425,7 +389,7 @@ void Facts::ExplainComparison(const Condition& part, bool negated,
 
 void Facts::ExplainEvery(const Condition& part, Judgement* out) const {
   const Slowest slowest = SlowestOf(part.queues);
-  const std::string word(WordOf(part.queues));
+  const std::string word(kQueueWords[static_cast<size_t>(part.queues)]);
   if (const std::string why = WhyUnknown(); !why.empty()) {
     Append(why, &out->seen);
   } else if (slowest.completions == 0) {

@@ -70,6 +70,8 @@ class Facts {
 
   Verdict JudgePart(const Condition& part) const;
   Verdict JudgeComparison(const Condition& part) const;
+  // Whether the relation holds for all values within the bounds.
+  static bool Always(const Range& left, Relation relation, const Range& right);
   Verdict JudgeEvery(const Condition& part) const;
   // Adds what made `part` false or unknown; if `negated`, true or unknown.
   void Explain(const Condition& part, bool negated, Judgement* out) const;

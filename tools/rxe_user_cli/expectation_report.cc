@@ -1,14 +1,16 @@
 #include "tools/rxe_user_cli/expectation_report.h"
 
 #include <sys/wait.h>
-#include <time.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "tools/trace/escape.h"
+#include "tools/trace/time_text.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -35,38 +37,20 @@ std::string Repeat(const RunResult& result) {
 
 // A description of TAP: # begins a directive there.
 std::string TapDescription(std::string_view text) {
-  std::string out;
-  for (const char c : trace::Printable(text)) {
-    if (c == '#' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
+  return absl::StrReplaceAll(trace::Printable(text),
+                             {{"#", "\\#"}, {"\\", "\\\\"}});
 }
 
 // A string of YAML, in double quotes.
 std::string YamlString(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : trace::Printable(text)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
+  return "\"" +
+         absl::StrReplaceAll(trace::Printable(text),
+                             {{"\"", "\\\""}, {"\\", "\\\\"}}) +
+         "\"";
 }
 
 std::string Seconds(int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3f", static_cast<double>(ns) / 1e9);
-  return text;
-}
-
-std::string UtcTime(int64_t seconds) {
-  const auto time = static_cast<time_t>(seconds);
-  tm parts{};
-  char text[32] = "";
-  if (::gmtime_r(&time, &parts) != nullptr) {
-    ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  }
-  return text;
+  return absl::StrFormat("%.3f", static_cast<double>(ns) / 1e9);
 }
 
 std::string Attribute(std::string_view name, std::string_view value) {
@@ -94,8 +78,7 @@ std::string QuoteForShell(const std::vector<std::string>& words) {
     if (!line.empty()) line += ' ';
     const bool is_plain =
         !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-          return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                 (c >= '0' && c <= '9') ||
+          return absl::ascii_isalnum(c) ||
                  std::strchr("_-./:,=@%+", c) != nullptr;
         });
     if (is_plain) {
@@ -104,18 +87,14 @@ std::string QuoteForShell(const std::vector<std::string>& words) {
     }
     // What is not printable as $'\x0a', which bash and zsh know.
     if (trace::Printable(word) == word) {
-      line += '\'';
-      for (const char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
-      line += '\'';
+      line += "'" + absl::StrReplaceAll(word, {{"'", "'\\''"}}) + "'";
       continue;
     }
     line += "$'";
     for (const char c : word) {
       const auto byte = static_cast<uint8_t>(c);
       if (byte < 0x20 || byte >= 0x7f || c == '\'' || c == '\\') {
-        char hex[8];
-        std::snprintf(hex, sizeof(hex), "\\x%02x", byte);
-        line += hex;
+        absl::StrAppendFormat(&line, "\\x%02x", byte);
       } else {
         line += c;
       }
@@ -181,7 +160,9 @@ std::string ResultAsJUnit(const RunResult& result) {
       Attribute("failures", std::to_string(failures)) +
       Attribute("errors", std::to_string(errors)) +
       Attribute("time", Seconds(result.duration)) +
-      Attribute("timestamp", UtcTime(result.begin)) +
+      Attribute("timestamp",
+                trace::TimeText({.tv_sec = result.begin, .tv_nsec = 0},
+                                "%Y-%m-%dT%H:%M:%S", 0)) +
       Attribute("hostname", result.host.empty() ? "localhost" : result.host) +
       ">\n<properties>\n<property" + Attribute("name", "command") +
       Attribute("value", result.command) + "/>\n<property" +

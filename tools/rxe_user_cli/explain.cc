@@ -14,6 +14,7 @@
 #include "rxe_user/observe/explain.h"
 #include "rxe_user/observe/status_text.h"
 #include "tools/rxe_user_cli/explain_files.h"
+#include "tools/rxe_user_cli/output.h"
 
 namespace rxe_user_cli {
 namespace {
@@ -146,14 +147,7 @@ bool ParseExplain(const std::vector<std::string>& words,
 }
 
 int Write(const std::string& text, std::FILE* out, std::FILE* err) {
-  if (std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
-      std::fflush(out) == 0) {
-    return 0;
-  }
-  if (errno == EPIPE) return 0;
-  std::fprintf(err, "rxe-user explain: cannot write: %s\n",
-               std::strerror(errno));
-  return 1;
+  return WriteText(text, out) ? 0 : OutputFailed("rxe-user explain", err);
 }
 
 std::string ExplainStatus(uint32_t status, std::optional<uint32_t> vendor_err) {

@@ -1,7 +1,6 @@
 #include "tools/rxe_user_cli/explain_connections.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -146,9 +145,8 @@ std::string Chain(const std::vector<const CmMessage*>& messages, int64_t now) {
 std::string ProcessText(const trace::Timeline& timeline, size_t file) {
   const auto& about = timeline.recordings[file]->about;
   if (!about) return "";
-  const std::string program(about->program,
-                            strnlen(about->program, sizeof(about->program)));
-  return absl::StrCat(", process ", about->pid, " (", trace::Printable(program),
+  return absl::StrCat(", process ", about->pid, " (",
+                      trace::Printable(rxe_user::trace::TextOf(about->program)),
                       ")");
 }
 

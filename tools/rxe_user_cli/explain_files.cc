@@ -1,7 +1,6 @@
 #include "tools/rxe_user_cli/explain_files.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -74,7 +73,7 @@ using QueuePairs = std::map<uint32_t, QueuePair>;
 
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
-  return trace::Printable(std::string(member, strnlen(member, kSize)));
+  return trace::Printable(events::TextOf(member));
 }
 
 class File {

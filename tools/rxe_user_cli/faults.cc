@@ -11,6 +11,7 @@
 #include "rxe_user/faults/fault_settings.h"
 #include "rxe_user/observe/stat_socket.h"
 #include "rxe_user/observe/stat_socket_name.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/trace/escape.h"
 
 namespace rxe_user_cli {
@@ -153,11 +154,7 @@ int RunFaults(const FaultsOptions& options, std::FILE* out, std::FILE* err) {
     }
     if (text.empty()) text = "no rules\n";
   }
-  if (std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
-      std::fflush(out) == 0) {
-    return 0;
-  }
-  return errno == EPIPE ? 0 : 1;
+  return WriteText(text, out) || errno == EPIPE ? 0 : 1;
 }
 
 }  // namespace rxe_user_cli

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "rxe_user/observe/trace_events.h"
 #include "rxe_user/observe/trace_table.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/trace/escape.h"
 #include "transport/base/types.h"
 #include "transport/faults/rule.h"
@@ -36,7 +37,7 @@ using wire::pcapng::Direction;
 // may contain.
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
-  std::string text(member, strnlen(member, kSize));
+  std::string text = events::TextOf(member);
   std::ranges::replace(text, '\t', ' ');
   return trace::Printable(text);
 }
@@ -347,10 +348,7 @@ int RunFaultsOf(const std::string& path, std::FILE* out, std::FILE* err) {
   }
   const std::string text = absl::StrFormat("# %d of the faults of %s\n%s",
                                            fired.rules, name, fired.text);
-  return std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
-                 std::fflush(out) == 0
-             ? 0
-             : 1;
+  return WriteText(text, out) ? 0 : 1;
 }
 
 }  // namespace rxe_user_cli

@@ -98,9 +98,7 @@ std::vector<Lesson> FindLessons(const std::string& folder) {
     if (entry.path().extension() != ".c") continue;
     if (auto lesson = ReadLesson(entry.path())) lessons.push_back(*lesson);
   }
-  std::sort(
-      lessons.begin(), lessons.end(),
-      [](const Lesson& a, const Lesson& b) { return a.number < b.number; });
+  std::ranges::sort(lessons, {}, &Lesson::number);
   return lessons;
 }
 
@@ -118,8 +116,7 @@ int RunLesson(const LessonOptions& options, std::FILE* out, std::FILE* err) {
     return 0;
   }
   const auto lesson =
-      std::find_if(lessons.begin(), lessons.end(),
-                   [&](const Lesson& l) { return l.number == options.number; });
+      std::ranges::find(lessons, options.number, &Lesson::number);
   if (lesson == lessons.end()) {
     return Fail(err, "no lesson " + std::to_string(options.number) +
                          "; rxe-user lesson lists them");

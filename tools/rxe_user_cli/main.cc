@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "tools/rxe_user_cli/faults.h"
 #include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/lesson.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/rdma.h"
 #include "tools/rxe_user_cli/run.h"
 #include "tools/rxe_user_cli/shrink.h"
@@ -49,104 +51,82 @@ std::string Commands(const CLI::App& app) {
 }
 
 int PrintOut(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-                 std::fflush(stdout) == 0
-             ? 0
-             : 1;
+  return rxe_user_cli::WriteText(text, stdout) ? 0 : 1;
 }
 
 constexpr char kRunHelp[] =
-    "usage: rxe-user run [--explain] [--capture FILE] [--trace FILE "
-    "[--payload]]\n"
-    "                    [--check[=LINTS]] [--strict]\n"
-    "                    [--faults FILE|RULES|PROFILE [--faults-seed N]]\n"
-    "                    [--expect CONDITION]... [--expect-file FILE]...\n"
-    "                    [--tap[=FILE]] [--junit FILE]\n"
-    "                    [--sockets] [--mlx5] [--no-view] [--] COMMAND "
-    "[ARGS...]\n"
-    "\n"
-    "Runs an unmodified RDMA program on our device: puts our libraries first\n"
-    "in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit\n"
-    "status, signals and terminal are those of COMMAND. Exit status 127: no\n"
-    "such command; 126: it cannot be executed; 125: rxe-user failed, for\n"
-    "instance because its libraries are missing.\n"
-    "\n"
-    "COMMAND and its children see our devices, and no others, in\n"
-    "/sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband,\n"
-    "through a library in LD_PRELOAD; and in rdma(8), because ours is first "
-    "in\n"
-    "PATH. --no-view: they see the system's devices instead.\n"
-    "\n"
-    "--explain: explains on stderr the first error of each queue pair, and "
-    "each\n"
-    "call that is refused. Silent when nothing goes wrong.\n"
-    "\n"
-    "--capture FILE: writes their RoCEv2 packets to FILE, for rxe-user "
-    "decode,\n"
-    "tcpdump -r and Wireshark. Each process has its own file: %p in FILE\n"
-    "becomes the process ID. Without %p the first process writes FILE and the\n"
-    "others FILE.PID.\n"
-    "\n"
-    "--trace FILE: records to FILE, for rxe-user trace, rxe-user explain and\n"
-    "Wireshark: packets (their first 96 bytes; --payload: all), work "
-    "requests,\n"
-    "completions, calls, states, timers, NAKs. Files as with --capture.\n"
-    "\n"
-    "--check: checks how they use verbs, and writes a line on stderr for each\n"
-    "fault: a send queue that can never empty, a completion queue that is too\n"
-    "small, a timer of 655 ms, and so on. docs/lints.md lists the lints.\n"
-    "--check=-NAME turns a lint off, --check=NAME turns one on; commas join\n"
-    "several. --strict turns on lints that are slow, or change what COMMAND\n"
-    "sees. For CI: --expect 'lints == 0'.\n"
-    "\n"
-    "--faults FILE, --faults 'RULES' or --faults PROFILE: drops, delays,\n"
-    "duplicates, reorders, corrupts or marks packets, answers with NAKs,\n"
-    "stalls the device, or lets calls and completions fail. A rule is\n"
-    "ACTION [rx|tx] [MATCH...] [WHEN...], one a line or separated by "
-    "semicolons:\n"
-    "  drop tx op=data qp=@1 psn=+5 iter=1    delay 2ms~500us rx p=1%\n"
-    "  duplicate rx nth=3|7-9                 reorder 3 tx every=100\n"
-    "  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe\n"
-    "  stall 20ms tx op=data nth=4            rnr 10ms rx nth=2\n"
-    "  fail ibv_reg_mr ENOMEM nth=2           complete RETRY_EXC_ERR tx nth=5\n"
-    "Profiles: lossy, wifi, incast, slow-peer, flaky-link. none: no rules "
-    "yet;\n"
-    "rxe-user faults PID add adds some while COMMAND runs.\n"
-    "docs/faults-on-command.md lists all. --faults-seed N: another seed for "
-    "p=\n"
-    "and ~ (default: 1). A rule that never fired is reported at the end of "
-    "the\n"
-    "program, unless it says maybe; with --expect, --tap or --junit, the run "
-    "fails.\n"
-    "\n"
-    "--expect CONDITION: the run fails unless the condition is true when "
-    "COMMAND\n"
-    "has ended: 'repeated == 0', 'wc(REM_ACCESS_ERR) == 1', 'send_wc(*) >= "
-    "1000 "
-    "and\n"
-    "not wc(WR_FLUSH_ERR) > 0', 'every wc within 2s of post'. Counters have "
-    "the\n"
-    "names of rxe-user stat. --expect-file FILE, or --expect @FILE: one "
-    "condition a\n"
-    "line. A line on stderr names each condition that is not met. Exit status: "
-    "that\n"
-    "of COMMAND (128 and the signal's number if it was killed); if it is 0 and "
-    "a\n"
-    "condition is not met, 99. rxe-user is then the parent of COMMAND, and "
-    "passes\n"
-    "signals on to it.\n"
-    "\n"
-    "--tap[=FILE], --junit FILE: write the results in TAP (without FILE: to "
-    "stderr)\n"
-    "and in JUnit's XML.\n"
-    "\n"
-    "--sockets: their TCP sockets become rsockets (rsocket(7)), so programs\n"
-    "that do not use verbs run over RDMA. Use it at both ends. Ports up to\n"
-    "1024, and addresses that RDMA cannot reach, stay TCP.\n"
-    "\n"
-    "--mlx5: every device looks like an mlx5 device, with DC and memory keys\n"
-    "(mlx5dv(7)). UCX then needs UCX_TLS=rc_v,ud_v,self or the like. For one\n"
-    "device: RXE_USER_DEVICES=mlx5_0=eth0/mlx5.\n";
+    R"(usage: rxe-user run [--explain] [--capture FILE] [--trace FILE [--payload]]
+                    [--check[=LINTS]] [--strict]
+                    [--faults FILE|RULES|PROFILE [--faults-seed N]]
+                    [--expect CONDITION]... [--expect-file FILE]...
+                    [--tap[=FILE]] [--junit FILE]
+                    [--sockets] [--mlx5] [--no-view] [--] COMMAND [ARGS...]
+
+Runs an unmodified RDMA program on our device: puts our libraries first
+in LD_LIBRARY_PATH and executes COMMAND in place of rxe-user, so exit
+status, signals and terminal are those of COMMAND. Exit status 127: no
+such command; 126: it cannot be executed; 125: rxe-user failed, for
+instance because its libraries are missing.
+
+COMMAND and its children see our devices, and no others, in
+/sys/class/infiniband, /sys/class/infiniband_verbs and /dev/infiniband,
+through a library in LD_PRELOAD; and in rdma(8), because ours is first in
+PATH. --no-view: they see the system's devices instead.
+
+--explain: explains on stderr the first error of each queue pair, and each
+call that is refused. Silent when nothing goes wrong.
+
+--capture FILE: writes their RoCEv2 packets to FILE, for rxe-user decode,
+tcpdump -r and Wireshark. Each process has its own file: %p in FILE
+becomes the process ID. Without %p the first process writes FILE and the
+others FILE.PID.
+
+--trace FILE: records to FILE, for rxe-user trace, rxe-user explain and
+Wireshark: packets (their first 96 bytes; --payload: all), work requests,
+completions, calls, states, timers, NAKs. Files as with --capture.
+
+--check: checks how they use verbs, and writes a line on stderr for each
+fault: a send queue that can never empty, a completion queue that is too
+small, a timer of 655 ms, and so on. docs/lints.md lists the lints.
+--check=-NAME turns a lint off, --check=NAME turns one on; commas join
+several. --strict turns on lints that are slow, or change what COMMAND
+sees. For CI: --expect 'lints == 0'.
+
+--faults FILE, --faults 'RULES' or --faults PROFILE: drops, delays,
+duplicates, reorders, corrupts or marks packets, answers with NAKs,
+stalls the device, or lets calls and completions fail. A rule is
+ACTION [rx|tx] [MATCH...] [WHEN...], one a line or separated by semicolons:
+  drop tx op=data qp=@1 psn=+5 iter=1    delay 2ms~500us rx p=1%
+  duplicate rx nth=3|7-9                 reorder 3 tx every=100
+  corrupt payload tx nth=2               ce rx after=1s for=500ms maybe
+  stall 20ms tx op=data nth=4            rnr 10ms rx nth=2
+  fail ibv_reg_mr ENOMEM nth=2           complete RETRY_EXC_ERR tx nth=5
+Profiles: lossy, wifi, incast, slow-peer, flaky-link. none: no rules yet;
+rxe-user faults PID add adds some while COMMAND runs.
+docs/faults-on-command.md lists all. --faults-seed N: another seed for p=
+and ~ (default: 1). A rule that never fired is reported at the end of the
+program, unless it says maybe; with --expect, --tap or --junit, the run fails.
+
+--expect CONDITION: the run fails unless the condition is true when COMMAND
+has ended: 'repeated == 0', 'wc(REM_ACCESS_ERR) == 1', 'send_wc(*) >= 1000 and
+not wc(WR_FLUSH_ERR) > 0', 'every wc within 2s of post'. Counters have the
+names of rxe-user stat. --expect-file FILE, or --expect @FILE: one condition a
+line. A line on stderr names each condition that is not met. Exit status: that
+of COMMAND (128 and the signal's number if it was killed); if it is 0 and a
+condition is not met, 99. rxe-user is then the parent of COMMAND, and passes
+signals on to it.
+
+--tap[=FILE], --junit FILE: write the results in TAP (without FILE: to stderr)
+and in JUnit's XML.
+
+--sockets: their TCP sockets become rsockets (rsocket(7)), so programs
+that do not use verbs run over RDMA. Use it at both ends. Ports up to
+1024, and addresses that RDMA cannot reach, stay TCP.
+
+--mlx5: every device looks like an mlx5 device, with DC and memory keys
+(mlx5dv(7)). UCX then needs UCX_TLS=rc_v,ud_v,self or the like. For one
+device: RXE_USER_DEVICES=mlx5_0=eth0/mlx5.
+)";
 
 // Whether the next argument is option `name`, with its file as NAME=FILE or as
 // an argument of its own. `*argv` is then at the last of its arguments; `*file`
@@ -163,6 +143,17 @@ bool IsFileOption(const char* name, char*** argv, std::string* file) {
   file->clear();
   if ((*argv)[1] != nullptr) *file = *++*argv;
   return true;
+}
+
+// Moves `*argv` behind the options of `command`. Returns the exit status if an
+// option is left: --help, or one that does not exist.
+std::optional<int> EndOptions(const std::string& command, const char* help,
+                              char*** argv) {
+  const std::string option = **argv != nullptr ? **argv : "";
+  if (option == "--") ++*argv;
+  if (option == "--" || !option.starts_with("-")) return std::nullopt;
+  if (option == "-h" || option == "--help") return PrintOut(help);
+  return WrongUse(command + ": unknown option " + option, command);
 }
 
 // The command line, quoted for a shell.
@@ -295,13 +286,7 @@ int RunCommand(char** argv) {
   if (!options.faults_seed.empty() && faults.empty()) {
     return WrongUse("run: --faults-seed needs --faults");
   }
-  if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
-    ++argv;
-  } else if (argv[0] != nullptr && argv[0][0] == '-') {
-    const std::string option = argv[0];
-    if (option == "-h" || option == "--help") return PrintOut(kRunHelp);
-    return WrongUse("run: unknown option " + option, "run");
-  }
+  if (const auto status = EndOptions("run", kRunHelp, &argv)) return *status;
   if (argv[0] == nullptr) return WrongUse("run: no command given", "run");
   if (!faults.empty()) {
     if (const int status = ReadFaults(faults, &options)) return status;
@@ -310,30 +295,30 @@ int RunCommand(char** argv) {
 }
 
 constexpr char kShrinkHelp[] =
-    "usage: rxe-user faults shrink --faults FILE|RULES|PROFILE\n"
-    "                              [--faults-seed N] [--runs N] [--seconds N]\n"
-    "                              [--] COMMAND [ARGS...]\n"
-    "\n"
-    "Runs COMMAND repeatedly with fewer of the rules (delta debugging), and\n"
-    "prints a smallest set with which it still fails: it ends with the same\n"
-    "status or signal as with all rules, and not so without any one of the\n"
-    "printed ones. Rules with chances, and rules that hit several packets, "
-    "are\n"
-    "replaced by one rule for each fault, by PSN and iteration, if COMMAND\n"
-    "fails with these, too.\n"
-    "\n"
-    "COMMAND must fail each time with the same rules: a failure that depends\n"
-    "on timing cannot be found. COMMAND has no input, and its output is not\n"
-    "shown; stderr has a line for each run. For a failure that COMMAND does\n"
-    "not notice: ... -- rxe-user run --expect CONDITION -- COMMAND.\n"
-    "\n"
-    "--runs N: the most runs of COMMAND (default: 200). --seconds N: kill a\n"
-    "run after N seconds (default: 60). That is an end of its own, unlike\n"
-    "every status and signal: it is the failure if the run with all rules\n"
-    "took that long; otherwise COMMAND has not failed in this run.\n"
-    "Exit status 0: rules are printed; 1: COMMAND does not fail, or ends in\n"
-    "the same way without rules, or stderr says what else; 2: wrong use;\n"
-    "128 plus the number of the signal that ended the search.\n";
+    R"(usage: rxe-user faults shrink --faults FILE|RULES|PROFILE
+                              [--faults-seed N] [--runs N] [--seconds N]
+                              [--] COMMAND [ARGS...]
+
+Runs COMMAND repeatedly with fewer of the rules (delta debugging), and
+prints a smallest set with which it still fails: it ends with the same
+status or signal as with all rules, and not so without any one of the
+printed ones. Rules with chances, and rules that hit several packets, are
+replaced by one rule for each fault, by PSN and iteration, if COMMAND
+fails with these, too.
+
+COMMAND must fail each time with the same rules: a failure that depends
+on timing cannot be found. COMMAND has no input, and its output is not
+shown; stderr has a line for each run. For a failure that COMMAND does
+not notice: ... -- rxe-user run --expect CONDITION -- COMMAND.
+
+--runs N: the most runs of COMMAND (default: 200). --seconds N: kill a
+run after N seconds (default: 60). That is an end of its own, unlike
+every status and signal: it is the failure if the run with all rules
+took that long; otherwise COMMAND has not failed in this run.
+Exit status 0: rules are printed; 1: COMMAND does not fail, or ends in
+the same way without rules, or stderr says what else; 2: wrong use;
+128 plus the number of the signal that ended the search.
+)";
 
 // Parsed by hand: the options of the command are not ours.
 int ShrinkCommand(char** argv) {
@@ -356,13 +341,8 @@ int ShrinkCommand(char** argv) {
     if (is_number("--seconds", &argv, &options.seconds)) continue;
     break;
   }
-  if (argv[0] != nullptr && std::strcmp(argv[0], "--") == 0) {
-    ++argv;
-  } else if (argv[0] != nullptr && argv[0][0] == '-') {
-    const std::string option = argv[0];
-    if (option == "-h" || option == "--help") return PrintOut(kShrinkHelp);
-    return WrongUse("faults shrink: unknown option " + option, "faults shrink");
-  }
+  if (const auto status = EndOptions("faults shrink", kShrinkHelp, &argv))
+    return *status;
   for (; argv[0] != nullptr; ++argv) options.command.emplace_back(*argv);
   if (options.runs == 0 || options.seconds == 0) {
     return WrongUse(

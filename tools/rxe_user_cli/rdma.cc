@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "rxe_user/devices/usable_devices.h"
-#include "tools/rxe_user_cli/guid.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/view.h"
 
 namespace rxe_user_cli {
@@ -20,13 +20,13 @@ using Json = nlohmann::ordered_json;
 using Object = RdmaQuestion::Object;
 
 constexpr char kHelp[] =
-    "usage: rdma [-j] [-p] [-d] OBJECT [show] [DEV[/PORT]]\n"
-    "\n"
-    "Answers queries of rdma(8) for the devices of rxe_user. OBJECT: dev, "
-    "link,\n"
-    "statistic, resource [qp], system. -j: JSON; -p: indented; -d: details.\n"
-    "Devices are the interfaces that are up and have an address;\n"
-    "RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them.\n";
+    R"(usage: rdma [-j] [-p] [-d] OBJECT [show] [DEV[/PORT]]
+
+Answers queries of rdma(8) for the devices of rxe_user. OBJECT: dev, link,
+statistic, resource [qp], system. -j: JSON; -p: indented; -d: details.
+Devices are the interfaces that are up and have an address;
+RXE_USER_DEVICES=NAME=INTERFACE,... selects and names them.
+)";
 
 // One result: a line of text, or an object of a JSON array.
 struct Item {
@@ -51,8 +51,8 @@ Item Dev(const rxe_user::Device& device, size_t index) {
   item.attributes = {{"node_type", "ca"},
                      {"protocol", "roce"},
                      {"fw", "rxe_user"},
-                     {"node_guid", GuidText(device.guid)},
-                     {"sys_image_guid", GuidText(device.guid)}};
+                     {"node_guid", view::GuidText(device.guid)},
+                     {"sys_image_guid", view::GuidText(device.guid)}};
   return item;
 }
 
@@ -337,13 +337,7 @@ int RunRdma(const std::vector<std::string>& arguments, std::FILE* out,
       return 1;
     }
   }
-  if (std::fwrite(text.data(), 1, text.size(), out) != text.size() ||
-      std::fflush(out) != 0) {
-    if (errno == EPIPE) return 0;
-    std::fprintf(err, "rdma: cannot write: %s\n", std::strerror(errno));
-    return 1;
-  }
-  return 0;
+  return WriteText(text, out) ? 0 : OutputFailed("rdma", err);
 }
 
 }  // namespace rxe_user_cli

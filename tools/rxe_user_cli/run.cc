@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 #include "tools/rxe_user_cli/capture_option.h"
 #include "tools/rxe_user_cli/program_file.h"
@@ -118,6 +119,21 @@ bool PreloadView(const fs::path& library) {
                  std::string(place.status().message()).c_str());
   }
   return Preload(library);
+}
+
+// Sets the variables for options that are set. Returns false, with errno, on
+// failure.
+bool SetOptions(const RunOptions& options) {
+  const std::pair<const char*, std::string> variables[] = {
+      {"RXE_USER_TRACE_PAYLOAD", options.payload ? "1" : ""},
+      {"RXE_USER_EXPLAIN", options.explain ? "1" : ""},
+      {"RXE_USER_CHECK", options.check},
+      {"RXE_USER_FAULTS", options.faults},
+      {"RXE_USER_FAULTS_SEED", options.faults_seed}};
+  return std::ranges::all_of(variables, [](const auto& variable) {
+    return variable.second.empty() ||
+           setenv(variable.first, variable.second.c_str(), 1) == 0;
+  });
 }
 
 // Sets up the environment in which a command finds our libraries in `folder`.
@@ -273,29 +289,10 @@ int Run(char** argv, const RunOptions& options) {
   if (!options.trace.empty() && !SetTrace(options.trace)) {
     return kExitOurFailure;
   }
-  if (options.payload && setenv("RXE_USER_TRACE_PAYLOAD", "1", 1) != 0) {
-    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
-    return kExitOurFailure;
-  }
-  if (options.explain && setenv("RXE_USER_EXPLAIN", "1", 1) != 0) {
-    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
-    return kExitOurFailure;
-  }
-  if (!options.check.empty() &&
-      setenv("RXE_USER_CHECK", options.check.c_str(), 1) != 0) {
-    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
-    return kExitOurFailure;
-  }
-  if ((!options.faults.empty() &&
-       setenv("RXE_USER_FAULTS", options.faults.c_str(), 1) != 0) ||
-      (!options.faults_seed.empty() &&
-       setenv("RXE_USER_FAULTS_SEED", options.faults_seed.c_str(), 1) != 0)) {
-    std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
-    return kExitOurFailure;
-  }
   // A program of musl would load our libraries and fail.
-  const bool ready = IsOfMusl(file) ? CleanEnvironment(folder)
-                                    : SetUpEnvironment(folder, options);
+  const bool ready = SetOptions(options) &&
+                     (IsOfMusl(file) ? CleanEnvironment(folder)
+                                     : SetUpEnvironment(folder, options));
   if (!ready) {
     std::fprintf(stderr, "rxe-user run: %s\n", std::strerror(errno));
     return kExitOurFailure;

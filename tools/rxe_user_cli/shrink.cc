@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/minimize.h"
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/supervise.h"
 #include "tools/trace/recording.h"
 #include "transport/faults/rule_parser.h"
@@ -306,10 +307,7 @@ class Shrinker {
                       "since chance depends on the numbers of the rules\n");
     }
     absl::StrAppend(&text, Text(rules));
-    if (std::fwrite(text.data(), 1, text.size(), out_) != text.size() ||
-        std::fflush(out_) != 0) {
-      return errno == EPIPE ? 0 : 1;
-    }
+    if (!WriteText(text, out_)) return errno == EPIPE ? 0 : 1;
     return signal_ != 0 ? 128 + signal_ : 0;
   }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/stat_format.h"
 #include "tools/rxe_user_cli/stat_model.h"
 
@@ -16,18 +17,6 @@ namespace {
 
 // The header is repeated after this many lines.
 constexpr int kLinesPerHeader = 20;
-
-enum class Written { kOk, kNobodyReads, kFailed };
-
-Written Write(const std::string& text, std::FILE* out, std::FILE* err) {
-  if (std::fwrite(text.data(), 1, text.size(), out) == text.size() &&
-      std::fflush(out) == 0) {
-    return Written::kOk;
-  }
-  if (errno == EPIPE) return Written::kNobodyReads;
-  std::fprintf(err, "rxe-user stat: cannot write: %s\n", std::strerror(errno));
-  return Written::kFailed;
-}
 
 std::string TimeOfDay() {
   const time_t now = ::time(nullptr);
@@ -81,8 +70,7 @@ int Watch(const StatOptions& options, std::vector<StatProcess> before,
       text += WatchLines(changes, TimeOfDay());
       ++lines;
     }
-    const Written written = Write(text, out, err);
-    if (written != Written::kOk) return written == Written::kFailed ? 1 : 0;
+    if (!WriteText(text, out)) return OutputFailed("rxe-user stat", err);
   }
 }
 
@@ -115,7 +103,7 @@ int RunStat(const StatOptions& options, std::FILE* out, std::FILE* err) {
   }
   const std::string text =
       options.json ? StatAsJson(stat.processes) : StatAsText(stat.processes);
-  return Write(text, out, err) == Written::kFailed ? 1 : 0;
+  return WriteText(text, out) ? 0 : OutputFailed("rxe-user stat", err);
 }
 
 }  // namespace rxe_user_cli

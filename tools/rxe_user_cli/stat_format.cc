@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/observe/device_report.h"
 #include "tools/rxe_user_cli/table.h"
 
@@ -17,12 +17,7 @@ using rxe_user::ReportRecord;
 
 std::string Text(uint64_t number) { return std::to_string(number); }
 
-std::string Hex(uint64_t number) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%06llx",
-                static_cast<unsigned long long>(number));
-  return text;
-}
+std::string Hex(uint64_t number) { return absl::StrFormat("0x%06x", number); }
 
 std::string OrDash(const std::string& text) {
   return text.empty() ? "-" : text;

@@ -71,6 +71,15 @@ bool CaptureFile::Fail(const std::string& what) {
   return false;
 }
 
+bool CaptureFile::FailAt(uint64_t position, const std::string& what) {
+  return Fail("damaged at byte " + std::to_string(position) + ": " + what);
+}
+
+bool CaptureFile::FailCutOff(const std::string& in) {
+  return Fail("it ends in the middle of " + in + ", at byte " +
+              std::to_string(position_) + ": it was cut off");
+}
+
 size_t CaptureFile::ReadSome(uint8_t* out, size_t size) {
   const size_t got = std::fread(out, 1, size, file_);
   position_ += got;
@@ -90,8 +99,7 @@ bool CaptureFile::ReadBody(size_t size) {
     if (got == part) continue;
     body_.resize(had + got);
     if (std::ferror(file_) != 0) return Fail(std::strerror(errno));
-    return Fail("it ends in the middle of a packet or block, at byte " +
-                std::to_string(position_) + ": it was cut off");
+    return FailCutOff("a packet or block");
   }
   return true;
 }
@@ -102,20 +110,16 @@ uint16_t CaptureFile::Load16(size_t at) const {
   return swapped_ ? __builtin_bswap16(value) : value;
 }
 
-uint32_t CaptureFile::Load32(size_t at) const {
-  const uint32_t value = LoadLe(body_.data() + at);
+uint32_t CaptureFile::Load32At(const uint8_t* at) const {
+  const uint32_t value = LoadLe(at);
   return swapped_ ? __builtin_bswap32(value) : value;
 }
 
 bool CaptureFile::Begin(std::string* why) {
   uint8_t magic[4];
   const size_t got = ReadSome(magic, sizeof(magic));
-  if (got == 0 && std::ferror(file_) != 0) {
-    *why = std::strerror(errno);
-    return false;
-  }
   if (got == 0) {
-    *why = "it is empty";
+    *why = std::ferror(file_) != 0 ? std::strerror(errno) : "it is empty";
     return false;
   }
   if (got >= 2 && magic[0] == 0x1f && magic[1] == 0x8b) {
@@ -157,8 +161,7 @@ bool CaptureFile::NextPcap(CaptureRecord* record) {
   const size_t got = ReadSome(header, sizeof(header));
   if (got == 0 && std::ferror(file_) == 0) return false;
   if (got < sizeof(header)) {
-    return Fail("it ends in the middle of a packet, at byte " +
-                std::to_string(position_) + ": it was cut off");
+    return FailCutOff("a packet");
   }
   body_.assign(header, header + sizeof(header));
   const uint32_t seconds = Load32(0);
@@ -166,8 +169,8 @@ bool CaptureFile::NextPcap(CaptureRecord* record) {
   const uint32_t captured = Load32(8);
   record->original_size = std::max(Load32(12), captured);
   if (captured > kMaxBlock) {
-    return Fail("damaged at byte " + std::to_string(position_) +
-                ": a packet of " + std::to_string(captured) + " bytes");
+    return FailAt(position_,
+                  "a packet of " + std::to_string(captured) + " bytes");
   }
   if (!ReadBody(captured)) return false;
   record->is_packet = true;
@@ -182,21 +185,18 @@ bool CaptureFile::NextPcap(CaptureRecord* record) {
 bool CaptureFile::BeginSection() {
   uint8_t start[8];  // what follows the type: length, byte order
   if (ReadSome(start, sizeof(start)) < sizeof(start)) {
-    return Fail("it ends in the middle of a block, at byte " +
-                std::to_string(position_) + ": it was cut off");
+    return FailCutOff("a block");
   }
   const uint32_t order = LoadLe(start + 4);
   if (order != ng::kByteOrderMagic &&
       order != __builtin_bswap32(ng::kByteOrderMagic)) {
-    return Fail("damaged at byte " + std::to_string(position_ - 4) +
-                ": no byte order");
+    return FailAt(position_ - 4, "no byte order");
   }
   swapped_ = order != ng::kByteOrderMagic;
-  const uint32_t length =
-      swapped_ ? __builtin_bswap32(LoadLe(start)) : LoadLe(start);
+  const uint32_t length = Load32At(start);
   if (length < 28 || length % 4 != 0 || length > kMaxBlock) {
-    return Fail("damaged at byte " + std::to_string(position_ - 8) +
-                ": a section header of " + std::to_string(length) + " bytes");
+    return FailAt(position_ - 8,
+                  "a section header of " + std::to_string(length) + " bytes");
   }
   if (!ReadBody(length - 12)) return false;
   if (Load16(0) != 1) {
@@ -213,28 +213,25 @@ bool CaptureFile::NextBlock(CaptureRecord* record) {
     const size_t got = ReadSome(header, 4);
     if (got == 0 && std::ferror(file_) == 0) return false;
     if (got < 4) {
-      return Fail("it ends in the middle of a block, at byte " +
-                  std::to_string(position_) + ": it was cut off");
+      return FailCutOff("a block");
     }
     if (LoadLe(header) == ng::kSectionHeader) {
       if (!BeginSection()) return false;
       continue;
     }
     if (ReadSome(header + 4, 4) < 4) {
-      return Fail("it ends in the middle of a block, at byte " +
-                  std::to_string(position_) + ": it was cut off");
+      return FailCutOff("a block");
     }
     body_.assign(header, header + sizeof(header));
     const uint32_t type = Load32(0);
     const uint32_t length = Load32(4);
     if (length < 12 || length % 4 != 0 || length > kMaxBlock) {
-      return Fail("damaged at byte " + std::to_string(position_ - 4) +
-                  ": a block of " + std::to_string(length) + " bytes");
+      return FailAt(position_ - 4,
+                    "a block of " + std::to_string(length) + " bytes");
     }
     if (!ReadBody(length - 8)) return false;
     if (Load32(length - 12) != length) {
-      return Fail("damaged at byte " + std::to_string(position_ - 4) +
-                  ": the two lengths of a block differ");
+      return FailAt(position_ - 4, "the two lengths of a block differ");
     }
     body_.resize(length - 12);
     switch (type) {
@@ -305,8 +302,7 @@ bool CaptureFile::ParsePacket(uint32_t type, CaptureRecord* record) {
   const size_t captured =
       simple ? std::min<size_t>(original, room) : Load32(12);
   if (captured > room) {
-    return Fail("damaged at byte " + std::to_string(position_) +
-                ": a packet longer than its block");
+    return FailAt(position_, "a packet longer than its block");
   }
   // A simple packet has no time, so it gets that of the previous packet.
   if (!simple) {
@@ -332,18 +328,13 @@ void CaptureFile::ParsePacketOptions(size_t at, CaptureRecord* record) {
       record->comment = {reinterpret_cast<const char*>(value.data()),
                          value.size()};
     } else if (code == ng::kPacketFlags && value.size() == 4) {
-      const uint32_t flags = swapped_ ? __builtin_bswap32(LoadLe(value.data()))
-                                      : LoadLe(value.data());
+      const uint32_t flags = Load32At(value.data());
       if ((flags & 3) != 3) {
         record->direction = static_cast<ng::Direction>(flags & 3);
       }
-    } else if (code == ng::kOptionCustom && value.size() > 4) {
-      const uint32_t enterprise = swapped_
-                                      ? __builtin_bswap32(LoadLe(value.data()))
-                                      : LoadLe(value.data());
-      if (enterprise == rxe_user::trace::kEnterprise) {
-        record->custom = value.subspan(4);
-      }
+    } else if (code == ng::kOptionCustom && value.size() > 4 &&
+               Load32At(value.data()) == rxe_user::trace::kEnterprise) {
+      record->custom = value.subspan(4);
     }
   });
 }

@@ -69,11 +69,16 @@ class CaptureFile {
   bool ReadBody(size_t size);
   // Reads up to `size` bytes; returns the number of bytes read.
   size_t ReadSome(uint8_t* out, size_t size);
+  // Each returns false.
   bool Fail(const std::string& what);
+  bool FailAt(uint64_t position, const std::string& what);
+  bool FailCutOff(const std::string& in);
 
   // The number at `at` in body_, in the byte order of the file.
   uint16_t Load16(size_t at) const;
-  uint32_t Load32(size_t at) const;
+  uint32_t Load32(size_t at) const { return Load32At(body_.data() + at); }
+  // Likewise, anywhere.
+  uint32_t Load32At(const uint8_t* at) const;
   bool ParseInterface();
   bool ParsePacket(uint32_t type, CaptureRecord* record);
   void ParsePacketOptions(size_t at, CaptureRecord* record);

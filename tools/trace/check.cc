@@ -6,7 +6,6 @@
 
 #include "tools/trace/check_rules.h"
 #include "tools/trace/flows.h"
-#include "transport/base/types.h"
 #include "wire/mad.h"
 
 namespace trace {
@@ -15,7 +14,7 @@ namespace {
 class IcrcRule final : public Rule {
  public:
   using Rule::Rule;
-  void OnDamaged(const Packet& p, bool sent) {
+  void OnDamaged(const Packet& p, bool sent) override {
     Report(p, "icrc", "A17.3",
            sent ? "sent with a wrong ICRC"
                 : "wrong ICRC: damaged, or its addresses or ports "
@@ -54,16 +53,7 @@ class SizeRule final : public Rule {
   }
 
   // A queue pair that was reset may be connected with another path MTU.
-  void OnEvent(const Event& event) override {
-    const auto state = event.As<rxe_user::trace::QpStateEvent>();
-    if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
-      return;
-    }
-    std::erase_if(mtus_, [&](const auto& each) {
-      return std::get<2>(each.first) == event.header().qpn ||
-             std::get<2>(each.first) == state->dest_qpn;
-    });
-  }
+  void OnEvent(const Event& event) override { ForgetReset(event, &mtus_); }
 
  private:
   std::map<FlowKey, uint32_t> mtus_;
@@ -71,20 +61,7 @@ class SizeRule final : public Rule {
 
 }  // namespace
 
-std::vector<Finding> CheckRecording(const Recording& recording,
-                                    const CheckOptions& options) {
-  std::vector<Finding> findings;
-  Flows flows(recording, options.senders);
-  Rules rules;
-  IcrcRule icrc(&findings);
-  rules.push_back(std::make_unique<SizeRule>(&findings));
-  AddRequestRules(&findings, &rules);
-  AddRetryRules(options, &findings, &rules);
-  AddReadRules(recording, &findings, &rules);
-  AddAnswerRules(&findings, &rules);
-  AddCongestionRules(recording, flows, options, &findings, &rules);
-  AddDatagramRules(recording, &findings, &rules);
-
+void Apply(const Rules& rules, const Recording& recording, Flows* flows) {
   const auto each = [&](const auto& call) {
     for (const auto& rule : rules) call(*rule);
   };
@@ -95,34 +72,50 @@ std::vector<Finding> CheckRecording(const Recording& recording,
     for (; event < recording.events.size() &&
            recording.events[event].header().time <= p.time;
          ++event) {
-      flows.OnEvent(recording.events[event]);
+      flows->OnEvent(recording.events[event]);
       each([&](Rule& rule) { rule.OnEvent(recording.events[event]); });
     }
     last = std::max(last, p.time);
-    const bool sent = flows.WasSentHere(p);
+    const bool sent = flows->WasSentHere(p);
     if (p.icrc == IcrcVerdict::kBad) {
-      icrc.OnDamaged(p, sent);
-      flows.OnDamaged(p);
+      each([&](Rule& rule) { rule.OnDamaged(p, sent); });
+      flows->OnDamaged(p);
       continue;
     }
     each([&](Rule& rule) { rule.OnPacket(p); });
     if (p.qpn <= wire::kGsiQpn || !IsConnected(p)) continue;
-    if (p.info().is_request) {
-      for (const bool here : {true, false}) {
-        if (!(here ? sent : Flows::WasReceivedHere(p))) continue;
-        const FlowPacket in = flows.OnRequest(p, here);
+    const bool is_response = p.info().is_response && IsReliable(p);
+    if (is_response && sent) {
+      each([&](Rule& rule) { rule.OnAnySentResponse(p); });
+    }
+    for (const bool here : {true, false}) {
+      if (!(here ? sent : Flows::WasReceivedHere(p))) continue;
+      if (p.info().is_request) {
+        const FlowPacket in = flows->OnRequest(p, here);
         each([&](Rule& rule) { rule.OnRequest(in); });
-      }
-    } else if (p.info().is_response && IsReliable(p)) {
-      if (sent) each([&](Rule& rule) { rule.OnAnySentResponse(p); });
-      for (const bool here : {true, false}) {
-        if (!(here ? sent : Flows::WasReceivedHere(p))) continue;
-        const auto in = flows.OnResponse(p, here);
+      } else if (is_response) {
+        const auto in = flows->OnResponse(p, here);
         if (in) each([&](Rule& rule) { rule.OnResponse(*in); });
       }
     }
   }
   each([&](Rule& rule) { rule.OnEnd(last); });
+}
+
+std::vector<Finding> CheckRecording(const Recording& recording,
+                                    const CheckOptions& options) {
+  std::vector<Finding> findings;
+  Flows flows(recording, options.senders);
+  Rules rules;
+  rules.push_back(std::make_unique<IcrcRule>(&findings));
+  rules.push_back(std::make_unique<SizeRule>(&findings));
+  AddRequestRules(&findings, &rules);
+  AddRetryRules(options, &findings, &rules);
+  AddReadRules(recording, &findings, &rules);
+  AddAnswerRules(&findings, &rules);
+  AddCongestionRules(recording, flows, options, &findings, &rules);
+  AddDatagramRules(recording, &findings, &rules);
+  Apply(rules, recording, &flows);
   std::stable_sort(
       findings.begin(), findings.end(),
       [](const Finding& a, const Finding& b) { return a.frame < b.frame; });

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "tools/trace/check_rules.h"
-#include "transport/base/types.h"
 #include "wire/psn.h"
 
 namespace trace {
@@ -14,16 +13,7 @@ class AnswerRule final : public Rule {
  public:
   using Rule::Rule;
 
-  void OnEvent(const Event& event) override {
-    const auto state = event.As<rxe_user::trace::QpStateEvent>();
-    if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
-      return;
-    }
-    std::erase_if(sent_, [&](const auto& each) {
-      return std::get<2>(each.first) == event.header().qpn ||
-             std::get<2>(each.first) == state->dest_qpn;
-    });
-  }
+  void OnEvent(const Event& event) override { ForgetReset(event, &sent_); }
 
   // Requests that go back, because of the NAK or a timeout, end the state of
   // the NAK. It is not always known which responses are for them, so this
@@ -98,7 +88,7 @@ class AcknowledgementRule final : public Rule {
     if (in.unsure && in.index != 0) state.in_order = in.index;
     // After a gap, a request waits for the missing ones.
     if (in.index == state.in_order) {
-      state.in_order = in.index + std::max<int64_t>(in.psns, 1);
+      state.in_order = in.last() + 1;
       if (p.ack_req && state.asked == nullptr) {
         state.asked = &p;
         state.index = in.index;

@@ -112,15 +112,9 @@ class ReadRule final : public Rule {
   using AskedMap = std::map<int64_t, Asked>;
 
   static bool IsReadResponse(const Packet& p) {
-    switch (wire::OperationOf(p.opcode)) {
-      case Operation::kReadResponseFirst:
-      case Operation::kReadResponseMiddle:
-      case Operation::kReadResponseLast:
-      case Operation::kReadResponseOnly:
-        return true;
-      default:
-        return false;
-    }
+    const Operation operation = wire::OperationOf(p.opcode);
+    return operation >= Operation::kReadResponseFirst &&
+           operation <= Operation::kReadResponseOnly;
   }
 
   static AskedMap::iterator Find(State& state, int64_t index) {

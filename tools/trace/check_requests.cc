@@ -18,21 +18,12 @@ using wire::Operation;
 enum class MessageKind : uint8_t { kNone, kSend, kWrite };
 
 MessageKind KindOf(Operation operation) {
-  switch (operation) {
-    case Operation::kSendFirst:
-    case Operation::kSendMiddle:
-    case Operation::kSendLast:
-    case Operation::kSendLastImm:
-    case Operation::kSendLastInvalidate:
-      return MessageKind::kSend;
-    case Operation::kWriteFirst:
-    case Operation::kWriteMiddle:
-    case Operation::kWriteLast:
-    case Operation::kWriteLastImm:
-      return MessageKind::kWrite;
-    default:
-      return MessageKind::kNone;
+  if (operation <= Operation::kSendOnlyImm ||
+      operation == Operation::kSendLastInvalidate) {
+    return MessageKind::kSend;
   }
+  return operation <= Operation::kWriteOnlyImm ? MessageKind::kWrite
+                                               : MessageKind::kNone;
 }
 
 class RequestRule final : public Rule {
@@ -113,7 +104,7 @@ class RequestRule final : public Rule {
       }
     }
     state->has_previous = info.known;
-    state->previous = in.index + std::max<int64_t>(in.psns, 1) - 1;
+    state->previous = in.last();
     state->open = info.ends_message ? MessageKind::kNone : kind;
   }
 
@@ -163,8 +154,7 @@ class CreditRule final : public Rule {
     }
     if (p.info().ends_message) {
       ++state.messages;
-      state.sent.push_back(
-          {in.index + std::max<int64_t>(in.psns, 1) - 1, is_limited});
+      state.sent.push_back({in.last(), is_limited});
     }
   }
 
@@ -210,23 +200,10 @@ class CreditRule final : public Rule {
     std::optional<int64_t> limit;   // the last MSN that may be sent
   };
 
-  // For an RDMA WRITE with immediate, only the last packet does.
+  // SENDs do; of an RDMA WRITE with immediate, only the last packet.
   static bool TakesReceive(const Packet& p) {
-    switch (wire::OperationOf(p.opcode)) {
-      case Operation::kSendFirst:
-      case Operation::kSendMiddle:
-      case Operation::kSendLast:
-      case Operation::kSendLastImm:
-      case Operation::kSendLastInvalidate:
-      case Operation::kSendOnly:
-      case Operation::kSendOnlyImm:
-      case Operation::kSendOnlyInvalidate:
-      case Operation::kWriteLastImm:
-      case Operation::kWriteOnlyImm:
-        return true;
-      default:
-        return false;
-    }
+    return wire::OperationOf(p.opcode) <= Operation::kSendOnlyImm ||
+           p.info().Has(wire::kImmDt) || p.info().Has(wire::kIeth);
   }
 
   std::map<const Flow*, State> states_;

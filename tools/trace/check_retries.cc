@@ -44,12 +44,12 @@ class RetryRule final : public Rule {
   void OnEvent(const Event& event) override {
     const uint64_t id = event.header().id;
     if (const auto again = event.As<RetransmissionEvent>()) {
-      SetReason(id, again->why == static_cast<uint8_t>(
-                                      RetransmissionReason::kAckTimeout));
+      is_timeout_[id] =
+          again->why == static_cast<uint8_t>(RetransmissionReason::kAckTimeout);
     } else if (const auto timer = event.As<TimerEvent>()) {
-      SetReason(id, timer->kind == static_cast<uint8_t>(TimerKind::kAck));
+      is_timeout_[id] = timer->kind == static_cast<uint8_t>(TimerKind::kAck);
     } else if (event.As<rxe_user::trace::IncidentEvent>()) {
-      SetReason(id, false);
+      is_timeout_[id] = false;
     }
   }
 
@@ -57,7 +57,7 @@ class RetryRule final : public Rule {
     if (!in.flow.at_requester || !in.flow.reliable) return;
     State& state = states_[&in.flow];
     const bool goes_back = in.index != state.previous + 1;
-    state.previous = in.index + std::max<int64_t>(in.psns, 1) - 1;
+    state.previous = in.last();
     if (IsAnsweredByData(in.packet)) {
       state.data_end = std::max(state.data_end, state.previous + 1);
     }
@@ -112,8 +112,6 @@ class RetryRule final : public Rule {
     // the timeout.
     uint64_t hints = 0;
   };
-
-  void SetReason(uint64_t id, bool is_timeout) { is_timeout_[id] = is_timeout; }
 
   // True also if the reason is not known.
   bool IsTimeout(const Packet& p) const {
@@ -194,7 +192,7 @@ class AckRequestRule final : public Rule {
   void OnRequest(const FlowPacket& in) override {
     if (!in.flow.at_requester || !in.flow.reliable) return;
     State& state = states_[&in.flow];
-    const int64_t last = in.index + std::max<int64_t>(in.psns, 1) - 1;
+    const int64_t last = in.last();
     if (in.packet.ack_req || IsAnsweredByData(in.packet)) {
       state.asked = std::max(state.asked, last);
     }

@@ -3,6 +3,7 @@
 #define TOOLS_TRACE_CHECK_RULES_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "tools/trace/check.h"
 #include "tools/trace/flows.h"
 #include "tools/trace/recording.h"
+#include "transport/base/types.h"
 #include "wire/aeth.h"
 #include "wire/dc.h"
 
@@ -36,13 +38,30 @@ inline bool IsSequenceNak(const Packet& p) {
          wire::NakCodeOf(p.syndrome) == wire::NakCode::kPsnSequence;
 }
 
+// If the event is that a queue pair was reset, erases the flows to it, and to
+// the peer that it had.
+template <typename State>
+void ForgetReset(const Event& event, std::map<FlowKey, State>* flows) {
+  const auto state = event.As<rxe_user::trace::QpStateEvent>();
+  if (!state || state->to > static_cast<uint8_t>(transport::QpState::kInit)) {
+    return;
+  }
+  std::erase_if(*flows, [&](const auto& each) {
+    return std::get<2>(each.first) == event.header().qpn ||
+           std::get<2>(each.first) == state->dest_qpn;
+  });
+}
+
 class Rule {
  public:
+  // `findings`: null for one that reports nothing.
   explicit Rule(std::vector<Finding>* findings) : findings_(findings) {}
   virtual ~Rule() = default;
 
   // Called for each event of the recording except packets.
   virtual void OnEvent(const Event&) {}
+  // Called for each packet with a wrong ICRC. `sent`: here.
+  virtual void OnDamaged(const Packet&, bool /*sent*/) {}
   // Called for each packet with a good ICRC, before the next two.
   virtual void OnPacket(const Packet&) {}
   // Requests and responses of connections. Flow::at_requester tells where they
@@ -66,6 +85,9 @@ class Rule {
 };
 
 using Rules = std::vector<std::unique_ptr<Rule>>;
+
+// Shows the packets and events of the recording to all rules.
+void Apply(const Rules& rules, const Recording& recording, Flows* flows);
 
 // Each adds the rules of its file.
 void AddRequestRules(std::vector<Finding>* findings, Rules* rules);

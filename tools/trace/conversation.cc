@@ -1,12 +1,13 @@
 #include "tools/trace/conversation.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 
+#include "absl/strings/str_format.h"
+#include "tools/trace/timeline_ends.h"
 #include "wire/aeth.h"
 #include "wire/cm.h"
 #include "wire/psn.h"
@@ -69,7 +70,10 @@ std::string OperationName(const Packet& packet) {
 class Analyzer {
  public:
   Analyzer(Timeline* timeline, CarriedState* carried)
-      : t_(*timeline), carried_(*carried), mtus_(carried->mtus) {}
+      : t_(*timeline),
+        carried_(*carried),
+        mtus_(carried->mtus),
+        ends_(*timeline) {}
 
   Conversation Analyze() {
     FindMtus();
@@ -338,25 +342,12 @@ class Analyzer {
 
   // --- Work requests of recordings.
 
-  void IndexEnds() {
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      ends_.try_emplace({t_.ends[e].file, t_.ends[e].qpn}, e);
-      first_ends_.try_emplace(t_.ends[e].file, e);
-    }
+  void IndexConnections() {
     for (size_t n = 0; n < c_.connections.size(); ++n) {
       const Connection& c = c_.connections[n];
       connections_.try_emplace({c.a, c.qpn_a}, n);
       connections_.try_emplace({c.b, c.qpn_b}, n);
     }
-  }
-
-  // The end of a queue pair: the end of its file, or its own end if the process
-  // sends to itself.
-  size_t EndOf(size_t file, uint32_t qpn) const {
-    const auto own = ends_.find({file, qpn});
-    if (own != ends_.end()) return own->second;
-    const auto of_file = first_ends_.find(file);
-    return of_file == first_ends_.end() ? kNone : of_file->second;
   }
 
   size_t ConnectionOf(size_t end, uint32_t qpn) const {
@@ -365,7 +356,7 @@ class Analyzer {
   }
 
   void UseEvents() {
-    IndexEnds();
+    IndexConnections();
     // Message by file and event id: of the posted, and of the completed event.
     std::map<std::pair<size_t, uint64_t>, size_t> posted;
     std::map<std::pair<size_t, uint64_t>, size_t> completed;
@@ -379,7 +370,7 @@ class Analyzer {
         message.number = ++numbers[{e.file, qpn}];
         message.shown = e.shown;
         if (!e.is_kept) carried_.posted[{e.file, qpn}] = message.number;
-        message.end = EndOf(e.file, qpn);
+        message.end = ends_.Find(e.file, qpn);
         message.connection = ConnectionOf(message.end, qpn);
         for (const Event::Value& value : e.event->Values()) {
           if (value.field->name == "opcode") message.name = value.text;
@@ -415,7 +406,7 @@ class Analyzer {
     // Events of an end replace what its packets show.
     std::set<std::pair<size_t, size_t>> replaced;  // end, connection or kNone
     for (const auto& [of, number] : numbers) {
-      const size_t end = EndOf(of.first, of.second);
+      const size_t end = ends_.Find(of.first, of.second);
       replaced.insert({end, ConnectionOf(end, of.second)});
     }
     std::erase_if(c_.messages, [&](const Message& message) {
@@ -436,8 +427,7 @@ class Analyzer {
   std::map<std::pair<size_t, size_t>,
            std::unordered_map<uint32_t, std::vector<Flow*>>>
       asked_;
-  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
-  std::map<size_t, size_t> first_ends_;                 // by file
+  const EndIndex ends_;
   std::map<std::pair<size_t, uint32_t>, size_t> connections_;  // by end, QPN
 };
 
@@ -470,9 +460,8 @@ Conversation Analyze(Timeline* timeline) {
 
 std::string ConnectionName(const Timeline& timeline, const Connection& c) {
   const auto side = [&](size_t end, uint32_t qpn) {
-    char text[24];
-    std::snprintf(text, sizeof(text), " 0x%06x", qpn);
-    return timeline.ends[end].name + (qpn == 0 ? std::string(" ?") : text);
+    return timeline.ends[end].name +
+           (qpn == 0 ? " ?" : absl::StrFormat(" 0x%06x", qpn));
   };
   return side(c.a, c.qpn_a) + " - " + side(c.b, c.qpn_b);
 }

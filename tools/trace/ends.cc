@@ -1,11 +1,10 @@
 #include "tools/trace/ends.h"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/observe/trace_events.h"
 #include "tools/trace/escape.h"
 #include "transport/base/rare_event.h"
@@ -60,11 +59,7 @@ bool Sends(const ConnectionEnd& end) {
 }
 
 std::string Hex(uint32_t qpn) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "0x";
-  for (int shift = 20; shift >= 0; shift -= 4)
-    text += kDigits[qpn >> shift & 15];
-  return text;
+  return absl::StrFormat("0x%06x", qpn & 0xffffff);
 }
 std::string Name(const ConnectionEnd& end) {
   return Hex(end.qpn) + (end.program.empty() ? "" : " of " + end.program);
@@ -115,9 +110,7 @@ std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file) {
   std::map<uint32_t, size_t> now;  // index in `ends`, by queue pair number
   std::string program;
   if (recording.about) {
-    const char* const name = recording.about->program;
-    program = Printable(
-        std::string(name, strnlen(name, sizeof(recording.about->program))));
+    program = Printable(rxe_user::trace::TextOf(recording.about->program));
   }
   int64_t last = 0;
   for (const Event& event : recording.events) {
@@ -147,19 +140,18 @@ std::vector<ConnectionEnd> EndsOf(const Recording& recording, size_t file) {
       stop();
     }
     if (to == QpState::kRtr) {
-      ConnectionEnd end = {.file = file,
-                           .program = program,
-                           .type = static_cast<QpType>(state->type),
-                           .qpn = qpn,
-                           .dest_qpn = state->dest_qpn,
-                           .path_mtu = state->path_mtu,
-                           .receive_psn = state->receive_psn,
-                           .begin = state->header.time,
-                           .end = INT64_MAX - kClockError};
-      std::copy(std::begin(state->source), std::end(state->source),
-                end.source.bytes.begin());
-      std::copy(std::begin(state->destination), std::end(state->destination),
-                end.destination.bytes.begin());
+      ConnectionEnd end = {
+          .file = file,
+          .program = program,
+          .type = static_cast<QpType>(state->type),
+          .qpn = qpn,
+          .dest_qpn = state->dest_qpn,
+          .source = wire::IpAddress::FromGid(state->source),
+          .destination = wire::IpAddress::FromGid(state->destination),
+          .path_mtu = state->path_mtu,
+          .receive_psn = state->receive_psn,
+          .begin = state->header.time,
+          .end = INT64_MAX - kClockError};
       now[qpn] = ends.size();
       ends.push_back(std::move(end));
     } else if (to == QpState::kRts && known != now.end() &&

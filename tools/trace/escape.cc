@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/strings/str_replace.h"
+
 namespace trace {
 namespace {
 
@@ -51,29 +53,11 @@ std::string Printable(std::string_view text) {
 }
 
 std::string EscapeXml(std::string_view text) {
-  std::string out;
-  for (const char c : Printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return absl::StrReplaceAll(Printable(text), {{"&", "&amp;"},
+                                               {"<", "&lt;"},
+                                               {">", "&gt;"},
+                                               {"\"", "&quot;"},
+                                               {"'", "&#39;"}});
 }
 
 }  // namespace trace

@@ -1,10 +1,10 @@
 #include "tools/trace/event.h"
 
 #include <algorithm>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
 #include "tools/trace/time_text.h"
 #include "wire/address.h"
 
@@ -27,19 +27,13 @@ uint64_t Number(const EventField& field, const uint8_t* bytes) {
   return value;
 }
 
-std::string Hex(uint64_t number, int digits) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%0*" PRIx64, digits, number);
-  return text;
-}
-
 std::string Text(const EventField& field, uint64_t number,
                  const uint8_t* bytes) {
   switch (field.format) {
     case FieldFormat::kSigned:
       return std::to_string(static_cast<int64_t>(number));
     case FieldFormat::kHex:
-      return Hex(number, 1);
+      return absl::StrFormat("0x%x", number);
     case FieldFormat::kName: {
       const std::string_view name =
           rxe_user::trace::NameOf(field.names, number);
@@ -51,15 +45,9 @@ std::string Text(const EventField& field, uint64_t number,
       return std::string(
           reinterpret_cast<const char*>(bytes),
           strnlen(reinterpret_cast<const char*>(bytes), field.size));
-    case FieldFormat::kBytes: {
-      std::string text;
-      char pair[4];
-      for (size_t i = 0; i < field.size; ++i) {
-        std::snprintf(pair, sizeof(pair), "%02x", bytes[i]);
-        text += pair;
-      }
-      return text;
-    }
+    case FieldFormat::kBytes:
+      return absl::BytesToHexString(
+          {reinterpret_cast<const char*>(bytes), field.size});
     case FieldFormat::kAddress:
       return wire::IpAddress::FromGid(bytes).ToString();
     case FieldFormat::kNumber:

@@ -212,9 +212,8 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   in.ahead = in.index - flow->next;
   in.unsure = is_first || flow->unsure;
   flow->lacks_some |= in.psns == 0;
-  const int64_t end = in.index + std::max<int64_t>(in.psns, 1);
-  if (in.ahead >= 0 || end > flow->next) {
-    flow->next = end;
+  if (in.ahead >= 0 || in.last() >= flow->next) {
+    flow->next = in.last() + 1;
     // The READ may be for a part of one that was damaged.
     const bool is_read = wire::OperationOf(p.opcode) == Operation::kReadRequest;
     flow->unsure = in.psns == 0 || (flow->unsure && is_read);

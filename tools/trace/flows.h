@@ -3,6 +3,7 @@
 #ifndef TOOLS_TRACE_FLOWS_H_
 #define TOOLS_TRACE_FLOWS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -71,6 +72,9 @@ struct FlowPacket {
   // `ahead` is meaningless: the packet is the first of the flow, or an unsure
   // one.
   bool unsure = false;
+
+  // The last PSN that is known.
+  int64_t last() const { return index + std::max<int64_t>(psns, 1) - 1; }
 };
 
 class Flows {

@@ -7,10 +7,12 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/event.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
+#include "tools/trace/timeline_ends.h"
 #include "wire/aeth.h"
 #include "wire/cm_messages.h"
 
@@ -36,11 +38,9 @@ constexpr int64_t kUsualGaps = 8;
 constexpr size_t kShortestBand = 4;
 
 std::string Px(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  std::string s = text;
-  if (s.ends_with(".0")) s.resize(s.size() - 2);
-  return s;
+  std::string text = absl::StrFormat("%.1f", value);
+  if (text.ends_with(".0")) text.resize(text.size() - 2);
+  return text;
 }
 
 bool IsMiddle(const Packet& p) {
@@ -89,7 +89,7 @@ class Drawer {
  public:
   Drawer(const Timeline& timeline, const Conversation& conversation,
          size_t limit)
-      : t_(timeline), c_(conversation) {
+      : t_(timeline), c_(conversation), ends_(timeline) {
     ladder_.arrows = std::min(limit, t_.arrows.size());
     ladder_.missing = t_.arrows.size() - ladder_.arrows;
     gap_ = t_.ends.size() > 2 ? kWideGap : kGap;
@@ -192,16 +192,12 @@ class Drawer {
         items_.push_back(item);
       }
     }
-    for (size_t e = 0; e < t_.ends.size(); ++e) {
-      ends_.try_emplace({t_.ends[e].file, t_.ends[e].qpn}, e);
-      first_ends_.try_emplace(t_.ends[e].file, e);
-    }
     const int64_t last = LastTime();
     for (const TimedEvent& event : t_.events) {
       if (event.time > last || !IsDrawn(*event.event)) continue;
       Item item;
       item.event = &event;
-      item.end = EndOf(event);
+      item.end = ends_.Find(event.file, event.event->header().qpn);
       if (item.end != kNone) items_.push_back(item);
     }
   }
@@ -237,13 +233,6 @@ class Drawer {
       default:
         return true;
     }
-  }
-
-  size_t EndOf(const TimedEvent& event) const {
-    const auto of_pair = ends_.find({event.file, event.event->header().qpn});
-    if (of_pair != ends_.end()) return of_pair->second;
-    const auto of_file = first_ends_.find(event.file);
-    return of_file == first_ends_.end() ? kNone : of_file->second;
   }
 
   // --- Positions.
@@ -341,10 +330,8 @@ class Drawer {
   void Add(const std::string& text) { ladder_.body += text; }
 
   std::string Since(int64_t time) const {
-    char text[32];
     const double us = static_cast<double>(time - t_.first) / 1000;
-    std::snprintf(text, sizeof(text), "%.*f", us < 99.95 ? 1 : 0, us);
-    return text;
+    return absl::StrFormat("%.*f", us < 99.95 ? 1 : 0, us);
   }
 
   void DrawEnds() {
@@ -567,9 +554,8 @@ class Drawer {
   double gap_;
   std::vector<Item> items_;
   std::vector<Silence> silences_;
-  std::vector<std::pair<int64_t, double>> places_;      // y by time
-  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
-  std::map<size_t, size_t> first_ends_;                 // by file
+  std::vector<std::pair<int64_t, double>> places_;  // y by time
+  const EndIndex ends_;
 };
 
 }  // namespace

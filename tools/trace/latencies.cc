@@ -7,7 +7,6 @@
 
 #include "tools/trace/check_rules.h"
 #include "tools/trace/flows.h"
-#include "wire/mad.h"
 
 namespace trace {
 namespace {
@@ -31,9 +30,12 @@ enum Where : uint8_t { kRequester, kResponder, kCapture, kWheres };
 constexpr std::string_view kWhereNames[kWheres] = {"requester", "responder",
                                                    "capture"};
 
-class Meter {
+class Meter final : public Rule {
  public:
-  void OnRequest(const FlowPacket& in) {
+  Meter() : Rule(nullptr) {}
+
+  void OnRequest(const FlowPacket& in) override {
+    if (!in.flow.reliable) return;
     const Packet& p = in.packet;
     State& state = states_[&in.flow];
     const int64_t time = TimeOf(p);
@@ -53,7 +55,7 @@ class Meter {
     }
   }
 
-  void OnResponse(const FlowPacket& in) {
+  void OnResponse(const FlowPacket& in) override {
     const Packet& p = in.packet;
     State& state = states_[&in.flow];
     const int64_t time = TimeOf(p);
@@ -150,29 +152,10 @@ std::vector<Latency> MeasureLatencies(const Recording& recording) {
   std::set<wire::IpAddress> addresses;
   for (const Packet& p : recording.packets) addresses.insert(p.src);
   Flows flows(recording, std::vector(addresses.begin(), addresses.end()));
-  Meter meter;
-  size_t event = 0;
-  for (const Packet& p : recording.packets) {
-    for (; event < recording.events.size() &&
-           recording.events[event].header().time <= p.time;
-         ++event) {
-      flows.OnEvent(recording.events[event]);
-    }
-    if (p.icrc == IcrcVerdict::kBad) {
-      flows.OnDamaged(p);
-      continue;
-    }
-    if (p.qpn <= wire::kGsiQpn || !IsReliable(p)) continue;
-    for (const bool sent : {true, false}) {
-      if (!(sent ? flows.WasSentHere(p) : Flows::WasReceivedHere(p))) continue;
-      if (p.info().is_request) {
-        meter.OnRequest(flows.OnRequest(p, sent));
-      } else if (p.info().is_response) {
-        if (const auto in = flows.OnResponse(p, sent)) meter.OnResponse(*in);
-      }
-    }
-  }
-  return meter.Result();
+  Rules rules;
+  rules.push_back(std::make_unique<Meter>());
+  Apply(rules, recording, &flows);
+  return static_cast<Meter&>(*rules[0]).Result();
 }
 
 }  // namespace trace

@@ -1,9 +1,9 @@
 #include "tools/trace/page.h"
 
-#include <cinttypes>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
@@ -89,15 +89,14 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
   Json messages = Json::array();
   for (const size_t m : ladder.messages) {
     const Message& message = c.messages[m];
-    char wr_id[24];
-    std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, message.wr_id);
     messages.push_back(
         Row({m, message.number, t.ends[message.end].name, message.name,
              message.first_psn, message.last_psn, message.bytes,
              Since(t, message.begin), Since(t, message.done),
              Since(t, message.polled),
              message.error.empty() ? Json() : Json(message.error),
-             message.has_wr_id ? Json(wr_id) : Json()}));
+             message.has_wr_id ? Json(absl::StrFormat("0x%x", message.wr_id))
+                               : Json()}));
   }
   return {{"opcodes", opcodes},
           {"packets", packets},
@@ -107,16 +106,9 @@ Json Data(const Timeline& t, const Conversation& c, const Ladder& ladder) {
 
 // JSON that is safe inside an HTML element: ASCII without "<".
 std::string ForScript(const Json& json) {
-  std::string text;
-  for (const char c :
-       json.dump(-1, ' ', true, Json::error_handler_t::replace)) {
-    if (c == '<') {
-      text += "\\u003c";
-    } else {
-      text += c;
-    }
-  }
-  return text;
+  return absl::StrReplaceAll(
+      json.dump(-1, ' ', true, Json::error_handler_t::replace),
+      {{"<", "\\u003c"}});
 }
 
 std::string Notes(const Timeline& t, const Ladder& ladder) {
@@ -186,10 +178,6 @@ std::string Filters(const Timeline& t, const Conversation& c) {
 
 std::string HtmlPage(const Timeline& t, const Conversation& c,
                      const Ladder& ladder) {
-  char size[128];
-  std::snprintf(size, sizeof(size),
-                "width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\"",
-                ladder.width, ladder.height, ladder.width, ladder.height);
   std::string page =
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "
@@ -203,8 +191,11 @@ std::string HtmlPage(const Timeline& t, const Conversation& c,
       "; times at the labels are us since then. Bars are messages, from post "
       "or first packet to completion or acknowledgement.</p>\n";
   page += Notes(t, ladder) + Filters(t, c) + "</header>\n";
-  page += std::string("<svg class=\"ladder\" id=\"ladder\" ") + size + ">" +
-          LadderMarkers() + "\n" + ladder.body + "</svg>\n";
+  page += absl::StrFormat(
+      "<svg class=\"ladder\" id=\"ladder\" width=\"%.0f\" height=\"%.0f\" "
+      "viewBox=\"0 0 %.0f %.0f\">%s\n%s</svg>\n",
+      ladder.width, ladder.height, ladder.width, ladder.height, LadderMarkers(),
+      ladder.body);
   page +=
       "<div id=\"tip\" role=\"status\"></div>\n<script "
       "type=\"application/json\" id=\"data\">" +

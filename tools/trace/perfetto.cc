@@ -1,7 +1,6 @@
 #include "tools/trace/perfetto.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/text_view.h"
+#include "tools/trace/timeline_ends.h"
 
 namespace trace {
 namespace {
@@ -27,27 +28,18 @@ using rxe_user::trace::PostedEvent;
 // Duration of posts, completions and polls, which is not recorded, ns.
 constexpr int64_t kShort = 100;
 
-std::string Hex(uint64_t number, int digits = 1) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%0*" PRIx64, digits, number);
-  return text;
-}
-
 std::string NameOfQueuePair(uint32_t qpn) {
-  return qpn == 0 ? "no queue pair" : "queue pair " + Hex(qpn, 6);
+  return qpn == 0 ? "no queue pair" : absl::StrFormat("queue pair 0x%06x", qpn);
 }
 
 class Writer {
  public:
   Writer(const Timeline& timeline, const Conversation& conversation)
-      : t_(timeline), c_(conversation) {}
+      : t_(timeline), c_(conversation), ends_(timeline) {}
 
   bool Write(std::FILE* out) {
     for (size_t e = t_.ends.size(); e-- > 0;) {
-      const End& end = t_.ends[e];
-      first_ends_[end.file] = e;
-      ends_[{end.file, end.qpn}] = e;
-      AddName("process_name", e, 0, end.label);
+      AddName("process_name", e, 0, t_.ends[e].label);
     }
     FindFlows();
     for (const Message& message : c_.messages) AddMessage(message);
@@ -180,19 +172,11 @@ class Writer {
 
   // --- Sources of the rows.
 
-  // The end of a file's queue pair; kNone: the file has no end.
-  size_t EndOf(size_t file, uint32_t qpn) const {
-    const auto own = ends_.find({file, qpn});
-    if (own != ends_.end()) return own->second;
-    const auto first = first_ends_.find(file);
-    return first == first_ends_.end() ? kNone : first->second;
-  }
-
   // An arrow begins only at a post that has a completion.
   void FindFlows() {
     std::set<Post> posted;
     for (const TimedEvent& e : t_.events) {
-      if (EndOf(e.file, e.event->header().qpn) == kNone) continue;
+      if (ends_.Find(e.file, e.event->header().qpn) == kNone) continue;
       const uint64_t id = e.event->header().id;
       if (const auto post = e.event->As<PostedEvent>();
           post && post->error == 0) {
@@ -234,7 +218,7 @@ class Writer {
                  {"bytes", m.bytes},
                  {"first_psn", m.first_psn},
                  {"last_psn", m.last_psn}};
-    if (m.has_wr_id) args["wr_id"] = Hex(m.wr_id);
+    if (m.has_wr_id) args["wr_id"] = absl::StrFormat("0x%x", m.wr_id);
     if (!m.error.empty()) args["error"] = Printable(m.error);
     if (m.done == kNoTime) args["done"] = "never";
     (*add("b", m.begin, name))["args"] = std::move(args);
@@ -265,15 +249,16 @@ class Writer {
     const Event& event = *timed.event;
     Json* const slice =
         AddSlice(end, track, timed.time, kShort, EventText(event));
-    (*slice)["args"] = {{"wr_id", Hex(wr_id)},
-                        {"queue pair", Hex(event.header().qpn, 6)}};
+    (*slice)["args"] = {
+        {"wr_id", absl::StrFormat("0x%x", wr_id)},
+        {"queue pair", absl::StrFormat("0x%06x", event.header().qpn)}};
     if (flow != nullptr) AddFlow(phase, *flow, end, track, timed.time);
   }
 
   void AddEvent(const TimedEvent& timed) {
     const Event& event = *timed.event;
     const auto& header = event.header();
-    const size_t end = EndOf(timed.file, header.qpn);
+    const size_t end = ends_.Find(timed.file, header.qpn);
     if (end == kNone) return;
     const Post key = {timed.file, header.id};
     const auto thread = [&] { return Track(end, true, header.thread); };
@@ -343,8 +328,7 @@ class Writer {
   const Conversation& c_;
   uint64_t last_message_ = 0;
   int64_t last_ = kNoTime;
-  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
-  std::map<size_t, size_t> first_ends_;                 // by file
+  const EndIndex ends_;
   // By end, whether it is a thread, and its number.
   std::map<std::tuple<size_t, bool, uint32_t>, uint64_t> tracks_;
   std::map<Post, Flow> flows_;

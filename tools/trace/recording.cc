@@ -231,6 +231,11 @@ class RecordingReader::Decoder {
   std::vector<uint8_t> whole_;
 };
 
+const char* IcrcName(IcrcVerdict verdict) {
+  constexpr const char* kNames[] = {"unknown", "good", "bad"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
 bool Recording::View(const Packet& packet, std::vector<uint8_t>* bytes,
                      wire::PacketView* view) const {
   const auto head = HeadOf(packet);

@@ -27,6 +27,7 @@ namespace trace {
 // kGood includes packets whose ICRC is good for another source port, which the
 // capturing device has overwritten (source_port.h).
 enum class IcrcVerdict : uint8_t { kUnknown, kGood, kBad };
+const char* IcrcName(IcrcVerdict verdict);  // "good"
 
 // One RoCEv2 packet. Several of them may come from one frame (segmentation).
 struct Packet {

@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/time_text.h"
+#include "tools/trace/timeline_ends.h"
 
 namespace trace {
 namespace {
@@ -59,17 +61,6 @@ const char* ImportanceOf(EventType type) {
 
 double Milliseconds(int64_t ns) { return static_cast<double>(ns) / 1e6; }
 
-std::string_view DispositionName(uint8_t disposition) {
-  const auto* const packet =
-      rxe_user::trace::FindEvent(static_cast<uint16_t>(EventType::kPacket));
-  for (const EventField& field : packet->fields) {
-    if (field.name == "disposition") {
-      return rxe_user::trace::NameOf(field.names, disposition);
-    }
-  }
-  return {};
-}
-
 Json Value(const wire::Field& field) {
   switch (field.format) {
     case wire::Field::Format::kFlag:
@@ -82,21 +73,16 @@ Json Value(const wire::Field& field) {
   }
   // JSON parsers may keep only 53 bits.
   if (field.number >> 53 == 0) return field.number;
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%" PRIx64, field.number);
-  return text;
+  return absl::StrFormat("0x%x", field.number);
 }
 
 class Writer {
  public:
-  Writer(const Timeline& timeline, std::FILE* out) : t_(timeline), out_(out) {}
+  Writer(const Timeline& timeline, std::FILE* out)
+      : t_(timeline), out_(out), ends_(timeline) {}
 
   // `with_header`: the part is the first.
   bool Write(bool with_header) {
-    for (size_t e = t_.ends.size(); e-- > 0;) {
-      ends_[{t_.ends[e].file, t_.ends[e].qpn}] = e;
-      first_ends_[t_.ends[e].file] = e;
-    }
     for (size_t f = 0; f < t_.recordings.size(); ++f) {
       for (const Packet& p : t_.recordings[f]->packets) {
         if (p.event != 0) names_[{f, p.event}] = "packet";
@@ -189,9 +175,7 @@ class Writer {
     Json record = {{"time", Milliseconds(time - t_.first)},
                    {"name", std::string(kNamespace) + std::string(name)}};
     if (qpn != 0 && end < t_.ends.size()) {
-      char group[32];
-      std::snprintf(group, sizeof(group), " 0x%06x", qpn);
-      record["group_id"] = t_.ends[end].name + group;
+      record["group_id"] = absl::StrFormat("%s 0x%06x", t_.ends[end].name, qpn);
     }
     Json system = Json::object();
     if (file < t_.recordings.size() && t_.recordings[file]->about) {
@@ -225,20 +209,14 @@ class Writer {
     if (!is_sent && p.waited() != 0) data["waited"] = Milliseconds(p.waited());
     AddCause(file, p.event, p.cause, &data);
     if (kind == Kind::kDropped)
-      data["trigger"] = DispositionName(p.disposition);
+      data["trigger"] = rxe_user::trace::NameOf(
+          rxe_user::trace::DispositionNames(), p.disposition);
     Json record = Begin(is_sent ? arrow.t0 : arrow.t1,
                         kPacketEvents[static_cast<size_t>(kind)],
                         is_sent ? arrow.from : arrow.to, file,
                         is_sent ? arrow.local_qpn : p.qpn, 0);
     record["data"] = std::move(data);
     return record;
-  }
-
-  size_t EndOf(size_t file, uint32_t qpn) const {
-    const auto own = ends_.find({file, qpn});
-    if (own != ends_.end()) return own->second;
-    const auto first = first_ends_.find(file);
-    return first != first_ends_.end() ? first->second : kNone;
   }
 
   Json EventRecord(const TimedEvent& timed) const {
@@ -268,16 +246,15 @@ class Writer {
     AddCause(timed.file, header.id, header.cause, &data);
     if (event.As<RetransmissionEvent>()) data["trigger"] = data["why"];
     Json record = Begin(timed.time, event.description()->name,
-                        EndOf(timed.file, header.qpn), timed.file, header.qpn,
-                        header.thread);
+                        ends_.Find(timed.file, header.qpn), timed.file,
+                        header.qpn, header.thread);
     record["data"] = std::move(data);
     return record;
   }
 
   const Timeline& t_;
   std::FILE* const out_;
-  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
-  std::map<size_t, size_t> first_ends_;                 // by file
+  const EndIndex ends_;
   // Names of events and packets, by file and id.
   std::map<std::pair<size_t, uint64_t>, std::string_view> names_;
   std::vector<Row> rows_;
@@ -352,10 +329,6 @@ Json PacketSchema(const char* name) {
 
 std::unique_ptr<PartWriter> MakeSqlogWriter(std::FILE* out) {
   return std::make_unique<SqlogWriter>(out);
-}
-
-bool WriteSqlog(const Timeline& timeline, const Conversation&, std::FILE* out) {
-  return Writer(timeline, out).Write(true);
 }
 
 std::string SqlogSchema() {

@@ -20,13 +20,9 @@
 
 namespace trace {
 
-// Writes to `out`, which the caller keeps.
+// Writes to `out`, which the caller keeps: in order of time, in ms since the
+// first packet or event.
 std::unique_ptr<PartWriter> MakeSqlogWriter(std::FILE* out);
-
-// Writes in order of time, in ms since the first packet or event. False, with
-// errno set, if `out` cannot be written.
-bool WriteSqlog(const Timeline& timeline, const Conversation& conversation,
-                std::FILE* out);
 
 // A JSON Schema (draft 2020-12) of one record. It contains the importance of
 // each event. Made from the table of events.

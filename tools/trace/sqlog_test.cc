@@ -85,7 +85,8 @@ class SqlogFileTest : public testing::Test {
     const Conversation conversation = Analyze(&timeline_);
     const std::string path = testing::TempDir() + "/x.sqlog";
     std::FILE* const out = std::fopen(path.c_str(), "wb");
-    EXPECT_TRUE(WriteSqlog(timeline_, conversation, out));
+    const auto writer = MakeSqlogWriter(out);
+    EXPECT_TRUE(writer->Write(timeline_, conversation) && writer->End());
     std::fclose(out);
     return path;
   }

@@ -1,11 +1,11 @@
 #include "tools/trace/text_view.h"
 
-#include <cinttypes>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/observe/trace_table.h"
 #include "tools/trace/escape.h"
 #include "tools/trace/field_json.h"
@@ -44,10 +44,8 @@ bool VisitInOrder(const Timeline& t, const OnArrow& on_arrow,
 }
 
 std::string Start(const Timeline& t, int64_t time) {
-  char since[32];
-  std::snprintf(since, sizeof(since), " %10.3f ",
-                static_cast<double>(time - t.first) / 1000);
-  return TimeOfDay(time, 6) + since;
+  return absl::StrFormat("%s %10.3f ", TimeOfDay(time, 6),
+                         static_cast<double>(time - t.first) / 1000);
 }
 
 // The name of the first end of each file.
@@ -110,9 +108,7 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   t.recording_of(arrow).VisitFields(p, [&](const wire::Field& field) {
     object[std::string(field.name)] = FieldValue(field);
   });
-  object["icrc"] = p.icrc == IcrcVerdict::kGood
-                       ? "good"
-                       : (p.icrc == IcrcVerdict::kBad ? "bad" : "unknown");
+  object["icrc"] = IcrcName(p.icrc);
   return object;
 }
 
@@ -160,13 +156,11 @@ class TextWriter final : public PartWriter {
       return WriteLine(out_, line);
     };
     const auto on_event = [&](const TimedEvent& e) {
-      char qpn[24] = "";
-      if (e.event->header().qpn != 0) {
-        std::snprintf(qpn, sizeof(qpn), "qp=0x%06x ", e.event->header().qpn);
-      }
-      return WriteLine(out_, Start(t, e.time) + names[e.file] + "     " +
-                                 e.event->name() + " " + qpn +
-                                 Printable(EventText(*e.event)));
+      const uint32_t qpn = e.event->header().qpn;
+      return WriteLine(
+          out_, Start(t, e.time) + names[e.file] + "     " + e.event->name() +
+                    " " + (qpn == 0 ? "" : absl::StrFormat("qp=0x%06x ", qpn)) +
+                    Printable(EventText(*e.event)));
     };
     CountPackets(t, &counts_);
     return VisitInOrder(t, on_arrow, on_event);
@@ -268,11 +262,7 @@ class JsonWriter final : public PartWriter {
           {"end", t.ends[m.end].name}, {"name", m.name},
           {"first_psn", m.first_psn},  {"last_psn", m.last_psn},
           {"bytes", m.bytes},          {"begin", DateAndTime(m.begin)}};
-      if (m.has_wr_id) {
-        char wr_id[24];
-        std::snprintf(wr_id, sizeof(wr_id), "0x%" PRIx64, m.wr_id);
-        object["wr_id"] = wr_id;
-      }
+      if (m.has_wr_id) object["wr_id"] = absl::StrFormat("0x%x", m.wr_id);
       if (m.done != kNoTime) object["done"] = DateAndTime(m.done);
       if (m.polled != kNoTime) object["polled"] = DateAndTime(m.polled);
       if (!m.error.empty()) object["error"] = m.error;
@@ -346,14 +336,9 @@ std::string FateText(const Arrow& arrow) {
       break;
     case Fate::kDropped: {
       std::string why = "DROPPED by the receiver";
-      const auto* const description = rxe_user::trace::FindEvent(
-          static_cast<uint16_t>(rxe_user::trace::EventType::kPacket));
-      for (const auto& field : description->fields) {
-        if (field.name != "disposition") continue;
-        const auto name =
-            rxe_user::trace::NameOf(field.names, arrow.received->disposition);
-        if (name != "delivered") why += ": " + std::string(name);
-      }
+      const auto name = rxe_user::trace::NameOf(
+          rxe_user::trace::DispositionNames(), arrow.received->disposition);
+      if (name != "delivered") why += ": " + std::string(name);
       add(why);
       break;
     }
@@ -383,16 +368,6 @@ std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out) {
 
 std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out) {
   return std::make_unique<JsonWriter>(out);
-}
-
-bool WriteText(const Timeline& t, const Conversation& c, std::FILE* out) {
-  TextWriter writer(out);
-  return writer.Write(t, c) && writer.End();
-}
-
-bool WriteJson(const Timeline& t, const Conversation& c, std::FILE* out) {
-  JsonWriter writer(out);
-  return writer.Write(t, c) && writer.End();
 }
 
 }  // namespace trace

@@ -45,14 +45,10 @@ class PartWriter {
   virtual bool End() = 0;
 };
 // These write to `out`, which the caller keeps.
-std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out);
-std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out);
 
 // Writes one line for each packet and event: time of day (UTC), us since the
 // first, the ends, the packet with the fields of `rxe-user decode`, its fate.
-// False if `out` cannot be written.
-bool WriteText(const Timeline& timeline, const Conversation& conversation,
-               std::FILE* out);
+std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out);
 
 // One object per line, with a member "type":
 //   "file"     path, packets, events, clock offset; first, or, if the files are
@@ -61,8 +57,7 @@ bool WriteText(const Timeline& timeline, const Conversation& conversation,
 //   "event"    end, name, id, cause, time, fields
 //   "message"  a work request, or a message of packets
 //   "summary"  counts; last
-bool WriteJson(const Timeline& timeline, const Conversation& conversation,
-               std::FILE* out);
+std::unique_ptr<PartWriter> MakeJsonWriter(std::FILE* out);
 
 }  // namespace trace
 

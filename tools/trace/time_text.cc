@@ -1,42 +1,35 @@
 #include "tools/trace/time_text.h"
 
-#include <cinttypes>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 
+#include "absl/strings/str_format.h"
+
 namespace trace {
-namespace {
-
-constexpr int64_t kSecond = 1'000'000'000;
-
-std::string Format(int64_t ns, const char* format, int digits) {
-  int64_t seconds = ns / kSecond;
-  int64_t fraction = ns % kSecond;
-  if (fraction < 0) {
-    fraction += kSecond;
-    --seconds;
+std::string TimeText(timespec time, const char* format, int digits) {
+  constexpr long kSecond = 1'000'000'000;
+  time.tv_sec += time.tv_nsec / kSecond;
+  time.tv_nsec %= kSecond;
+  if (time.tv_nsec < 0) {
+    time.tv_nsec += kSecond;
+    --time.tv_sec;
   }
-  const time_t time = seconds;
   tm parts{};
   char text[64] = "";
-  if (gmtime_r(&time, &parts) != nullptr) {
+  if (gmtime_r(&time.tv_sec, &parts) != nullptr) {
     std::strftime(text, sizeof(text), format, &parts);
   }
   if (digits == 0) return text;
-  char rest[16];
-  std::snprintf(rest, sizeof(rest), ".%09" PRId64, fraction);
-  return std::string(text) + std::string(rest, 1 + digits);
+  return text + absl::StrFormat(".%09d", time.tv_nsec).substr(0, 1 + digits);
 }
 
-}  // namespace
-
 std::string TimeOfDay(int64_t ns, int digits) {
-  return Format(ns, "%H:%M:%S", digits);
+  return TimeText({.tv_sec = 0, .tv_nsec = ns}, "%H:%M:%S", digits);
 }
 
 std::string DateAndTime(int64_t ns) {
-  return Format(ns, "%Y-%m-%dT%H:%M:%S", 9) + "Z";
+  return TimeText({.tv_sec = 0, .tv_nsec = ns}, "%Y-%m-%dT%H:%M:%S", 9) + "Z";
 }
 
 std::string Duration(int64_t ns) {
@@ -50,11 +43,9 @@ std::string Duration(int64_t ns) {
     if (size < unit.ns * 0.9995) continue;
     const double value = static_cast<double>(ns) / unit.ns;
     const double digits = std::fabs(value);
-    char text[48];
-    std::snprintf(text, sizeof(text), "%.*f %s",
-                  digits < 9.995 ? 2 : (digits < 99.95 ? 1 : 0), value,
-                  unit.name);
-    return text;
+    return absl::StrFormat("%.*f %s",
+                           digits < 9.995 ? 2 : (digits < 99.95 ? 1 : 0), value,
+                           unit.name);
   }
   return std::to_string(ns) + " ns";
 }

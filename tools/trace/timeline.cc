@@ -1,6 +1,7 @@
 #include "tools/trace/timeline.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -520,25 +521,11 @@ class Joiner::Impl {
 };
 
 const char* FateName(Fate fate) {
-  switch (fate) {
-    case Fate::kArrived:
-      return "arrived";
-    case Fate::kLost:
-      return "lost";
-    case Fate::kDropped:
-      return "dropped";
-    case Fate::kDuplicate:
-      return "duplicate";
-    case Fate::kAfterEnd:
-      return "after-end";
-    case Fate::kUnseen:
-      return "unseen";
-    case Fate::kReceived:
-      return "received";
-    case Fate::kStranger:
-      return "stranger";
-  }
-  return "";
+  constexpr const char* kNames[] = {"arrived",   "lost",      "dropped",
+                                    "duplicate", "after-end", "unseen",
+                                    "received",  "stranger"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Fate::kStranger) + 1);
+  return kNames[static_cast<size_t>(fate)];
 }
 
 Joiner::Joiner(const std::vector<IpAddress>& locals)

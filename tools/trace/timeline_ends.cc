@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "wire/address.h"
 #include "wire/mad.h"
 
@@ -128,19 +128,14 @@ void SortEnds(size_t known, Timeline* t) {
       end.label += " " + end.address.ToString();
     }
     if (end.qpn != 0 && end.qpn != kPartner) {
-      char text[24];
-      std::snprintf(text, sizeof(text), " qp 0x%06x", end.qpn);
-      end.label += text;
+      absl::StrAppendFormat(&end.label, " qp 0x%06x", end.qpn);
     }
     if (end.file == kNone) {
       end.label += " (not recorded)";
     } else if (const auto& about = t->recordings[end.file]->about) {
-      const auto text = [](const char* member, size_t size) {
-        return std::string(member, strnlen(member, size));
-      };
-      end.label += " " + text(about->program, sizeof(about->program)) + "[" +
+      end.label += " " + rxe_user::trace::TextOf(about->program) + "[" +
                    std::to_string(about->pid) + "]";
-      const std::string host = text(about->host, sizeof(about->host));
+      const std::string host = rxe_user::trace::TextOf(about->host);
       if (!host.empty()) end.label += " on " + host;
     }
     ends.push_back(end);
@@ -150,6 +145,20 @@ void SortEnds(size_t known, Timeline* t) {
     arrow.to = place[arrow.to];
   }
   t->ends = std::move(ends);
+}
+
+EndIndex::EndIndex(const Timeline& t) {
+  for (size_t e = 0; e < t.ends.size(); ++e) {
+    ends_.try_emplace({t.ends[e].file, t.ends[e].qpn}, e);
+    first_ends_.try_emplace(t.ends[e].file, e);
+  }
+}
+
+size_t EndIndex::Find(size_t file, uint32_t qpn) const {
+  const auto own = ends_.find({file, qpn});
+  if (own != ends_.end()) return own->second;
+  const auto of_file = first_ends_.find(file);
+  return of_file == first_ends_.end() ? kNone : of_file->second;
 }
 
 }  // namespace trace

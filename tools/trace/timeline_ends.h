@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 
 #include "tools/trace/timeline.h"
 
@@ -22,6 +24,20 @@ void FindPartners(Timeline* t);
 // last, and names them. Queue pairs of one file are in the order of their
 // creation. The first `known` ends keep their places.
 void SortEnds(size_t known, Timeline* t);
+
+// Finds the ends of queue pairs.
+class EndIndex {
+ public:
+  explicit EndIndex(const Timeline& t);
+
+  // The end of a file's queue pair: its own end if the process sends to itself,
+  // otherwise that of the file. kNone: the file has no end.
+  size_t Find(size_t file, uint32_t qpn) const;
+
+ private:
+  std::map<std::pair<size_t, uint32_t>, size_t> ends_;  // by file, queue pair
+  std::map<size_t, size_t> first_ends_;                 // by file
+};
 
 }  // namespace trace
 

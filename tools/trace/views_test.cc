@@ -68,8 +68,16 @@ struct Views {
     ladder = MakeLadder(timeline, conversation, limit);
     html = HtmlPage(timeline, conversation, ladder);
   }
-  std::string Written(bool (*write)(const Timeline&, const Conversation&,
-                                    std::FILE*)) const {
+  std::string Written(std::unique_ptr<PartWriter> (*make)(std::FILE*)) const {
+    return Written(
+        [make](const auto& timeline, const auto& conversation, std::FILE* out) {
+          const auto writer = make(out);
+          return writer->Write(timeline, conversation) && writer->End();
+        });
+  }
+  std::string Written(
+      const std::function<bool(const Timeline&, const Conversation&,
+                               std::FILE*)>& write) const {
     char* text = nullptr;
     size_t size = 0;
     std::FILE* const out = open_memstream(&text, &size);
@@ -104,7 +112,7 @@ TEST(LadderTest, ALossEndsHalfWayAndItsRepeatIsDashed) {
   EXPECT_EQ(Count(v.ladder.body, "class=\"p n t\""), 1u);
   EXPECT_EQ(Count(v.ladder.body, "<path class=\"m "), 1u);
   EXPECT_NE(v.ladder.body.find("NAK PSN sequence error"), std::string::npos);
-  EXPECT_NE(v.Written(WriteText).find("| LOST\n"), std::string::npos);
+  EXPECT_NE(v.Written(MakeTextWriter).find("| LOST\n"), std::string::npos);
 }
 
 TEST(LadderTest, ARunOfMiddlePacketsIsOneBand) {
@@ -237,8 +245,8 @@ TEST(PageTest, NothingFromAFileIsRun) {
   EXPECT_EQ(Count(v.html, "<img"), 0u);
   EXPECT_EQ(Count(SvgFile(v.ladder), "<script"), 0u);
   EXPECT_EQ(Count(v.html, "\x1b"), 0u);
-  EXPECT_EQ(Count(v.Written(WriteText), "\x1b"), 0u);
-  EXPECT_EQ(Count(v.Written(WriteJson), "\x1b"), 0u);
+  EXPECT_EQ(Count(v.Written(MakeTextWriter), "\x1b"), 0u);
+  EXPECT_EQ(Count(v.Written(MakeJsonWriter), "\x1b"), 0u);
 }
 
 TEST(PageTest, NoRequestToAnywhere) {
@@ -277,7 +285,7 @@ TEST(JsonTest, OneObjectPerLine) {
   v.pair.a.Write(1, 0, 0, 3000);
   v.pair.Run();
   v.Make();
-  std::istringstream lines(v.Written(WriteJson));
+  std::istringstream lines(v.Written(MakeJsonWriter));
   std::map<std::string, int> types;
   nlohmann::json last;
   for (std::string line; std::getline(lines, line);) {

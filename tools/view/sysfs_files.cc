@@ -1,11 +1,11 @@
 #include "tools/view/sysfs_files.h"
 
-#include <cstdarg>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_format.h"
 #include "rxe_user/devices/link_rate.h"
 #include "rxe_user/observe/device_report.h"
 
@@ -21,16 +21,6 @@ constexpr uint32_t kPortCapabilities = 1u << 16 | 1u << 26;
 constexpr int kUverbsMajor = 231;  // of the kernel's uverbs devices
 constexpr int kUverbsFirstMinor = 192;
 
-__attribute__((format(printf, 1, 2))) std::string Format(const char* format,
-                                                         ...) {
-  char buffer[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof(buffer), format, arguments);
-  va_end(arguments);
-  return buffer;
-}
-
 // Reads a line without the newline; empty if it cannot be read.
 std::string ReadLine(const fs::path& file) {
   std::ifstream in(file);
@@ -42,22 +32,6 @@ std::string ReadLine(const fs::path& file) {
 bool Exists(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-std::string GuidText(uint64_t guid) {
-  return Format("%04x:%04x:%04x:%04x", static_cast<unsigned>(guid >> 48),
-                static_cast<unsigned>(guid >> 32 & 0xffff),
-                static_cast<unsigned>(guid >> 16 & 0xffff),
-                static_cast<unsigned>(guid & 0xffff));
-}
-
-std::string GidText(const wire::IpAddress& address) {
-  std::string text;
-  for (size_t i = 0; i < address.bytes.size(); i += 2) {
-    text += Format("%s%02x%02x", i == 0 ? "" : ":", address.bytes[i],
-                   address.bytes[i + 1]);
-  }
-  return text;
 }
 
 // Converts "0-3,8" to a mask of 32-bit words, the highest first: "0000010f".
@@ -76,7 +50,7 @@ std::string CpuMask(const std::string& list) {
   }
   std::string text;
   for (size_t i = words.size(); i-- > 0;) {
-    text += Format("%08x%s", words[i], i != 0 ? "," : "");
+    absl::StrAppendFormat(&text, "%08x%s", words[i], i != 0 ? "," : "");
   }
   return text;
 }
@@ -159,7 +133,7 @@ void AddPort(const Device& device, const Folder& port) {
   port.File("lid_mask_count", "0");
   port.File("sm_lid", "0x0");
   port.File("sm_sl", "0");
-  port.File("cap_mask", Format("0x%08x", kPortCapabilities));
+  port.File("cap_mask", absl::StrFormat("0x%08x", kPortCapabilities));
   port.In("pkeys").File("0", "0xffff");
   for (size_t i = 0; i < device.gids.size(); ++i) {
     const std::string index = std::to_string(i);
@@ -240,9 +214,10 @@ Files WithoutCounters(const rxe_user::Devices& devices,
     verbs.File("ibdev", device.name);
     verbs.File("abi_version", "1");
     const int minor = kUverbsFirstMinor + static_cast<int>(i);
-    verbs.File("dev", Format("%d:%d", kUverbsMajor, minor));
-    verbs.File("uevent", Format("MAJOR=%d\nMINOR=%d\nDEVNAME=infiniband/%s",
-                                kUverbsMajor, minor, uverbs.c_str()));
+    verbs.File("dev", absl::StrFormat("%d:%d", kUverbsMajor, minor));
+    verbs.File("uevent",
+               absl::StrFormat("MAJOR=%d\nMINOR=%d\nDEVNAME=infiniband/%s",
+                               kUverbsMajor, minor, uverbs));
     verbs.Link("device", "../../infiniband/" + device.name + "/device");
     verbs.Link("subsystem", "../../../../class/infiniband_verbs");
   }
@@ -254,6 +229,20 @@ Folder PortOf(const std::string& device, Files* files) {
 }
 
 }  // namespace
+
+std::string GuidText(uint64_t guid) {
+  return absl::StrFormat("%04x:%04x:%04x:%04x", guid >> 48, guid >> 32 & 0xffff,
+                         guid >> 16 & 0xffff, guid & 0xffff);
+}
+
+std::string GidText(const wire::IpAddress& address) {
+  std::string text;
+  for (size_t i = 0; i < address.bytes.size(); i += 2) {
+    absl::StrAppendFormat(&text, "%s%02x%02x", i == 0 ? "" : ":",
+                          address.bytes[i], address.bytes[i + 1]);
+  }
+  return text;
+}
 
 Counters NoCounters() {
   rxe_user::DeviceReport report;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rxe_user/devices/device.h"
+#include "wire/address.h"
 
 namespace view {
 
@@ -24,6 +25,11 @@ struct Entry {
 
 // By path from the root, without a leading slash. Folders exist implicitly.
 using Files = std::map<std::string, Entry>;
+
+// "0000:00ff:fe00:00ab", for a GUID in host order.
+std::string GuidText(uint64_t guid);
+// All eight groups of a GID.
+std::string GidText(const wire::IpAddress& address);
 
 using Counters = std::vector<std::pair<std::string, uint64_t>>;
 

@@ -109,7 +109,7 @@ VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
       std::lock_guard<std::mutex> lock(channel->mutex);
       if (channel->refcnt != 0) return EBUSY;
     }
-    SetLive(ibv, false);
+    SetLive(channel, false);
     channel->events.Close();
     Release(channel);
     return 0;

@@ -93,7 +93,7 @@ ibv_context* Open(ibv_device* device,
   absl::Cleanup stop = [&] {
     changed->engine().RemoveLinkListener(context->link_listener);
   };
-  SetLive(&base, true);
+  SetLive(context.get(), true);
   changed->engine().EnterContext();
   std::move(stop).Cancel();
   std::move(forget).Cancel();
@@ -196,7 +196,7 @@ VERBS_EXPORT int ibv_close_device(ibv_context* ibv) {
   if (IsInherited(ibv)) return 0;
   Context* context = Find(ibv);
   if (context == nullptr) return FailMinusOne(EINVAL);
-  SetLive(ibv, false);
+  SetLive(context, false);
   rxe_user::AwaitExplanations();
   std::vector<Qp*> qps;
   std::unordered_set<Flow*> flows;

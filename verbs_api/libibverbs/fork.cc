@@ -20,17 +20,17 @@ class ObjectsGuard final : private rxe_user::ForkGuard {
  private:
   void BeforeFork() override {
     LockDevicesForFork();
-    LockRegistriesForFork();
+    ForEachRegistry([](auto& registry) { registry.LockForFork(); });
     ForEachHandleTable([](auto& table) { table.LockForFork(); });
   }
   void AfterForkInParent() override {
     ForEachHandleTable([](auto& table) { table.UnlockInParent(); });
-    UnlockRegistriesInParent();
+    ForEachRegistry([](auto& registry) { registry.UnlockInParent(); });
     UnlockDevicesAfterFork();
   }
   void AfterForkInChild() override {
     ForEachHandleTable([](auto& table) { table.AbandonInChild(); });
-    AbandonRegistriesInChild();
+    ForEachRegistry([](auto& registry) { registry.AbandonInChild(); });
     UnlockDevicesAfterFork();
   }
 };

@@ -10,7 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <new>
+#include <type_traits>
+#include <unordered_set>
 
 #include "rxe_user/objects/handle_table.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -69,6 +72,10 @@ struct ObjectTrait<ibv_qp> {
 
 template <typename Ibv>
 using ObjectOf = typename ObjectTrait<Ibv>::Object;
+template <typename Ibv>
+concept HasHandle = requires {
+  typename ObjectOf<Ibv>;
+};
 
 template <typename T>
 [[gnu::noinline, gnu::cold]] rxe_user::HandleTable<T>* MakeHandleTable() {
@@ -107,19 +114,10 @@ inline bool MayBePointer(const void* pointer) {
 // Whether `ibv` was inherited by fork. A child inherits pointers to its
 // parent's objects, but not the objects (fork.cc). Destroying them in the child
 // does nothing; any other use is refused, with one line on stderr.
-template <typename Ibv>
+template <HasHandle Ibv>
 bool IsInherited(Ibv* ibv) {
   return MayBePointer(ibv) && Handles<ObjectOf<Ibv>>().IsInherited(ibv->handle);
 }
-bool IsInherited(ibv_context* context);
-bool IsInherited(ibv_comp_channel* channel);
-bool IsInherited(ibv_xrcd* xrcd);
-bool IsInherited(ibv_td* td);
-bool IsInherited(ibv_flow* flow);
-bool IsInherited(ibv_counters* counters);
-bool IsInherited(ibv_rwq_ind_table* table);
-bool IsInherited(CompletionCounterPart* counter);
-bool IsInherited(MkeyNumbers* mkey);
 void WarnInherited();
 
 // Finds an object even if its context is closed or the shared object is
@@ -184,24 +182,99 @@ inline Ah* FindAddress(const Qp& qp, ibv_ah* ibv) {
 // --- Looked up by address: contexts, channels, XRC domains, thread domains,
 // flows, counters of both kinds, indirection tables, memory keys of mlx5dv.
 
-Context* Find(ibv_context* context);  // open contexts only
-Channel* Find(ibv_comp_channel* channel);
-Xrcd* Find(ibv_xrcd* xrcd);
-Td* Find(ibv_td* td);
-Flow* Find(ibv_flow* flow);
-Counters* Find(ibv_counters* counters);
-RwqTable* Find(ibv_rwq_ind_table* table);
-CompletionCounter* Find(CompletionCounterPart* counter);
-Mkey* Find(MkeyNumbers* mkey);
-void SetLive(ibv_context* context, bool live);
-void SetLive(ibv_comp_channel* channel, bool live);
-void SetLive(ibv_xrcd* xrcd, bool live);
-void SetLive(ibv_td* td, bool live);
-void SetLive(ibv_flow* flow, bool live);
-void SetLive(ibv_counters* counters, bool live);
-void SetLive(ibv_rwq_ind_table* table, bool live);
-void SetLive(CompletionCounterPart* counter, bool live);
-void SetLive(MkeyNumbers* mkey, bool live);
+// The objects of one kind that have no handle, by their addresses.
+class Registry {
+ public:
+  bool IsLive(const void* object) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (live_.contains(object)) return true;
+    if (inherited_.contains(object)) WarnInherited();
+    return false;
+  }
+  bool IsInherited(const void* object) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return inherited_.contains(object);
+  }
+  void SetLive(const void* object, bool live) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (live) {
+      live_.insert(object);
+    } else {
+      live_.erase(object);
+    }
+  }
+  template <typename Call>
+  void ForEachLive(Call&& call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const void* object : live_) call(object);
+  }
+  // The lock is held while the process forks.
+  void LockForFork() { mutex_.lock(); }
+  void UnlockInParent() { mutex_.unlock(); }
+  void AbandonInChild() {
+    inherited_.merge(live_);
+    live_.clear();
+    mutex_.unlock();
+  }
+
+ private:
+  std::mutex mutex_;  // guards both
+  std::unordered_set<const void*> live_;
+  std::unordered_set<const void*> inherited_;
+};
+template <typename T>
+inline Registry& RegistryOf() {
+  // Never destroyed, like the handle tables.
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+// Calls `f` with the registry of each kind of object. Only fork holds the locks
+// of two.
+template <typename F>
+void ForEachRegistry(F&& f) {
+  f(RegistryOf<Context>());
+  f(RegistryOf<Channel>());
+  f(RegistryOf<Xrcd>());
+  f(RegistryOf<Td>());
+  f(RegistryOf<Flow>());
+  f(RegistryOf<Counters>());
+  f(RegistryOf<RwqTable>());
+  f(RegistryOf<CompletionCounter>());
+  f(RegistryOf<Mkey>());
+}
+
+template <typename T>
+void SetLive(T* object, bool live) {
+  RegistryOf<T>().SetLive(object, live);
+}
+
+template <typename T, typename Ibv>
+T* FindLive(Ibv* ibv) {
+  T* const object = static_cast<T*>(ibv);
+  return ibv != nullptr && RegistryOf<T>().IsLive(object) ? object : nullptr;
+}
+Context* Find(ibv_context* ibv);  // open contexts only
+inline Channel* Find(ibv_comp_channel* ibv) { return FindLive<Channel>(ibv); }
+inline Xrcd* Find(ibv_xrcd* ibv) { return FindLive<Xrcd>(ibv); }
+inline Td* Find(ibv_td* ibv) { return FindLive<Td>(ibv); }
+inline Flow* Find(ibv_flow* ibv) { return FindLive<Flow>(ibv); }
+inline Counters* Find(ibv_counters* ibv) { return FindLive<Counters>(ibv); }
+inline RwqTable* Find(ibv_rwq_ind_table* ibv) {
+  return FindLive<RwqTable>(ibv);
+}
+inline CompletionCounter* Find(CompletionCounterPart* ibv) {
+  return FindLive<CompletionCounter>(ibv);
+}
+inline Mkey* Find(MkeyNumbers* ibv) { return FindLive<Mkey>(ibv); }
+
+bool IsInherited(ibv_context* ibv);
+template <typename Ibv>
+requires(!HasHandle<Ibv>) bool IsInherited(Ibv* ibv) {
+  using Object = std::remove_pointer_t<decltype(Find(ibv))>;
+  return RegistryOf<Object>().IsInherited(static_cast<Object*>(ibv));
+}
+
 // Calls `call` for each live context, under a lock that keeps it live. `call`
 // must not use this registry.
 void ForEachLiveContext(const std::function<void(const Context&)>& call);
@@ -217,9 +290,6 @@ std::shared_ptr<const rxe_user::Device> FindDevice(ibv_device* device);
 void WatchForks();
 void LockDevicesForFork();
 void UnlockDevicesAfterFork();
-void LockRegistriesForFork();
-void UnlockRegistriesInParent();
-void AbandonRegistriesInChild();
 
 // --- Contexts and the objects that point to them. A closed context stays in
 // memory until the last such object is gone.

@@ -172,7 +172,7 @@ class Interface final : public Mlx5Interface {
       if (IsInherited(numbers)) return 0;
       Mkey* const mkey = Find(numbers);
       if (mkey == nullptr) return EINVAL;
-      SetLive(numbers, false);
+      SetLive(mkey, false);
       Context* const context = mkey->owner;
       delete mkey;
       Release(context);
