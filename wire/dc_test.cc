@@ -141,7 +141,7 @@ TEST(DcTest, EveryOpcodeComesBackAsItWasEmitted) {
     Headers headers;
     headers.bth.opcode = static_cast<uint8_t>(opcode);
     headers.bth.dest_qpn = random() & kQpnMask;
-    headers.bth.psn = random() & kQpnMask;
+    headers.bth.psn = random() & kPsnMask;
     if (info.Has(kReth)) headers.reth = {random(), random(), random()};
     if (info.Has(kAtomicEth)) headers.atomic = {random(), random(), 1, 2};
     if (info.Has(kAtomicAckEth)) headers.atomic_ack = {random()};

@@ -62,8 +62,8 @@ class ForkGuard::Registry {
       for (ForkGuard* guard : level.guards) guard->AfterForkInChild();
       level.mutex.unlock();
     }
-    // Guards of these levels belong to the parent. If such an object is
-    // destroyed in the child, it leaves a set that no longer contains it.
+    // Guards of these levels belong to the parent. The child may still destroy
+    // such an object: Remove then finds nothing.
     for (const ForkLevel gone :
          {ForkLevel::kControlThreads, ForkLevel::kDescriptors}) {
       levels_[static_cast<size_t>(gone)].guards.clear();

@@ -26,7 +26,7 @@ constexpr NeededCall kCalls[] = {
 
 }  // namespace
 
-absl::Status NeededCalls() {
+absl::Status CheckNeededCalls() {
   for (const NeededCall& call : kCalls) {
     // Each call fails by its invalid flags or descriptor. The name for
     // memfd_create is a valid string, since valgrind checks it.

@@ -10,7 +10,7 @@ namespace rxe_user {
 // system lacks (errno_status.h): memfd_create(2), eventfd(2), recvmmsg(2),
 // sendmmsg(2). Each call is tried with arguments that the kernel rejects, so
 // nothing is opened or sent. Thread: any.
-absl::Status NeededCalls();
+absl::Status CheckNeededCalls();
 
 }  // namespace rxe_user
 

@@ -19,7 +19,7 @@ constexpr int kNoFilters = 77;
 TEST(NeededCallsTest, AllowedCallsOpenNothing) {
   const int next = dup(0);
   close(next);
-  EXPECT_EQ(NeededCalls(), absl::OkStatus());
+  EXPECT_EQ(CheckNeededCalls(), absl::OkStatus());
   EXPECT_EQ(dup(0), next);
   close(next);
 }
@@ -37,7 +37,7 @@ TEST(NeededCallsTest, NamesARefusedCall) {
     const pid_t child = fork();
     if (child == 0) {
       if (!RefuseCall(c.number, c.error)) _exit(kNoFilters);
-      const absl::Status status = NeededCalls();
+      const absl::Status status = CheckNeededCalls();
       const std::string text(status.message());
       _exit(ErrnoOf(status) == c.error &&
                     text.find(std::string("system call ") + c.name + " is") !=

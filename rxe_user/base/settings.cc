@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kMaxSpinUs = 1'000'000;
 
-// The value of `variable`, a number of `what` from `min` to `max`. `unset`
-// if it is absent or wrong.
+// The value of `variable`, a number of `what` from `min` to `max`. `unset` if
+// it is absent or wrong.
 int Number(const char* variable, const char* what, int min, int max,
            int unset) {
   const char* const value = Environment(variable);
@@ -32,8 +32,8 @@ int Number(const char* variable, const char* what, int min, int max,
   return unset;
 }
 
-// The index of the value of `variable` in `values`. 0 if it is unset, empty, or
-// `wrong`, which says what it should be.
+// The index of the value of `variable` in `values`. 0 if it is unset, empty or
+// wrong; a warning then calls the value `wrong` ("neither 0 nor 1").
 size_t Choice(const char* variable, std::span<const std::string_view> values,
               const char* wrong) {
   const char* const value = Environment(variable);

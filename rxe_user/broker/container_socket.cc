@@ -37,11 +37,13 @@ SocketAddress AddressOf(const std::string& path) {
   return out;
 }
 
-bool OthersCanWrite(const char* folder) {
+// Whether the folder exists and only its owner can write it: root, our user or
+// an unmapped user.
+bool IsTrusted(const char* folder) {
   struct stat s {};
-  return lstat(folder, &s) != 0 || !S_ISDIR(s.st_mode) ||
-         (s.st_mode & (S_IWGRP | S_IWOTH)) != 0 ||
-         !(s.st_uid == 0 || s.st_uid == geteuid() || !NamesOneUser(s.st_uid));
+  return lstat(folder, &s) == 0 && S_ISDIR(s.st_mode) &&
+         (s.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+         (s.st_uid == 0 || s.st_uid == geteuid() || !NamesOneUser(s.st_uid));
 }
 
 }  // namespace
@@ -73,8 +75,8 @@ absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder) {
 
 SocketAddress ContainerSocket() {
   const std::string path = Path();
-  if (path.empty() || access(path.c_str(), F_OK) != 0 ||
-      OthersCanWrite("/run") || OthersCanWrite(kContainerFolder)) {
+  if (path.empty() || access(path.c_str(), F_OK) != 0 || !IsTrusted("/run") ||
+      !IsTrusted(kContainerFolder)) {
     return {};
   }
   return AddressOf(path);

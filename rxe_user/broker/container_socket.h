@@ -19,8 +19,8 @@ inline constexpr char kContainerFolder[] = "/run/rxe_user";
 absl::StatusOr<UniqueFd> BindContainerSocket(bool make_folder);
 
 // The address of that socket. Empty (size 0) unless the file exists and other
-// users can write neither the folder nor /run: both must belong to root, to our
-// user or to an unmapped user, for whom the one who mounted them vouches.
+// users can write neither the folder nor /run. Both must belong to root, to our
+// user, or to an unmapped user: then we trust the process that mounted them.
 // Thread: any.
 SocketAddress ContainerSocket();
 

@@ -42,8 +42,9 @@ class Group {
   static Group ForAdoption(const LocalAddress& address, const MainSlots& main,
                            const LedgerGroup* former);
 
-  // A group that already contains sockets of ours which their holders did not
-  // hand back. Positions are probed, as after an adoption: it is locating().
+  // A group in which other processes still hold sockets that a broker lent and
+  // nobody handed back. Positions are probed, as after an adoption: it is
+  // locating().
   static absl::StatusOr<Group> Join(const LocalAddress& address,
                                     const MainSlots& main);
 
@@ -55,9 +56,8 @@ class Group {
   // Merges a dead broker's record of an adopted group.
   void MergeLedger(const LedgerGroup& former);
   // Begins to find the positions, after which the program is installed, and the
-  // group is settled(). Adds
-  // slot 0's socket if it was not handed back. Call it again later, since other
-  // sockets of the group may close and move ours.
+  // group is settled(). Adds slot 0's socket if it was not handed back. Call it
+  // again later, since other sockets of the group may close and move ours.
   absl::Status StartLocating();
   // Whether the search for positions is in progress. Until it has ended nothing
   // is assigned.

@@ -297,8 +297,9 @@ void Server::HandOn(const Management::Datagram& datagram,
   AskConnected(holder);
 }
 
-// Asks the process for its connections when the peers' claims exceed the space.
-// Waits until the process has received all recorded MADs.
+// Asks the process to list its connections if the broker's records of them are
+// incomplete or contradictory (MustAsk). Waits until the process has received
+// all recorded MADs.
 void Server::AskConnected(const ClientPtr& client) {
   if (!connections_.MustAsk(*client->slot) || client->list_waits) return;
   if (Clock::now() >= client->list_again && client->mads.empty() &&

@@ -206,9 +206,9 @@ class Search {
 
 std::vector<sock_filter> SteeringProgram(const IndexMap& map,
                                          uint32_t probe_word) {
-  // The payload is read only once, except for a probe, an RTU, or a DC packet
-  // without a queue pair: its bytes are mostly not in the linear part of the
-  // kernel's buffer.
+  // Loads from the payload are slow, since its bytes are mostly outside the
+  // linear part of the kernel's buffer. So most packets need only one; a probe,
+  // an RTU, and a DC packet without a queue pair need more.
   std::vector<sock_filter> p = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
       BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, kMinPacket, 6, 0),

@@ -234,8 +234,8 @@ class Host final : public transport::DcLane,
   transport::RecordingCq receives;
   transport::FakeSrq srq;
   std::vector<Shown> shown;
-  // PSNs by opcode. Received packets are shown in another order: those that are
-  // dropped before those of the same Receive.
+  // PSNs by opcode, in the order of arrival. `shown` has another order: of one
+  // Receive, the dropped packets come first.
   std::map<std::string, std::vector<uint32_t>> arrivals;
   transport::Endpoint endpoint;
   std::unique_ptr<transport::DcConnections> connections =

@@ -670,8 +670,8 @@ void FaultPort::SetTimer() {
     when.it_value.tv_sec = next / transport::kSecond;
     when.it_value.tv_nsec = next % transport::kSecond;
   }
-  // Cannot fail, since the descriptor and the times are valid. Setting the
-  // timer also makes it unreadable.
+  // Cannot fail, since the descriptor and the times are valid. An expiration
+  // that was not read is forgotten, so the descriptor stops being readable.
   (void)::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
 }
 

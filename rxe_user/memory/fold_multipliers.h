@@ -1,4 +1,5 @@
-// Multipliers that move the bytes of a CRC forward. For guarded_copy.cc.
+// Multipliers that move the bytes of a CRC forward, for the assembly of
+// guarded_copy.cc.
 #ifndef RXE_USER_MEMORY_FOLD_MULTIPLIERS_H_
 #define RXE_USER_MEMORY_FOLD_MULTIPLIERS_H_
 
@@ -11,8 +12,8 @@ namespace rxe_user {
 
 // Multipliers to move 16 bytes by `bits`: x^(64 + bits) for the first 8 bytes,
 // x^bits for the others. A product of bit-reflected words ends one bit too low,
-// so they are shifted by one. In the low half of a word a multiplier counts as
-// x^32 times itself, so 32 is subtracted from the exponents.
+// so both are shifted by one bit. In the low half of a word a multiplier counts
+// as x^32 times itself, so both exponents are 32 less.
 struct Multipliers {
   explicit constexpr Multipliers(size_t bits)
       : first(uint64_t{wire::gf2::PowerOfX(bits + 32)} << 1),

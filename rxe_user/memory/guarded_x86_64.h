@@ -35,12 +35,13 @@
 //
 // For a CRC, 16 bytes can be replaced by their product with x^d modulo the
 // polynomial, d bits further on: both halves are multiplied and xored into the
-// bytes there. Four registers of 32 bytes (ymm10 to ymm13) move by 1024 bits at
-// a time, then into the last one, then its first half into its second. Of these
-// 16 bytes the first 8 become 4, then the first 4 of 12, and a Barrett
-// reduction gives the CRC. In the loop all loads precede the stores, since a
-// load waits for an earlier store with the same low 12 address bits. Only if
-// the way is 3 or more.
+// bytes there. The loop moves four registers of 32 bytes (ymm10 to ymm13) by
+// 1024 bits. After it, the first three are moved into the last one, and its
+// first half into its second. Of the 16 bytes that remain, the first 8 are
+// reduced to 4, the first 4 of these 12 are moved into the others, and a
+// Barrett reduction gives the CRC. In the loop all loads precede the stores,
+// since a load waits for an earlier store with the same low 12 address bits.
+// Only if the way is 3 or more.
 //
 // rxe_user_guarded_fold_wide: the same with four registers of 64 bytes, for a
 // multiple of 256 bytes. Only if the way is 4. A processor multiplies as many

@@ -33,9 +33,9 @@
 namespace rxe_user {
 
 inline constexpr int kReportVersion = 2;
-// Stands for a blank in the word `check` of a refusal.
+// Words contain no blanks. These characters replace the blanks in the word
+// `check` of a refusal, and in the word `text` of a fault rule.
 inline constexpr char kBlank = '~';
-// Stands for a blank in the word `text` of a fault rule.
 inline constexpr char kRuleBlank = '`';
 // The longest text that is read from another process, in bytes.
 inline constexpr size_t kMaxReportText = 32 << 20;

@@ -5,7 +5,7 @@ namespace {
 
 using enum FieldFormat;
 
-// --- Names of values. Those of the verbs are of their manual pages.
+// --- Names of values. Those of the verbs are as in their manual pages.
 
 constexpr ValueName kQueues[] = {{0, "send"}, {1, "receive"}, {2, "shared"}};
 constexpr ValueName kSendOpcodes[] = {{0, "RDMA_WRITE"},

@@ -10,8 +10,8 @@
 // that sends to (ADDRESS, SLOT) connects there and sends a Request with the
 // file of a new ring. The listener answers with an Answer and two descriptors:
 // the file of its doorbell, and the eventfd that wakes it. From then on packets
-// of that direction go through the ring. The connection stays open: its end
-// tells either side that the other has closed the lane or has ended.
+// of that direction go through the ring. The connection stays open. When it
+// ends, the other side has closed the lane, or its process has ended.
 //
 // Both sides ask the kernel who the other is (SO_PEERCRED), and continue only
 // if it is a process of their own user (base/users.h).

@@ -94,7 +94,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   void WatchRoom(std::function<void()> on_room) override {
     on_room_ = std::move(on_room);
   }
-  // Last packets go by UDP.
+  // By UDP, which refuses no flow alone.
   Port& ForLastPackets() override { return inner_->ForLastPackets(); }
   ControlTask* control_task() override { return links_.get(); }
   bool UsesMemory(const wire::IpAddress& source,

@@ -49,8 +49,8 @@ bool IsNoSegmentation(int error) {
          error == EOPNOTSUPP;
 }
 
-// Reported by the system, from ICMP or its own interface. Silent losses are not
-// known here.
+// For what the system reports, because of an ICMP message or its own interface.
+// Packets that are lost silently cause no warning.
 void WarnTooLong(const wire::IpAddress& destination, size_t udp_payload) {
   const size_t ip_packet =
       udp_payload + sizeof(udphdr) +

@@ -160,9 +160,9 @@ class UdpTransmitter {
   bool marks_bursts_ = false;
   uint8_t last_mark_ = 0;
   int max_segments_ = 1;
-  // A send of more than kOldMaxSegments was refused, by an old kernel or a
-  // blackhole route. The result of its parts decides; until then max_segments_
-  // is the lower limit.
+  // A send of more than kOldMaxSegments was refused, by an old kernel or by a
+  // blackhole route. If its parts are refused too, it was the route. Until
+  // their result is known, max_segments_ is the lower limit.
   bool segment_limit_uncertain_ = false;
   std::unordered_map<wire::IpAddress, Unsegmented> unsegmented_;
 };

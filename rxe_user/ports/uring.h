@@ -7,9 +7,9 @@
 // (epoll_wait(2) returns EINTR), and cancels it when the thread ends. A lane is
 // driven by threads of the program, so its ring has no such requests.
 //
-// When a ring is closed, the kernel interrupts once each thread that has
-// submitted to it. So a Uring that ends leaves its ring open: the next Uring
-// takes over the descriptor and the queues. Up to 64 such rings are kept.
+// When a ring is closed, the kernel interrupts each thread that has submitted
+// to it. So the destructor leaves the ring open, and the next Uring takes over
+// the descriptor and the queues. Up to 64 such rings are kept.
 //
 // Flags: none that bind the ring to one thread (IORING_SETUP_SINGLE_ISSUER,
 // IORING_SETUP_DEFER_TASKRUN). IORING_SETUP_SUBMIT_ALL: a request that is
@@ -90,8 +90,8 @@ class Uring {
   // failed call, a kernel thread may still take them.
   size_t Submit();
 
-  // --- Results, in order. A receive has one for each datagram, and mostly one
-  // more, with EAGAIN or ENOBUFS (no buffer was provided any more).
+  // --- Results, in order. A receive has one for each datagram. Mostly one more
+  // follows, with EAGAIN (no datagram is left) or ENOBUFS (no buffer is left).
 
   struct Result {
     uint64_t tag;

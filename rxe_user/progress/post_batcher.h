@@ -100,10 +100,9 @@ class PostBatcher {
   std::atomic<uint32_t> batches_ = 0;
   transport::Time limit_ = kDeadline;
   transport::Time last_transmit_ = kLongAgo;
-  // Posts without a poll between them, up to kLongRow: since the last poll, and
-  // before it.
-  int row_ = 0;
-  int last_row_ = 0;
+  // Numbers of posts without a poll between them, up to kLongRow.
+  int row_ = 0;         // since the last poll
+  int last_row_ = 0;    // before it
   uint32_t polls_ = 0;  // the application's, at the last post
   int requests_ = 0;    // since the last transmit
   uint64_t bytes_ = 0;  // their payload

@@ -362,8 +362,8 @@ std::vector<Attack> UcAttacks() {
                                 wire::Transport::kUc),
                        64, nullptr, true};
        }},
-      // Some forged reports name a packet that asked for one; the unit test
-      // covers these.
+      // Some forged reports name a packet that asked for one, and are accepted
+      // (UcLoopTest).
       {"answers",
        {kPeerPort},
        {"rx_drop_response"},

@@ -65,7 +65,7 @@ class CmDevicesTest : public testing::Test {
     sockaddr_in local = {};
     local.sin_family = AF_INET;
     EXPECT_EQ(inet_pton(AF_INET, address, &local.sin_addr), 1);
-    // The device may have been read a moment ago.
+    // Retries, since devices and their addresses are cached for 10 ms.
     bool bound = false;
     for (int i = 0; i < kTries && !bound; ++i) {
       bound = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&local)) == 0;

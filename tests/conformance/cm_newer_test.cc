@@ -461,7 +461,7 @@ TEST_F(InterfaceTest, EventsOfAChildOfForkStayInTheChild) {
   EXPECT_EQ(rdma_destroy_id(id), 0);
 }
 
-// Options of queue pairs that applications created.
+// With queue pairs that applications create themselves.
 TEST_F(NewerTest, EnhancedConnectionEstablishmentIsCarried) {
   rdma_cm_id* listener = NewListener(AF_INET);
   rdma_cm_id* client = NewClient(AF_INET, listener);

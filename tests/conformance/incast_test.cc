@@ -26,9 +26,9 @@ namespace conformance {
 namespace {
 
 constexpr size_t kSenders = 48;
-// A device sends this much without an acknowledgement, on three connections to
-// a process. All devices together send more than fits into the receive buffer,
-// which has at most 8 MiB.
+// Each sender has three connections, and sends this much on each without
+// waiting for an acknowledgement. All together send more than fits into the
+// receive buffer, which has at most 8 MiB.
 constexpr size_t kPairs = 3;
 constexpr uint32_t kBytes = 128 * 1024;
 

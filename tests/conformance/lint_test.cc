@@ -323,7 +323,8 @@ TEST_F(EventLintTest, EventIsNotAcknowledged) {
   ASSERT_EQ(Take(), 0);
   DestroyQp(&a_);
   ibv_cq* const cq = a_.cq;
-  // The line is the event: from a pipe, since a file has none.
+  // Waits for the line on stderr, which is a pipe, since a file cannot be
+  // waited for.
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const int usual = dup(STDERR_FILENO);

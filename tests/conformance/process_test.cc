@@ -337,7 +337,7 @@ class ExitTest : public PairTest,
   // last message.
   [[noreturn]] void ReceiveAndExit(int from_parent, int to_parent) {
     alarm(60);
-    context_ = nullptr;  // these are the parent's
+    context_ = nullptr;  // the parent's
     PairTest::SetUp();
     MakeSide(&b_);
     uint32_t peer = 0;

@@ -25,6 +25,18 @@ using Json = nlohmann::json;
 constexpr uint32_t kBytes = 5000;
 constexpr int kMtu = 1024;
 
+// The lines of this type, and of this name unless it is empty.
+std::vector<Json> Of(const std::vector<Json>& lines, const std::string& type,
+                     const std::string& name = "") {
+  std::vector<Json> found;
+  for (const Json& line : lines) {
+    if (line["type"] == type && (name.empty() || line["name"] == name)) {
+      found.push_back(line);
+    }
+  }
+  return found;
+}
+
 class TraceTest : public PairTest {
  protected:
   void SetUp() override {
@@ -43,17 +55,6 @@ class TraceTest : public PairTest {
   }
   std::string recording() const { return folder_ + "/a.pcapng"; }
 
-  static std::vector<Json> Of(const std::vector<Json>& lines,
-                              const std::string& type,
-                              const std::string& name = "") {
-    std::vector<Json> found;
-    for (const Json& line : lines) {
-      if (line["type"] == type && (name.empty() || line["name"] == name)) {
-        found.push_back(line);
-      }
-    }
-    return found;
-  }
   // The lines of the recording, as soon as `is_whole` says so.
   template <typename IsWhole>
   std::vector<Json> Await(IsWhole&& is_whole) {
@@ -67,6 +68,53 @@ class TraceTest : public PairTest {
 
   std::string folder_;
 };
+
+// Each packet was sent and received.
+void ExpectArrival(const std::vector<Json>& lines) {
+  for (const Json& packet : Of(lines, "packet")) {
+    EXPECT_EQ(packet["fate"], "arrived") << packet;
+    // The kernel got the packet after it was sent.
+    ASSERT_TRUE(packet.contains("waited_ns")) << packet;
+    EXPECT_GT(packet["waited_ns"], 0) << packet;
+    EXPECT_LT(packet["waited_ns"], packet["took_ns"]) << packet;
+  }
+}
+
+// Each work request has the PSNs of its packets.
+void ExpectWorkRequests(const std::vector<Json>& lines, int expected) {
+  int requests = 0;
+  for (const Json& message : Of(lines, "message")) {
+    ++requests;
+    const int count = (static_cast<int>(kBytes) + kMtu - 1) / kMtu;
+    EXPECT_EQ(message["last_psn"].get<int>() - message["first_psn"].get<int>(),
+              count - 1)
+        << message;
+    EXPECT_EQ(message["bytes"], kBytes) << message;
+    EXPECT_TRUE(message.contains("done")) << message;
+    // Unsignaled ones have no completion.
+    EXPECT_EQ(message.contains("polled"), message["name"] != "RDMA_WRITE")
+        << message;
+  }
+  EXPECT_EQ(requests, expected);
+}
+
+// Each completion has its work request, and its cause is a packet.
+void ExpectCompletions(const std::vector<Json>& lines, size_t expected) {
+  std::map<uint64_t, Json> by_id;
+  for (const Json& event : Of(lines, "event")) by_id[event["id"]] = event;
+  const std::vector<Json> completed = Of(lines, "event", "completed");
+  EXPECT_EQ(completed.size(), expected);
+  for (const Json& event : completed) {
+    EXPECT_EQ(event["status"], "SUCCESS") << event;
+    ASSERT_TRUE(by_id.contains(event["posted"])) << event;
+    EXPECT_EQ(by_id[event["posted"]]["wr_id"], event["wr_id"]) << event;
+    EXPECT_TRUE(event.contains("cause")) << event;
+  }
+  for (const Json& event : Of(lines, "event", "polled")) {
+    ASSERT_TRUE(event.contains("cause")) << event;
+    EXPECT_EQ(by_id[event["cause"]]["wr_id"], event["wr_id"]) << event;
+  }
+}
 
 // Both ends are in this process: each packet is sent and received.
 TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
@@ -109,45 +157,9 @@ TEST_F(TraceTest, HasThePacketsOfACaptureAndTheWorkRequestsWithTheirPsns) {
   });
   EXPECT_GT(captured.size(), static_cast<size_t>(kRounds) * 10);
   EXPECT_EQ(captured, recorded);
-  for (const Json& packet : Of(lines, "packet")) {
-    EXPECT_EQ(packet["fate"], "arrived") << packet;
-    // The kernel got the packet after it was sent.
-    ASSERT_TRUE(packet.contains("waited_ns")) << packet;
-    EXPECT_GT(packet["waited_ns"], 0) << packet;
-    EXPECT_LT(packet["waited_ns"], packet["took_ns"]) << packet;
-  }
-
-  // Work requests.
-  int requests = 0;
-  for (const Json& message : Of(lines, "message")) {
-    ++requests;
-    const int count = (static_cast<int>(kBytes) + kMtu - 1) / kMtu;
-    EXPECT_EQ(message["last_psn"].get<int>() - message["first_psn"].get<int>(),
-              count - 1)
-        << message;
-    EXPECT_EQ(message["bytes"], kBytes) << message;
-    EXPECT_TRUE(message.contains("done")) << message;
-    // Unsignaled ones have no completion.
-    EXPECT_EQ(message.contains("polled"), message["name"] != "RDMA_WRITE")
-        << message;
-  }
-  EXPECT_EQ(requests, 2 * kRounds + 1);
-
-  // Each completion has its work request, and its cause is a packet.
-  std::map<uint64_t, Json> by_id;
-  for (const Json& event : Of(lines, "event")) by_id[event["id"]] = event;
-  const std::vector<Json> completed = Of(lines, "event", "completed");
-  EXPECT_EQ(completed.size(), 3u * kRounds + 1);
-  for (const Json& event : completed) {
-    EXPECT_EQ(event["status"], "SUCCESS") << event;
-    ASSERT_TRUE(by_id.contains(event["posted"])) << event;
-    EXPECT_EQ(by_id[event["posted"]]["wr_id"], event["wr_id"]) << event;
-    EXPECT_TRUE(event.contains("cause")) << event;
-  }
-  for (const Json& event : Of(lines, "event", "polled")) {
-    ASSERT_TRUE(event.contains("cause")) << event;
-    EXPECT_EQ(by_id[event["cause"]]["wr_id"], event["wr_id"]) << event;
-  }
+  ExpectArrival(lines);
+  ExpectWorkRequests(lines, 2 * kRounds + 1);
+  ExpectCompletions(lines, 3 * kRounds + 1);
   // Each queue pair went from RESET to RTS.
   std::map<uint32_t, std::string> states;
   for (const Json& event : Of(lines, "event", "qp_state")) {

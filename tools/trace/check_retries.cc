@@ -107,7 +107,7 @@ class RetryRule final : public Rule {
     int64_t previous = -1;         // the PSN that was sent last
     int64_t answered = -1;         // the highest PSN that was answered
     int64_t data_end = 0;          // end of the last READ or atomic
-    int64_t rnr_psn = INT64_MIN;   // that of an RNR NAK, until it is sent again
+    int64_t rnr_psn = INT64_MIN;   // refused by an RNR NAK, not yet repeated
     // NAKs, explicit or implied: a repeat after one of them need not wait for
     // the timeout.
     uint64_t hints = 0;

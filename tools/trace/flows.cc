@@ -197,8 +197,8 @@ FlowPacket Flows::OnRequest(const Packet& p, bool sent) {
   if (!is_first) {
     const int32_t ahead = wire::PsnDiff(p.psn, flow->PsnOf(flow->next));
     is_first = std::abs(ahead) > kOtherConnection ||
-               // An initiator that was reset. A CONNECT is only repeated before
-               // anything else is sent.
+               // An initiator repeats a CONNECT only before other packets, so
+               // this one was reset.
                (p.opcode == wire::kOpcodeDcConnect && ahead < -1);
   }
   if (is_first) flow = Create(key, p, sent);

@@ -45,8 +45,8 @@ class Parts {
   bool Next();
   const Timeline& timeline() const { return timeline_; }
   const Conversation& conversation() const { return conversation_; }
-  // The files, in the order in which they were opened. Each contains its error
-  // once it has been read.
+  // The files, in the order in which they were opened. Recording::error is
+  // final once the file has been read.
   const std::vector<const Recording*>& recordings() const { return readable_; }
 
  private:

@@ -20,9 +20,8 @@ class TimelineClocks {
       size_t file, wire::pcapng::Direction direction)>;
 
   // Sets `offsets` and `uncertainties` of the timeline from its recordings, and
-  // adds to its notes. May be called again with later parts of the same files:
-  // results are kept, and files that have had no packet in common with others
-  // yet are compared again.
+  // adds to its notes. May be called again with later parts of the same files.
+  // Then only files are compared that had no packet in common with others yet.
   void Compare(const SightingsOf& sightings, Timeline* t);
 
  private:

@@ -319,9 +319,8 @@ TEST(TimelineTest, OneEndAlone) {
   EXPECT_NE(conversation.messages[0].done, kNoTime);
 }
 
-// One process that records two connected queue pairs in one file. A second
-// recorder would take the place of the first, so this combines the two
-// recordings under one address, with packets of both directions.
+// The recording of one process with two connected queue pairs: combines the
+// recordings of two nodes under one address.
 Recording OfOneProcess(const Recorded& r) {
   Recording both = *r.files[0];
   both.packets.clear();

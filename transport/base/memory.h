@@ -128,7 +128,7 @@ struct InterleavedPiece {
 };
 
 // Gives a memory key (mkey) a new meaning: mlx5dv_wr_post(3),
-// mlx5dv_wr_mkey_configure. What is absent keeps its value.
+// mlx5dv_wr_mkey_configure. Absent members leave the key's values unchanged.
 struct MkeyConfiguration {
   enum class Layout : uint8_t { kKeep, kList, kInterleaved };
 

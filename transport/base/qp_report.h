@@ -18,7 +18,7 @@ enum class WaitsFor : uint8_t {
   kAck,      // an acknowledgement, or a response
   kRnr,      // the peer's RNR timer: it had no receive posted
   kCredits,  // end-to-end credits: the peer has no receive posted
-  kWindow,   // the path, or its turn
+  kWindow,   // the path's window, or its turn to transmit
   kResume,   // the program has moved the queue pair to SQD
 };
 
@@ -50,9 +50,9 @@ struct QpReport {
   uint64_t wr_id = 0;
   SendOpcode opcode = SendOpcode::kSend;
   WaitsFor waits_for = WaitsFor::kNothing;
-  Time waits_since = 0;  // the last progress, or when it was sent; 0: unknown
+  Time waits_since = 0;  // the last progress, else the send; 0: unknown
   Time waits_until = 0;  // kRnr: the end of the timer
-  // As modified.
+  // As set by ibv_modify_qp(3), in its encoding.
   uint8_t timeout = 0;
   uint8_t retry_cnt = 0;
   uint8_t rnr_retry = 0;

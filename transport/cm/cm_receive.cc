@@ -12,7 +12,7 @@ using wire::CmRejectReason;
 
 namespace {
 
-// Maximum events of one message: an older request was dropped, and the new one.
+// Maximum events of one message: a dropped older request, and the new one.
 constexpr size_t kMaxEvents = 2;
 
 }  // namespace

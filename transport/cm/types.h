@@ -183,8 +183,9 @@ struct Config {
   // Limits of half-open entries, in total and per peer. Half open are: passive
   // connections before they are established, resolutions before they are
   // answered, and withdrawn requests that the application has seen but not
-  // answered. A further request replaces the oldest one that yields (see
-  // `reminder`), of that peer or of all, or is dropped if there is none.
+  // answered. Beyond a limit, a further request replaces the oldest entry of
+  // that peer, or of all, that yields (see `reminder`). It is dropped if none
+  // does.
   size_t max_half_open = 4096;
   size_t max_half_open_for_peer = 1024;
   // Whatever timeouts a peer asks for, a REP is retransmitted after `reminder`;

@@ -25,9 +25,9 @@ class AnswerOrder {
     entry.sent = std::max(entry.sent, sent);
     entry.answered = now;
   }
-  // Since when a packet to queue pair `qpn`, sent at `sent`, counts as
-  // unanswered: since the last answer, which shows that its turn had not come.
-  // If a packet that was sent later has been answered: since `sent`.
+  // The time since which a packet to queue pair `qpn`, sent at `sent`, counts
+  // as unanswered: `sent`, or the last answer after it if no packet that was
+  // sent later has been answered (its turn had not come).
   Time SilentSince(uint32_t qpn, Time sent) const {
     const Entry& entry = entries_[IndexOf(qpn)];
     return entry.sent <= sent ? std::max(sent, entry.answered) : sent;

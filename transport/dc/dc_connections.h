@@ -9,8 +9,8 @@
 //   got the answer.
 // - Connections that wait for data are limited for each address. A CONNECT
 //   beyond that limit is dropped. So is one beyond kMax connections, unless
-//   the least recently used connection has been idle for kIdle, which is then
-//   closed. No other initiator's connection ends.
+//   the least recently used connection has been idle for kIdle: that one is
+//   closed. Otherwise no connection of another initiator ends.
 // - Sessions and numbers are random, and a connection accepts one UDP source
 //   port, that of its CONNECT.
 // - A READ is answered only if its sender has got the answer to the CONNECT:

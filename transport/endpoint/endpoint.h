@@ -123,8 +123,9 @@ class Endpoint {
   Path* JoinPath(const wire::IpAddress& destination);
   void LeavePath(Path* path);
   // `qp` transmits ACKs, and has begun the empty `burst` for them. The queue
-  // pair with the next turn for data transmits first, if it was idle, its
-  // packets may be in that burst, and there is space for an ACK behind them.
+  // pair with the next turn for data transmits into it first, provided that it
+  // was idle, that its packets may be in that burst, and that they leave space
+  // for an ACK.
   void TransmitAnswers(EndpointQp* qp, Time now, Burst* burst);
   // From now on `qp` gets the datagrams to `group`, each of them once even if
   // it is attached repeatedly.

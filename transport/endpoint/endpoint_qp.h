@@ -87,7 +87,8 @@ class EndpointQp {
   virtual uint32_t SharesBurstsTo() const = 0;
   // The peer's own address, from RTR on; packets may go elsewhere (SetVia).
   virtual const wire::IpAddress& peer_address() const = 0;
-  // The peer's packets come from `via`: sends there from now on.
+  // The peer's packets come from `via`, so this queue pair sends to it from now
+  // on.
   virtual void SetVia(const Via& via) = 0;
   // `deadline` has expired; an early call has no effect.
   virtual void OnTimer(Time now) = 0;

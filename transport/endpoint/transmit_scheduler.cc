@@ -77,7 +77,7 @@ void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
   const Schedule schedule = more ? Schedule::kActive : link->schedule;
   ScheduleList* const waiting = link->waiting;
   // A woken link that found the window closed keeps its position.
-  bool goes_on = link->woken && bytes == 0;
+  bool in_front = link->woken && bytes == 0;
   Unlist(link);
   link->woken = false;
   link->deficit -= static_cast<int32_t>(bytes);
@@ -86,9 +86,9 @@ void TransmitScheduler::Transmitted(EndpointLink* link, size_t bytes,
   } else if (bytes != 0) {
     link->priority = link->priority <= Priority::kFresh ? Priority::kBegun
                                                         : Priority::kOngoing;
-    goes_on = true;
+    in_front = true;
   }
-  if (schedule != Schedule::kIdle) List(link, schedule, waiting, goes_on);
+  if (schedule != Schedule::kIdle) List(link, schedule, waiting, in_front);
 }
 
 void TransmitScheduler::FinishTurn(EndpointLink* link) {

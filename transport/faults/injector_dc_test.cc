@@ -51,17 +51,18 @@ class DcTargetTest : public InjectorTest {
          .peer = *wire::IpAddress::Parse("192.0.2." + std::to_string(host))},
         0);
   }
-  // The same with initiator 0x11 of host 1. Whether a rule hits it.
-  bool Connects(Injector* injector, uint32_t psn, uint32_t session) {
+  // The same with initiator 0x11 of host 1. Whether a rule hits the packet.
+  bool ConnectIsHit(Injector* injector, uint32_t psn, uint32_t session) {
     session_ = session;
     return Pass(injector, false, Operation::kConnect, psn, 0x11, 1).rule !=
            nullptr;
   }
-  bool Sends(Injector* injector, uint32_t psn) {
+  bool SendIsHit(Injector* injector, uint32_t psn) {
     return Pass(injector, false, Operation::kSendOnly, psn, 0x11, 1).rule !=
            nullptr;
   }
-  bool IsAnswered(Injector* injector, uint32_t psn, bool to_connect = false) {
+  // Whether no rule hits the target's ACK, which may be that of a CONNECT.
+  bool AnswerPasses(Injector* injector, uint32_t psn, bool to_connect = false) {
     is_answer_ = to_connect;
     const Fate fate =
         Pass(injector, true, Operation::kAcknowledge, psn, 0x11, 1);
@@ -147,71 +148,71 @@ TEST_F(DcTargetTest, ForgetsTheInitiatorThatWasUsedLeastRecently) {
 // An initiator that connects again, or another one with its number and address.
 TEST_F(DcTargetTest, IterationsBeginAnewWithAConnect) {
   Injector injector = Make("drop rx iter=2");
-  EXPECT_FALSE(Connects(&injector, 7, 1));
-  EXPECT_TRUE(Connects(&injector, 7, 1));  // the same one again
-  EXPECT_FALSE(Sends(&injector, 8));
-  EXPECT_FALSE(Connects(&injector, 7, 2));
-  EXPECT_FALSE(Sends(&injector, 8));
-  EXPECT_TRUE(Sends(&injector, 8));
+  EXPECT_FALSE(ConnectIsHit(&injector, 7, 1));
+  EXPECT_TRUE(ConnectIsHit(&injector, 7, 1));  // the same one again
+  EXPECT_FALSE(SendIsHit(&injector, 8));
+  EXPECT_FALSE(ConnectIsHit(&injector, 7, 2));
+  EXPECT_FALSE(SendIsHit(&injector, 8));
+  EXPECT_TRUE(SendIsHit(&injector, 8));
 }
 
 TEST_F(DcTargetTest, PsnsCountFromTheConnect) {
   Injector injector = Make("drop psn=+1");
   for (const uint32_t psn : {100u, 0xffffffu, 40u}) {
-    EXPECT_FALSE(Connects(&injector, psn, psn));
-    EXPECT_TRUE(IsAnswered(&injector, psn, true));
-    const uint32_t first = (psn + 1) & wire::kQpnMask;
-    EXPECT_TRUE(Sends(&injector, first));
-    EXPECT_FALSE(IsAnswered(&injector, first));
-    EXPECT_FALSE(Sends(&injector, first + 1));
+    EXPECT_FALSE(ConnectIsHit(&injector, psn, psn));
+    EXPECT_TRUE(AnswerPasses(&injector, psn, true));
+    const uint32_t first = (psn + 1) & wire::kPsnMask;
+    EXPECT_TRUE(SendIsHit(&injector, first));
+    EXPECT_FALSE(AnswerPasses(&injector, first));
+    EXPECT_FALSE(SendIsHit(&injector, first + 1));
   }
   // A late packet of an earlier session.
   session_ = 100;
-  EXPECT_FALSE(Sends(&injector, 102));
+  EXPECT_FALSE(SendIsHit(&injector, 102));
   session_ = 40;
-  EXPECT_TRUE(Sends(&injector, 41));
+  EXPECT_TRUE(SendIsHit(&injector, 41));
 }
 
-// With rules for packets that are sent, CONNECTs are not seen.
+// With rules for sent packets alone, the injector does not see CONNECTs.
 TEST_F(DcTargetTest, AnAnswerTellsOfTheConnect) {
   Injector injector = Make("drop tx psn=+1");
   for (const uint32_t psn : {100, 40}) {
     session_ = psn;
-    EXPECT_TRUE(IsAnswered(&injector, psn, true));
-    EXPECT_FALSE(IsAnswered(&injector, psn + 1));
-    EXPECT_TRUE(IsAnswered(&injector, psn + 2));
+    EXPECT_TRUE(AnswerPasses(&injector, psn, true));
+    EXPECT_FALSE(AnswerPasses(&injector, psn + 1));
+    EXPECT_TRUE(AnswerPasses(&injector, psn + 2));
   }
 }
 
 TEST_F(DcTargetTest, MessagesCountFromTheConnect) {
   Injector injector = Make("drop rx msg=2");
   for (const uint32_t psn : {100, 40}) {
-    EXPECT_FALSE(Connects(&injector, psn, psn));
+    EXPECT_FALSE(ConnectIsHit(&injector, psn, psn));
     // The first message was lost before the injector: this one is beyond a gap.
-    EXPECT_FALSE(Sends(&injector, psn + 2));
-    EXPECT_FALSE(Sends(&injector, psn + 1));
-    EXPECT_TRUE(Sends(&injector, psn + 2));
-    EXPECT_FALSE(Sends(&injector, psn + 3));
+    EXPECT_FALSE(SendIsHit(&injector, psn + 2));
+    EXPECT_FALSE(SendIsHit(&injector, psn + 1));
+    EXPECT_TRUE(SendIsHit(&injector, psn + 2));
+    EXPECT_FALSE(SendIsHit(&injector, psn + 3));
   }
 }
 
 TEST_F(DcTargetTest, NoAckEndsWithTheConnection) {
   Injector injector = Make("no-ack nth=1");
-  EXPECT_FALSE(Connects(&injector, 100, 1));
-  EXPECT_TRUE(Sends(&injector, 101));
-  EXPECT_FALSE(IsAnswered(&injector, 101));
-  EXPECT_FALSE(Connects(&injector, 500, 2));
-  EXPECT_TRUE(IsAnswered(&injector, 500, true));
-  EXPECT_FALSE(Sends(&injector, 501));
-  EXPECT_TRUE(IsAnswered(&injector, 501));
+  EXPECT_FALSE(ConnectIsHit(&injector, 100, 1));
+  EXPECT_TRUE(SendIsHit(&injector, 101));
+  EXPECT_FALSE(AnswerPasses(&injector, 101));
+  EXPECT_FALSE(ConnectIsHit(&injector, 500, 2));
+  EXPECT_TRUE(AnswerPasses(&injector, 500, true));
+  EXPECT_FALSE(SendIsHit(&injector, 501));
+  EXPECT_TRUE(AnswerPasses(&injector, 501));
 }
 
 TEST_F(DcTargetTest, RefusalsEndWithTheConnection) {
   Injector injector = Make("rnr nth=1");
-  EXPECT_FALSE(Connects(&injector, 100, 1));
-  EXPECT_TRUE(Sends(&injector, 101));
-  EXPECT_FALSE(Connects(&injector, 100, 2));
-  EXPECT_FALSE(Sends(&injector, 101));
+  EXPECT_FALSE(ConnectIsHit(&injector, 100, 1));
+  EXPECT_TRUE(SendIsHit(&injector, 101));
+  EXPECT_FALSE(ConnectIsHit(&injector, 100, 2));
+  EXPECT_FALSE(SendIsHit(&injector, 101));
   EXPECT_EQ(injector.TakeRefusal(kQpn, Requester(0x11, 1), 101), nullptr);
 }
 
@@ -220,28 +221,28 @@ TEST_F(DcTargetTest, RefusalsEndWithTheConnection) {
 TEST_F(DcTargetTest, AConnectThatWasNotSeen) {
   Injector injector = Make("drop rx psn=+1");
   session_ = 3;
-  EXPECT_FALSE(Sends(&injector, 9));
-  EXPECT_TRUE(Sends(&injector, 10));
+  EXPECT_FALSE(SendIsHit(&injector, 9));
+  EXPECT_TRUE(SendIsHit(&injector, 10));
   ASSERT_TRUE(injector.Remove(1));
   std::vector<Rule> rules;
   ASSERT_FALSE(ParseRules("drop rx psn=+1", &rules).has_value());
   ASSERT_TRUE(injector.Add(rules, 0));
-  EXPECT_TRUE(Sends(&injector, 10));  // of the same connection
+  EXPECT_TRUE(SendIsHit(&injector, 10));  // of the same connection
   ASSERT_TRUE(injector.Remove(2));
   ASSERT_TRUE(injector.Add(std::move(rules), 0));
   session_ = 4;
-  EXPECT_FALSE(Sends(&injector, 500));
-  EXPECT_TRUE(Sends(&injector, 501));
+  EXPECT_FALSE(SendIsHit(&injector, 500));
+  EXPECT_TRUE(SendIsHit(&injector, 501));
 }
 
 // A CONNECT of the previous session is late: the present session continues.
 TEST_F(DcTargetTest, ALateConnectChangesNothing) {
   Injector injector = Make("drop psn=+1");
-  EXPECT_FALSE(Connects(&injector, 7, 1));
-  EXPECT_FALSE(Connects(&injector, 100, 2));
-  EXPECT_FALSE(Connects(&injector, 7, 1));
+  EXPECT_FALSE(ConnectIsHit(&injector, 7, 1));
+  EXPECT_FALSE(ConnectIsHit(&injector, 100, 2));
+  EXPECT_FALSE(ConnectIsHit(&injector, 7, 1));
   session_ = 2;
-  EXPECT_TRUE(Sends(&injector, 101));
+  EXPECT_TRUE(SendIsHit(&injector, 101));
 }
 
 TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
@@ -260,27 +261,27 @@ TEST_F(DcTargetTest, ChanceDiffersBetweenInitiators) {
 
 // Each connection has its own chances, which are the same in each run.
 TEST_F(DcTargetTest, ChanceDiffersBetweenConnections) {
-  const auto hits = [this](uint32_t first_psn) {
+  const auto run = [this](uint32_t first_psn) {
     Injector injector = Make("drop rx p=50%");
     std::vector<bool> hits;
     for (uint32_t session = 1; session <= 64; ++session) {
-      const uint32_t psn = (first_psn + 10 * session) & wire::kQpnMask;
-      Connects(&injector, psn, session);
-      hits.push_back(Sends(&injector, psn + 1));
+      const uint32_t psn = (first_psn + 10 * session) & wire::kPsnMask;
+      (void)ConnectIsHit(&injector, psn, session);
+      hits.push_back(SendIsHit(&injector, psn + 1));
     }
     return hits;
   };
-  const std::vector<bool> first = hits(0);
+  const std::vector<bool> first = run(0);
   EXPECT_GT(std::ranges::count(first, true), 16);
   EXPECT_GT(std::ranges::count(first, false), 16);
-  EXPECT_EQ(first, hits(7000));
+  EXPECT_EQ(first, run(7000));
 }
 
 // A CONNECT of DC takes a PSN, but is no message.
 TEST_F(DcTargetTest, AConnectIsNoMessage) {
   Injector injector = Make("drop rx msg=1");
-  EXPECT_FALSE(Connects(&injector, kReceivePsn, 1));
-  EXPECT_TRUE(Sends(&injector, kReceivePsn + 1));
+  EXPECT_FALSE(ConnectIsHit(&injector, kReceivePsn, 1));
+  EXPECT_TRUE(SendIsHit(&injector, kReceivePsn + 1));
 }
 
 }  // namespace

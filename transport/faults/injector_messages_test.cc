@@ -22,7 +22,7 @@ TEST_F(InjectorTest, MessagesAreCountedInTheirOrder) {
     (void)Decide(&injector, false, Operation::kAcknowledge, 0);
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kRc, operation);
-    headers.bth.psn = psn & wire::kQpnMask;
+    headers.bth.psn = psn & wire::kPsnMask;
     std::vector<uint8_t> bytes(
         wire::GetOpcodeInfo(headers.bth.opcode).header_length +
         wire::kIcrcSize);
@@ -127,7 +127,7 @@ TEST_F(InjectorTest, TheConnectOfAnInitiatorIsNoMessage) {
     dceth.from_initiator = true;
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kDc, operation);
-    headers.bth.psn = psn & wire::kQpnMask;
+    headers.bth.psn = psn & wire::kPsnMask;
     bytes_.assign(
         wire::GetOpcodeInfo(headers.bth.opcode).header_length + wire::kIcrcSize,
         0);
@@ -156,7 +156,7 @@ class MessagesTest : public InjectorTest {
             uint32_t bytes) {
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kRc, Operation::kReadRequest);
-    headers.bth.psn = psn & wire::kQpnMask;
+    headers.bth.psn = psn & wire::kPsnMask;
     headers.reth.length = bytes;
     return Pass(injector, transmitted, headers);
   }
@@ -164,7 +164,7 @@ class MessagesTest : public InjectorTest {
             Transport transport = Transport::kRc) {
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(transport, Operation::kSendOnly);
-    headers.bth.psn = psn & wire::kQpnMask;
+    headers.bth.psn = psn & wire::kPsnMask;
     return Pass(injector, transmitted, headers);
   }
 

@@ -40,9 +40,8 @@ enum class Action : uint8_t {
   // An action on the device's accesses to memory.
   kUnmap = 16,
 };
-// What a rule with the action hits: "packet", "call",
-// "completion", "transfer" (from or to memory),
-// "message" (of the CM), or "time".
+// What a rule with the action hits: "packet", "call", "completion", "transfer"
+// (from or to memory), "message" (of the CM), or "time".
 struct Rule;
 const char* TargetOf(Action action);
 const char* TargetOf(const Rule& rule);

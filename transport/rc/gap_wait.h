@@ -96,8 +96,8 @@ class GapWait {
   }
 
   ReorderWait reorder_wait_;
-  // PSN of a packet that was reported recently, until it has arrived twice; and
-  // when it was reported.
+  // PSN of a packet that was reported recently, and the time of the report
+  // (ms). Forgotten once the packet has arrived twice.
   uint32_t reported_ = kNoPsn;
   uint16_t reported_at_ = 0;
   // From a NAK to the packet that fills the gap: a decaying maximum.

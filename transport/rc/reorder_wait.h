@@ -26,8 +26,8 @@ class ReorderWait {
   Time wait() const { return wait_; }  // ns
 
   // A packet was requested again and has arrived twice: it was not lost.
-  // `round_trip` 0: it may have been lost, and the second copy has another
-  // cause.
+  // `round_trip`: 0 if it may have been lost after all, and the second copy has
+  // another cause.
   void OnTooEarly(Time round_trip) {
     const Time max = std::clamp(round_trip, kMaxWait, kMaxRoundTrip);
     const Time min = std::clamp(round_trip / kSteps, kMinWait, max);

@@ -285,11 +285,9 @@ class Requester {
   const MissingResponses::Range* DueRange() const;
   // How many more packets may be requested again now.
   uint64_t MissingRoom() const;
-  // `seq` belongs to `read` and is missing: one past the last that is missing
-  // without a break.
+  // The end of the gap that contains `seq`, a missing packet of `read`.
   uint64_t MissingEnd(uint64_t seq, const OutstandingReads::Entry& read) const;
-  // The same for a replay, which asks for everything up to the last missing
-  // packet of `read`.
+  // The end of a replay of `read`: behind its last missing packet.
   uint64_t ReplayEnd(const OutstandingReads::Entry& read) const;
   // The first of `read` that is missing.
   uint64_t FirstMissing(const OutstandingReads::Entry& read) const;
@@ -300,8 +298,8 @@ class Requester {
   void OnGap(Time now);
   // A NAK of una.
   void OnSequenceNak(Time now);
-  // Charges a retry for a gap at una, if LossDetector::OnGap says so. False:
-  // none is left, the queue pair has failed.
+  // Charges a retry for a gap at una, if LossDetector::OnGap says so. False: no
+  // retry was left, and the queue pair has failed.
   bool CountGap(Time now);
   // `reason`: why the queue pair fails if no retry is left.
   bool CountRetry(Reason reason, Time now);

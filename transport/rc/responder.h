@@ -239,9 +239,9 @@ class Responder {
   void FailResponse(const Resource& failed, uint64_t psn);
   // Called only while there are resources that may be pending.
   void AddPending(Time now, Interests* want) const;
-  // Reserves a packet with space for a payload and its pad, and writes
-  // BTH, AETH if the opcode has one, and the service's own header. Null if
-  // `burst` has no room.
+  // Reserves a packet with space for a payload and its pad, and writes BTH,
+  // AETH if the opcode has one, and the service's own header. Null if `burst`
+  // has no room.
   uint8_t* BeginResponse(uint8_t opcode, uint64_t psn, uint8_t syndrome,
                          uint32_t msn, size_t payload, Burst* burst) const;
 

@@ -93,10 +93,10 @@ void Responder::RepeatAtomic(const wire::PacketView& packet, uint64_t psn) {
   Repeat(resource, psn, 0);
 }
 
-// A requester that misses some packets asks for them while the rest of the
-// response is being sent: the part goes first, then the rest. A requester that
-// asks for everything from there on needs only that. Many duplicates cause no
-// more work than the last one.
+// A requester may ask for missing packets while the rest of the response is
+// being sent: the missing part goes first, then the rest. If it asks for the
+// whole rest from the first missing packet on, only that is sent. Many
+// duplicates cause no more work than the last one.
 void Responder::RepeatPart(Resource* resource, uint64_t psn, uint32_t stop) {
   if (resource->pending) {
     if (psn >= resource->next_psn && stop < resource->stop) return;

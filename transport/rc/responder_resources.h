@@ -32,8 +32,9 @@ struct Resource {
   uint64_t start_psn = 0;  // of this response's first packet
   uint64_t next_psn = 0;   // of its next packet
   uint32_t stop = 0;       // where it ends, in bytes from `va`; READ
-  // The rest of a response that a replay of an earlier part has interrupted:
-  // from this many packets after first_psn on, up to `rest_stop`. 0: none.
+  // If a replay of an earlier part has interrupted a response: where the rest
+  // of it begins, in packets from first_psn, and where it ends (as `stop`). 0:
+  // there is no rest.
   uint32_t rest = 0;
   uint32_t rest_stop = 0;
 };

@@ -176,9 +176,9 @@ TEST(ReadByHardwareQueuePairsTest, ShareTheRateOfTheirPath) {
   EXPECT_GE(sum * sum / (kConnections * squares), 0.9);
 }
 
-// Every packet that meets another one is marked, on a link of 32 Mb/s with 1 %
-// loss: despite the CNPs, a response arrives before the timeout, which would be
-// fatal.
+// On a link of 32 Mb/s with 1 % loss, each packet that finds another one in the
+// queue is marked. Despite the CNPs, a response arrives before the timeout. No
+// retry is allowed, so a timeout would be fatal.
 TEST(ReadByHardwareStormTest, NeverTimesOut) {
   for (const uint64_t seed : {1, 2, 3}) {
     PairOptions options;

@@ -16,6 +16,38 @@ namespace {
 // Maximum virtual time of a transfer, at any loss.
 constexpr Time kLimit = 60 * transport::kSecond;
 
+PairOptions PairFor(const TransferOptions& options) {
+  PairOptions pair;
+  pair.seed = options.seed;
+  pair.path_mtu = options.path_mtu;
+  pair.buffer_bytes = options.message_bytes;
+  pair.node.batches = options.batches;
+  pair.link = LinkProfile();
+  pair.link.delay = options.link.delay;
+  pair.link.bytes_per_us = options.link.bytes_per_us;
+  return pair;
+}
+
+// Nothing passes between the nodes from `begin` until `end`.
+void ScheduleOutage(Network* net, Node* from, Node* to, Time begin, Time end) {
+  const auto set_down = [=](bool down) {
+    net->link(*from, *to).profile.down = down;
+    net->link(*to, *from).profile.down = down;
+  };
+  net->At(begin, *from, [=] { set_down(true); });
+  net->At(end, *from, [=] { set_down(false); });
+}
+
+// Takes all arenas of a node, which then buffers nothing.
+std::vector<std::unique_ptr<transport::PacketArena>> TakeAll(
+    transport::PacketArenaPool* pool) {
+  std::vector<std::unique_ptr<transport::PacketArena>> taken;
+  do {
+    taken.push_back(pool->Take());
+  } while (taken.back() != nullptr);
+  return taken;
+}
+
 }  // namespace
 
 double TransferResult::goodput() const {
@@ -40,27 +72,15 @@ LinkProfile TransferLink() {
 TransferResult RunTransfer(const TransferOptions& options) {
   const bool read = options.opcode == transport::SendOpcode::kRdmaRead;
   TransferResult result;
-  PairOptions pair_options;
-  pair_options.seed = options.seed;
-  pair_options.path_mtu = options.path_mtu;
-  pair_options.buffer_bytes = options.message_bytes;
-  pair_options.node.batches = options.batches;
-  pair_options.link = LinkProfile();
-  pair_options.link.delay = options.link.delay;
-  pair_options.link.bytes_per_us = options.link.bytes_per_us;
-  Pair pair(pair_options);
+  Pair pair(PairFor(options));
   Node& from = read ? *pair.b.node : *pair.a.node;
   Node& to = read ? *pair.a.node : *pair.b.node;
   pair.net.link(from, to).profile = options.link;
   pair.net.link(to, from).profile.loss = options.other_loss;
   pair.net.link(to, from).profile.overtake = options.link.overtake;
-  // A peer without free arenas buffers nothing.
-  std::vector<std::unique_ptr<transport::PacketArena>> taken;
   transport::PacketArenaPool* const pool = pair.b.node->endpoint().arena_pool();
-  while (options.peer_keeps_nothing) {
-    taken.push_back(pool->Take());
-    if (taken.back() == nullptr) break;
-  }
+  std::vector<std::unique_ptr<transport::PacketArena>> taken;
+  if (options.peer_keeps_nothing) taken = TakeAll(pool);
   const uint32_t packets =
       (options.message_bytes + options.path_mtu - 1) / options.path_mtu;
   result.needed_packets = uint64_t{packets} * options.messages;
@@ -77,13 +97,8 @@ TransferResult RunTransfer(const TransferOptions& options) {
   pair.Connect();
   const Time start = pair.now();
   if (options.outage > 0) {
-    const auto set_down = [&](bool down) {
-      pair.net.link(from, to).profile.down = down;
-      pair.net.link(to, from).profile.down = down;
-    };
-    pair.net.At(start + options.outage_start, from, [=] { set_down(true); });
-    pair.net.At(start + options.outage_start + options.outage, from,
-                [=] { set_down(false); });
+    const Time begin = start + options.outage_start;
+    ScheduleOutage(&pair.net, &from, &to, begin, begin + options.outage);
   }
   uint32_t posted = 0;
   uint32_t completed = 0;

@@ -219,7 +219,7 @@ void XrcRun::TakeReceives(Host& host) {
   }
 }
 
-// Messages of one queue pair for one SRQ arrive in posting order.
+// Checks that messages of one queue pair for one SRQ arrive in posting order.
 void XrcRun::OnReceived(Host& host, const SimCq& cq,
                         const Completion& completion) {
   if (network_.undetected() != 0) return;

@@ -46,7 +46,7 @@ class InjectorTest : public testing::Test {
               size_t payload = 64) {
     wire::Headers headers;
     headers.bth.opcode = MakeOpcode(Transport::kRc, operation);
-    headers.bth.psn = psn & wire::kQpnMask;
+    headers.bth.psn = psn & wire::kPsnMask;
     const wire::OpcodeInfo& info = wire::GetOpcodeInfo(headers.bth.opcode);
     if (!info.carries_payload) payload = 0;
     headers.bth.pad_count = wire::PadCount(payload);

@@ -94,9 +94,9 @@ struct Context : verbs_context {
   }
 };
 
-// A program may pass an object of one kind as one of another. The handle at the
-// offset of the wrong kind is read and refuses it, so each object must be long
-// enough for that read.
+// A program may pass an object of the wrong kind. Then the handle is read at
+// the other kind's offset, and its value shows the fault. So each object must
+// be long enough for that read.
 inline constexpr size_t kMinObjectSize =
     std::max({offsetof(ibv_pd, handle), offsetof(ibv_mr, handle),
               offsetof(ibv_mw, handle), offsetof(ibv_dm, handle),

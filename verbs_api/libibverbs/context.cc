@@ -51,7 +51,8 @@ std::optional<int> EventOf(rxe_user::LinkChange change) {
 ibv_context* Open(ibv_device* device,
                   std::shared_ptr<rxe_user::Context> shared) {
   WatchForks();
-  if (const absl::Status allowed = rxe_user::NeededCalls(); !allowed.ok()) {
+  if (const absl::Status allowed = rxe_user::CheckNeededCalls();
+      !allowed.ok()) {
     rxe_user::WarnOnce(std::string(allowed.message()));
     return Fail(rxe_user::ErrnoOf(allowed));
   }

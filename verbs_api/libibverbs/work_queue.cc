@@ -1,5 +1,5 @@
-// Receive work queues and their indirection tables: ibv_create_wq(3),
-// ibv_create_rwq_ind_table(3).
+// Receive work queues, their indirection tables, and the hash that selects one
+// of them: ibv_create_wq(3), ibv_create_rwq_ind_table(3), ibv_create_qp_ex(3).
 #include <bit>
 #include <cstring>
 

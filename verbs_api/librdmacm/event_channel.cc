@@ -80,7 +80,8 @@ bool TakeOne(int fd) {
 }  // namespace
 
 std::shared_ptr<EventChannel> EventChannel::Create() {
-  if (const absl::Status allowed = rxe_user::NeededCalls(); !allowed.ok()) {
+  if (const absl::Status allowed = rxe_user::CheckNeededCalls();
+      !allowed.ok()) {
     rxe_user::WarnOnce(std::string(allowed.message()));
     errno = rxe_user::ErrnoOf(allowed);
     return nullptr;

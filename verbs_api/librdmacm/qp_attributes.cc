@@ -117,9 +117,9 @@ int QpAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
 
 int MakeReady(Id& id) {
   ibv_qp* const qp = id.part.qp;
-  const bool goes_on = std::exchange(id.ready_interrupted, false);
+  const bool resumes = std::exchange(id.ready_interrupted, false);
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-    if (goes_on && state <= qp->state) continue;
+    if (resumes && state <= qp->state) continue;
     if (const int error = MoveTo(id, qp, state)) {
       id.ready_interrupted = error == ENOMEM && state != IBV_QPS_INIT;
       return error;

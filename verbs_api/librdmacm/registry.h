@@ -13,6 +13,8 @@
 
 namespace librdmacm {
 
+// `Part`: the public struct in each object, for instance rdma_cm_id.
+//
 // A child of fork() does not find its parent's objects: their locks may be held
 // for ever, and their descriptors are shared with the parent. They are kept
 // untouched. Thread: any.

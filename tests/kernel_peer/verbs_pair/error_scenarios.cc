@@ -270,7 +270,7 @@ void DestroyedInTransfer(const Rig& rig) {
       link.Expect(0);
       rig.wire_up->Barrier();
       rig.wire_up->Barrier();
-      // However fast the others were, this one is too late.
+      // Fails even if all others were executed before the destruction.
       link.Rdma(opcode, kCount - 1, {link.Piece(0, kSize)}, 0);
       ibv_wc_status wanted = IBV_WC_SUCCESS;
       for (uint64_t i = 1; i < kCount; ++i) {

@@ -270,7 +270,7 @@ void TakeOver(const Handover& handover) {
       All().names[fd] = handover.names;
       any_shared.store(true);
     }
-    Take(fd);  // last: other threads find the rsocket or the local socket
+    Take(fd);  // last, so that other threads always find one of the sockets
   }
   REAL(close)(handover.program);
 }
