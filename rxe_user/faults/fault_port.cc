@@ -76,6 +76,13 @@ uint32_t StoredIcrc(std::span<const uint8_t> bytes) {
              : wire::LoadLe32(bytes.last(wire::kIcrcSize).data());
 }
 
+// Packet `index` of the batch.
+std::span<const uint8_t> PacketOf(const GroBatch& batch, size_t index) {
+  const size_t at = index * batch.segment_size;
+  return batch.bytes.subspan(
+      at, std::min(batch.segment_size, batch.bytes.size() - at));
+}
+
 wire::IcrcFlow IcrcOf(const GroBatch& batch) {
   return wire::IcrcFlow(batch.source, batch.destination, batch.source_port,
                         wire::kRoceUdpPort);
@@ -234,31 +241,30 @@ std::span<const GroBatch> FaultPort::Receive(bool thorough) {
   return out_;
 }
 
-void FaultPort::Filter(const GroBatch& batch, Time now) {
+bool FaultPort::DecideAll(const GroBatch& batch, Time now) {
   fates_.clear();
   packets_.clear();
-  bool untouched = behind_.empty() && !is_stalled_;
-  const auto segment = [&](size_t index) {
-    const size_t at = index * batch.segment_size;
-    return batch.bytes.subspan(
-        at, std::min(batch.segment_size, batch.bytes.size() - at));
-  };
-  size_t count = 0;
+  bool is_hit = false;
   do {  // once for an empty datagram, too
+    const auto bytes = PacketOf(batch, fates_.size());
     packets_.emplace_back();
     fates_.push_back(
-        Decide(false, 0, segment(count), batch.source, &packets_.back(), now));
-    untouched &= fates_.back().rule == nullptr;
-    ++count;
-  } while (count * batch.segment_size < batch.bytes.size());
-  if (untouched) {
+        Decide(false, 0, bytes, batch.source, &packets_.back(), now));
+    is_hit |= fates_.back().rule != nullptr;
+  } while (fates_.size() * batch.segment_size < batch.bytes.size());
+  return is_hit;
+}
+
+void FaultPort::Filter(const GroBatch& batch, Time now) {
+  const bool holds_back = !behind_.empty() || is_stalled_;
+  if (!DecideAll(batch, now) && !holds_back) {
     out_.push_back(batch);
     return;
   }
   const wire::IcrcFlow icrc = IcrcOf(batch);
   PlainPackets plain;
-  for (size_t i = 0; i < count; ++i) {
-    const std::span<const uint8_t> bytes = segment(i);
+  for (size_t i = 0; i < fates_.size(); ++i) {
+    const std::span<const uint8_t> bytes = PacketOf(batch, i);
     const Fate& fate = fates_[i];
     const auto index = static_cast<uint16_t>(i);
     // Gives the packet the ICRC of its new place. An ICRC that does not match

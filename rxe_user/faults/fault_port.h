@@ -142,6 +142,8 @@ class FaultPort final : public Port, private transport::PacketObserver {
             transport::Time now);
 
   // --- Receive.
+  // Sets packets_ and fates_ to those of the batch. True if a rule hits one.
+  bool DecideAll(const transport::GroBatch& batch, transport::Time now);
   void Filter(const transport::GroBatch& batch, transport::Time now);
   void DeliverPlain(const transport::GroBatch& batch, PlainPackets* plain);
   void Deliver(LonePacket packet);

@@ -313,6 +313,46 @@ std::optional<uint32_t> UnackedPsn(
   return psn;
 }
 
+// What a process reports of one queue pair.
+struct QueuePairRecords {
+  const ReportRecord* qp = nullptr;  // null: it was destroyed
+  std::vector<const ReportRecord*> events;
+  uint64_t now = 0;   // of its device, ns
+  uint64_t lost = 0;  // events that the process no longer has
+};
+
+QueuePairRecords RecordsOf(const Witness& process, uint32_t qpn) {
+  QueuePairRecords out;
+  uint64_t device_now = 0;
+  for (const ReportRecord& record : process.records) {
+    if (record.kind == "device") device_now = record.Number("now_ns");
+    if (record.kind == "lane") out.lost += record.Number("events_lost");
+    if (record.Number("qpn") != qpn) continue;
+    if (record.kind == "queue_pair") out.qp = &record;
+    if (record.kind == "event") out.events.push_back(&record);
+    out.now = device_now;
+  }
+  return out;
+}
+
+// The first line. `qp`: null if it was destroyed.
+std::string HeadLine(const Witness& process, uint32_t qpn,
+                     const ReportRecord* qp) {
+  std::string text = absl::StrFormat("queue pair 0x%06x (%d)", qpn, qpn);
+  if (qp != nullptr) {
+    absl::StrAppend(&text, ", ", qp->Word("type"), ", ", qp->Word("state"));
+    if (qp->Number("peer_qpn") != 0) {
+      absl::StrAppendFormat(&text, ", to 0x%06x at %s", qp->Number("peer_qpn"),
+                            qp->Word("peer_address"));
+    }
+  } else {
+    absl::StrAppend(&text, ", destroyed");
+  }
+  absl::StrAppend(&text, ", process ", process.pid, " (", process.command,
+                  ")\n");
+  return text;
+}
+
 }  // namespace
 
 Witness WitnessOf(pid_t pid, std::string_view report) {
@@ -340,37 +380,14 @@ std::vector<uint32_t> QueuePairsOf(const Witness& process) {
 std::string ExplainQueuePair(const Witness& own, uint32_t qpn,
                              const std::vector<Witness>& others,
                              WitnessOrigin origin) {
-  const ReportRecord* qp = nullptr;
-  std::vector<const ReportRecord*> events;
-  uint64_t now = 0;
-  uint64_t lost = 0;
-  uint64_t device_now = 0;
-  for (const ReportRecord& record : own.records) {
-    if (record.kind == "device") device_now = record.Number("now_ns");
-    if (record.kind == "lane") lost += record.Number("events_lost");
-    if (record.Number("qpn") != qpn) continue;
-    if (record.kind == "queue_pair") qp = &record;
-    if (record.kind == "event") events.push_back(&record);
-    now = device_now;
-  }
+  const auto [qp, events, now, lost] = RecordsOf(own, qpn);
   if (qp == nullptr && events.empty()) return "";
 
   uint64_t error = qp != nullptr ? qp->Number("first_error") : 0;
   for (const ReportRecord* event : events) {
     if (qp == nullptr && error == 0) error = event->Number("reason");
   }
-  std::string text = absl::StrFormat("queue pair 0x%06x (%d)", qpn, qpn);
-  if (qp != nullptr) {
-    absl::StrAppend(&text, ", ", qp->Word("type"), ", ", qp->Word("state"));
-    if (qp->Number("peer_qpn") != 0) {
-      absl::StrAppendFormat(&text, ", to 0x%06x at %s", qp->Number("peer_qpn"),
-                            qp->Word("peer_address"));
-    }
-  } else {
-    absl::StrAppend(&text, ", destroyed");
-  }
-  absl::StrAppend(&text, ", process ", own.pid, " (", own.command, ")\n");
-
+  std::string text = HeadLine(own, qpn, qp);
   const transport::ReasonText* const reason =
       transport::FindReason(static_cast<uint32_t>(error));
   const bool failed = reason != nullptr && reason->reason != Reason::kNone;

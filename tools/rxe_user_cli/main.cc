@@ -365,6 +365,172 @@ int ShrinkCommand(char** argv) {
   return rxe_user_cli::RunShrink(options, stdout, stderr);
 }
 
+// --- The commands that CLI11 parses. Each function adds one to `app`.
+
+CLI::App* AddDecode(CLI::App& app, rxe_user_cli::DecodeOptions* options) {
+  CLI::App* decode = app.add_subcommand(
+      "decode", "Print the RoCEv2 packets of a capture (pcap, pcapng)");
+  decode
+      ->add_option("FILE", options->path,
+                   "The capture file; - is standard input")
+      ->required();
+  decode->add_flag("--json", options->json, "Print JSON, one object per line");
+  return decode;
+}
+
+CLI::App* AddTrace(CLI::App& app, rxe_user_cli::TraceOptions* options) {
+  CLI::App* trace = app.add_subcommand(
+      "trace", "Show captures and recordings of several ends on one time line");
+  trace
+      ->add_option("FILE", options->files,
+                   "Capture or recording (pcap, pcapng) of each end; - is "
+                   "standard input")
+      ->required();
+  CLI::Option* text = trace->add_flag("--text", options->text,
+                                      "Print a line for each packet and event "
+                                      "(the default)");
+  trace->add_flag("--json", options->json, "Print JSON, one object per line")
+      ->excludes(text);
+  trace
+      ->add_option("--html", options->html,
+                   "Write the ladder to this file, for a browser")
+      ->type_name("OUT");
+  trace
+      ->add_option("--svg", options->svg,
+                   "Write the ladder as a picture to this file")
+      ->type_name("OUT");
+  trace
+      ->add_option("--perfetto", options->perfetto,
+                   "Write Chrome trace JSON to this file, for ui.perfetto.dev")
+      ->type_name("OUT");
+  trace
+      ->add_option("--sqlog", options->sqlog,
+                   "Write qlog records, a JSON text sequence, to this file")
+      ->type_name("OUT");
+  trace
+      ->add_option("--local", options->locals,
+                   "Own address of the host of a FILE that does not tell sent "
+                   "from received packets; in the order of the files")
+      ->type_name("ADDRESS")
+      ->take_all()
+      ->allow_extra_args(false);
+  trace
+      ->add_option("--limit", options->limit,
+                   "Maximum number of packets in a ladder (default: 20000)")
+      ->type_name("N");
+  return trace;
+}
+
+CLI::App* AddCheck(CLI::App& app, rxe_user_cli::CheckOptions* options) {
+  CLI::App* check = app.add_subcommand(
+      "check", "Check captures and recordings against the rules of RoCEv2");
+  check
+      ->add_option("FILE", options->files,
+                   "Capture or recording (pcap, pcapng) of any device; - is "
+                   "standard input")
+      ->required();
+  check->add_flag("--json", options->json, "Print JSON, one object per line");
+  check
+      ->add_option("--local", options->locals,
+                   "Address whose packets were captured where they were sent, "
+                   "for a FILE that does not tell sent from received packets")
+      ->type_name("ADDRESS")
+      ->take_all()
+      ->allow_extra_args(false);
+  check
+      ->add_option("--retry-cnt", options->retry_count,
+                   "retry_cnt of the queue pairs, for a FILE that does not "
+                   "contain it")
+      ->type_name("N")
+      ->check(CLI::Range(0, 7));
+  check
+      ->add_option("--timeout", options->timeout,
+                   "Their ACK timeout, as in ibv_modify_qp(3): 4.096 us x 2^N")
+      ->type_name("N")
+      ->check(CLI::Range(0, 31));
+  check
+      ->add_option("--cnp-interval", options->cnp_interval_us,
+                   "Minimum time between two CNPs to a queue pair, in us "
+                   "(default: 4)")
+      ->type_name("US")
+      ->check(CLI::Range(0.0, 1e6));
+  check
+      ->add_option("--without", options->without,
+                   "Rule or lint whose findings are left out, by name "
+                   "(repeatable)")
+      ->type_name("NAME")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(rxe_user_cli::CheckNames()));
+  check->add_flag("--latencies", options->latencies,
+                  "Print how long answers, NAKs and repeats took");
+  check->footer(
+      "Exit status: 0 without findings, 1 with, 2 if a file cannot be read.\n"
+      "docs/check.md lists the rules, docs/lints.md the lints of two ends.");
+  return check;
+}
+
+CLI::App* AddExplain(CLI::App& app, std::vector<std::string>* words) {
+  CLI::App* explain = app.add_subcommand(
+      "explain",
+      "Explain a status, or what happened to the queue pairs of a process or "
+      "recording");
+  explain
+      ->add_option("WORDS", *words,
+                   "status NUMBER [vendor_err NUMBER], or PID [QPN], or\n"
+                   "FILE...")
+      ->required();
+  explain->footer(
+      "explain status 12 vendor_err 129: what the numbers of a completion "
+      "mean,\n"
+      "also those of mlx5.\n"
+      "explain PID [QPN]: the first cause of each failure, what is "
+      "outstanding\n"
+      "and what it waits for.\n"
+      "explain FILE...: the same from recordings (run --trace) of one or more "
+      "ends;\n"
+      "nothing if nothing went wrong.");
+  return explain;
+}
+
+CLI::App* AddLesson(CLI::App& app, rxe_user_cli::LessonOptions* options) {
+  CLI::App* lesson = app.add_subcommand(
+      "lesson", "Run a lesson about RDMA on loopback and draw what happened");
+  lesson
+      ->add_option("NUMBER", options->number,
+                   "The lesson; without it, they are listed")
+      ->check(CLI::Range(1, 99));
+  lesson
+      ->add_option("--folder", options->folder,
+                   "For program, recording and page (default: a new folder in "
+                   "TMPDIR)")
+      ->type_name("FOLDER");
+  lesson->footer(
+      "Compiles the lesson's program with cc. Exit status: that of the "
+      "program,\n0 if it saw what the lesson is about.");
+  return lesson;
+}
+
+CLI::App* AddView(CLI::App& app, rxe_user_cli::ViewOptions* options) {
+  CLI::App* view = app.add_subcommand(
+      "view",
+      "Write the files that programs under run see in /sys and /dev, and "
+      "print their folder");
+  view->add_option("--for", options->user,
+                   "The process that uses the folder (default: the parent); "
+                   "the folder may be removed when it has ended")
+      ->type_name("PID")
+      ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
+  view->add_flag("--leave", options->leave,
+                 "The process does not use the folder any more; the last "
+                 "process removes it");
+  // Options of the preload library.
+  view->add_flag("--lazy", options->lazy)->group("");
+  view->add_flag("--counters", options->counters)->group("");
+  view->add_flag("--known-devices", options->known_devices)->group("");
+  return view;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -402,106 +568,11 @@ int main(int argc, char** argv) {
   devices->footer("Exit status 1: there is no device.");
 
   rxe_user_cli::DecodeOptions decode_options;
-  CLI::App* decode = app.add_subcommand(
-      "decode", "Print the RoCEv2 packets of a capture (pcap, pcapng)");
-  decode
-      ->add_option("FILE", decode_options.path,
-                   "The capture file; - is standard input")
-      ->required();
-  decode->add_flag("--json", decode_options.json,
-                   "Print JSON, one object per line");
-
+  CLI::App* decode = AddDecode(app, &decode_options);
   rxe_user_cli::TraceOptions trace_options;
-  CLI::App* trace = app.add_subcommand(
-      "trace", "Show captures and recordings of several ends on one time line");
-  trace
-      ->add_option("FILE", trace_options.files,
-                   "Capture or recording (pcap, pcapng) of each end; - is "
-                   "standard input")
-      ->required();
-  CLI::Option* trace_text =
-      trace->add_flag("--text", trace_options.text,
-                      "Print a line for each packet and event "
-                      "(the default)");
-  trace
-      ->add_flag("--json", trace_options.json,
-                 "Print JSON, one object per line")
-      ->excludes(trace_text);
-  trace
-      ->add_option("--html", trace_options.html,
-                   "Write the ladder to this file, for a browser")
-      ->type_name("OUT");
-  trace
-      ->add_option("--svg", trace_options.svg,
-                   "Write the ladder as a picture to this file")
-      ->type_name("OUT");
-  trace
-      ->add_option("--perfetto", trace_options.perfetto,
-                   "Write Chrome trace JSON to this file, for ui.perfetto.dev")
-      ->type_name("OUT");
-  trace
-      ->add_option("--sqlog", trace_options.sqlog,
-                   "Write qlog records, a JSON text sequence, to this file")
-      ->type_name("OUT");
-  trace
-      ->add_option("--local", trace_options.locals,
-                   "Own address of the host of a FILE that does not tell sent "
-                   "from received packets; in the order of the files")
-      ->type_name("ADDRESS")
-      ->take_all()
-      ->allow_extra_args(false);
-  trace
-      ->add_option("--limit", trace_options.limit,
-                   "Maximum number of packets in a ladder (default: 20000)")
-      ->type_name("N");
-
+  CLI::App* trace = AddTrace(app, &trace_options);
   rxe_user_cli::CheckOptions check_options;
-  CLI::App* check = app.add_subcommand(
-      "check", "Check captures and recordings against the rules of RoCEv2");
-  check
-      ->add_option("FILE", check_options.files,
-                   "Capture or recording (pcap, pcapng) of any device; - is "
-                   "standard input")
-      ->required();
-  check->add_flag("--json", check_options.json,
-                  "Print JSON, one object per line");
-  check
-      ->add_option("--local", check_options.locals,
-                   "Address whose packets were captured where they were sent, "
-                   "for a FILE that does not tell sent from received packets")
-      ->type_name("ADDRESS")
-      ->take_all()
-      ->allow_extra_args(false);
-  check
-      ->add_option("--retry-cnt", check_options.retry_count,
-                   "retry_cnt of the queue pairs, for a FILE that does not "
-                   "contain it")
-      ->type_name("N")
-      ->check(CLI::Range(0, 7));
-  check
-      ->add_option("--timeout", check_options.timeout,
-                   "Their ACK timeout, as in ibv_modify_qp(3): 4.096 us x 2^N")
-      ->type_name("N")
-      ->check(CLI::Range(0, 31));
-  check
-      ->add_option("--cnp-interval", check_options.cnp_interval_us,
-                   "Minimum time between two CNPs to a queue pair, in us "
-                   "(default: 4)")
-      ->type_name("US")
-      ->check(CLI::Range(0.0, 1e6));
-  check
-      ->add_option("--without", check_options.without,
-                   "Rule or lint whose findings are left out, by name "
-                   "(repeatable)")
-      ->type_name("NAME")
-      ->take_all()
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(rxe_user_cli::CheckNames()));
-  check->add_flag("--latencies", check_options.latencies,
-                  "Print how long answers, NAKs and repeats took");
-  check->footer(
-      "Exit status: 0 without findings, 1 with, 2 if a file cannot be read.\n"
-      "docs/check.md lists the rules, docs/lints.md the lints of two ends.");
+  CLI::App* check = AddCheck(app, &check_options);
 
   bool stat_all = false;  // the default without a process
   rxe_user_cli::StatOptions stat_options;
@@ -523,25 +594,7 @@ int main(int argc, char** argv) {
           ->check(CLI::Range(0.01, 86400.0));
 
   std::vector<std::string> explain_words;
-  CLI::App* explain = app.add_subcommand(
-      "explain",
-      "Explain a status, or what happened to the queue pairs of a process or "
-      "recording");
-  explain
-      ->add_option("WORDS", explain_words,
-                   "status NUMBER [vendor_err NUMBER], or PID [QPN], or\n"
-                   "FILE...")
-      ->required();
-  explain->footer(
-      "explain status 12 vendor_err 129: what the numbers of a completion "
-      "mean,\n"
-      "also those of mlx5.\n"
-      "explain PID [QPN]: the first cause of each failure, what is "
-      "outstanding\n"
-      "and what it waits for.\n"
-      "explain FILE...: the same from recordings (run --trace) of one or more "
-      "ends;\n"
-      "nothing if nothing went wrong.");
+  CLI::App* explain = AddExplain(app, &explain_words);
 
   std::string faults_file;
   CLI::App* faults = app.add_subcommand(
@@ -570,39 +623,9 @@ int main(int argc, char** argv) {
       "--faults none starts it without rules.");
 
   rxe_user_cli::LessonOptions lesson_options;
-  CLI::App* lesson = app.add_subcommand(
-      "lesson", "Run a lesson about RDMA on loopback and draw what happened");
-  lesson
-      ->add_option("NUMBER", lesson_options.number,
-                   "The lesson; without it, they are listed")
-      ->check(CLI::Range(1, 99));
-  lesson
-      ->add_option("--folder", lesson_options.folder,
-                   "For program, recording and page (default: a new folder in "
-                   "TMPDIR)")
-      ->type_name("FOLDER");
-  lesson->footer(
-      "Compiles the lesson's program with cc. Exit status: that of the "
-      "program,\n0 if it saw what the lesson is about.");
-
+  CLI::App* lesson = AddLesson(app, &lesson_options);
   rxe_user_cli::ViewOptions view_options;
-  CLI::App* view = app.add_subcommand(
-      "view",
-      "Write the files that programs under run see in /sys and /dev, and "
-      "print their folder");
-  view->add_option("--for", view_options.user,
-                   "The process that uses the folder (default: the parent); "
-                   "the folder may be removed when it has ended")
-      ->type_name("PID")
-      ->check(CLI::Range(1, std::numeric_limits<pid_t>::max()));
-  view->add_flag("--leave", view_options.leave,
-                 "The process does not use the folder any more; the last "
-                 "process removes it");
-
-  // Options of the preload library.
-  view->add_flag("--lazy", view_options.lazy)->group("");
-  view->add_flag("--counters", view_options.counters)->group("");
-  view->add_flag("--known-devices", view_options.known_devices)->group("");
+  CLI::App* view = AddView(app, &view_options);
 
   const std::string first = argc > 1 ? argv[1] : "";
   const bool is_command = !app.get_subcommands([&](const CLI::App* command) {

@@ -302,6 +302,13 @@ class Network {
   // Sends one packet over the link; `bytes` are copied.
   void SendPacket(Node& from, Node& to, const transport::Flow& flow,
                   std::span<const uint8_t> bytes, uint16_t ip_id);
+  // Whether the link loses this packet: the link is down, by `filter`, or by
+  // chance.
+  bool Loses(Node& from, Link& link, std::span<const uint8_t> bytes);
+  // Passes `bytes` through the queue of the link, which may mark the packet.
+  // False: it is full. `queued`: when the packet leaves it.
+  bool PassQueue(Link& link, size_t bytes, uint8_t* traffic_class, bool* marked,
+                 Time* queued);
   // Passes `bytes` through the switch port before `to`, which may mark the
   // packet. False: dropped. `queued`: when the packet leaves the queue.
   bool PassPort(Node& to, size_t bytes, uint8_t* traffic_class, Time* queued);

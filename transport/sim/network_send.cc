@@ -228,6 +228,45 @@ bool Network::PassPort(Node& to, size_t bytes, uint8_t* traffic_class,
   return true;
 }
 
+bool Network::Loses(Node& from, Link& link, std::span<const uint8_t> bytes) {
+  bool lost = link.profile.down;
+  if (filter) {
+    wire::PacketView view;
+    wire::PacketView::Parse(bytes, &view);
+    if (!filter(from, view)) lost = true;
+  }
+  if (lost) return true;
+  if (link.losing > 0 && now_ <= link.losing_until) {
+    --link.losing;
+    return true;
+  }
+  if (!random_.Chance(link.profile.loss)) return false;
+  link.losing = random_.Below(link.profile.loss_run);
+  link.losing_until = now_ + kLossRunTime;
+  return true;
+}
+
+bool Network::PassQueue(Link& link, size_t bytes, uint8_t* traffic_class,
+                        bool* marked, Time* queued) {
+  const LinkProfile& profile = link.profile;
+  const Time start = std::max(now_, link.queue_free);
+  const uint64_t backlog =
+      static_cast<uint64_t>(start - now_) * profile.bytes_per_us / 1000;
+  if (profile.queue_bytes != 0 && backlog + bytes > profile.queue_bytes) {
+    ++link.overflowed;
+    return false;
+  }
+  *marked = profile.ecn_threshold != 0 && backlog > profile.ecn_threshold &&
+            (*traffic_class & 3) != 0;
+  if (*marked) {
+    *traffic_class |= 3;
+    ++link.marked;
+  }
+  *queued = start + static_cast<Time>(bytes * 1000 / profile.bytes_per_us);
+  link.queue_free = *queued;
+  return true;
+}
+
 void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
                          std::span<const uint8_t> bytes, uint16_t ip_id) {
   Link& link = this->link(from, to);
@@ -236,50 +275,22 @@ void Network::SendPacket(Node& from, Node& to, const transport::Flow& flow,
   std::string fate;
   uint8_t traffic_class = flow.av.traffic_class;
 
-  bool drop = profile.down;
-  if (filter) {
-    wire::PacketView view;
-    wire::PacketView::Parse(bytes, &view);
-    if (!filter(from, view)) drop = true;
-  }
-  if (!drop) {
-    if (link.losing > 0 && now_ <= link.losing_until) {
-      --link.losing;
-      drop = true;
-    } else if (random_.Chance(profile.loss)) {
-      link.losing = random_.Below(profile.loss_run);
-      link.losing_until = now_ + kLossRunTime;
-      drop = true;
-    }
-  }
+  bool drop = Loses(from, link, bytes);
   if (drop) {
     ++link.lost;
     fate = "lost";
   }
 
   const bool overtakes = !drop && random_.Chance(profile.overtake);
-  // The queue before the receiver.
   Time queued = now_;
   if (!drop && !overtakes && profile.bytes_per_us != 0) {
-    const Time start = std::max(now_, link.queue_free);
-    const uint64_t backlog =
-        static_cast<uint64_t>(start - now_) * profile.bytes_per_us / 1000;
-    if (profile.queue_bytes != 0 &&
-        backlog + bytes.size() > profile.queue_bytes) {
-      ++link.overflowed;
-      drop = true;
+    bool marked = false;
+    drop = !PassQueue(link, bytes.size(), &traffic_class, &marked, &queued);
+    if (drop) {
       fate = "queue overflow";
       if (profile.receiver_queue) to.overflow_ = true;
-    } else {
-      if (profile.ecn_threshold != 0 && backlog > profile.ecn_threshold &&
-          (traffic_class & 3) != 0) {
-        traffic_class |= 3;
-        ++link.marked;
-        fate += "marked ";
-      }
-      queued =
-          start + static_cast<Time>(bytes.size() * 1000 / profile.bytes_per_us);
-      link.queue_free = queued;
+    } else if (marked) {
+      fate += "marked ";
     }
   }
 

@@ -96,6 +96,36 @@ struct Extras {
   Mlx5QpAttributes mlx5;
 };
 
+// The capacity to ask for. `receives`: the queue pair has its own receive
+// queue.
+transport::QpCapacity CapacityFor(const ibv_qp_cap& cap, const Extras& extras,
+                                  bool requests, bool receives) {
+  transport::QpCapacity out;
+  if (requests) {
+    out.max_send_wr = cap.max_send_wr;
+    out.max_send_sge = std::max(cap.max_send_sge, 1u);
+    out.max_inline_data = cap.max_inline_data;
+  }
+  // The layout of a memory key is inline data. A card has space for this many
+  // entries in every work request, and for one more where 4 bytes are missing
+  // (mlx5dv_wr_post(3)).
+  if (extras.mlx5.configures_mkeys) {
+    constexpr uint32_t kEntry = transport::kMkeyEntrySize;
+    const uint32_t entries = (out.max_inline_data + 4) / kEntry;
+    out.max_inline_data = std::max(
+        {out.max_inline_data, kMinMkeyEntries * kEntry, entries * kEntry});
+  }
+  // The data of ibv_wr_atomic_write(3) is always inline.
+  if ((extras.send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
+    out.max_inline_data = std::max(out.max_inline_data, transport::kAtomicSize);
+  }
+  if (receives) {
+    out.max_recv_wr = cap.max_recv_wr;
+    out.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+  }
+  return out;
+}
+
 Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
            const Extras& extras) {
   Pd* pd = Find(ibv_pd);
@@ -138,32 +168,10 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   config.send_cq = send_cq->queue.get();
   config.recv_cq = recv_cq->queue.get();
   config.srq = srq != nullptr ? srq->queue.get() : nullptr;
-  if (traits.requests) {
-    config.capacity.max_send_wr = attr.cap.max_send_wr;
-    config.capacity.max_send_sge = std::max(attr.cap.max_send_sge, 1u);
-    config.capacity.max_inline_data = attr.cap.max_inline_data;
-  }
   config.max_tso_header = extras.max_tso_header;
-  // The layout of a memory key is inline data. A card has space for this many
-  // entries in every work request, and for one more where 4 bytes are missing
-  // (mlx5dv_wr_post(3)).
-  if (extras.mlx5.configures_mkeys) {
-    constexpr uint32_t kEntry = transport::kMkeyEntrySize;
-    const uint32_t entries = (config.capacity.max_inline_data + 4) / kEntry;
-    config.capacity.max_inline_data =
-        std::max({config.capacity.max_inline_data, kMinMkeyEntries * kEntry,
-                  entries * kEntry});
-  }
-  // The data of ibv_wr_atomic_write(3) is always inline.
-  if ((extras.send_ops & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
-    config.capacity.max_inline_data =
-        std::max(config.capacity.max_inline_data, transport::kAtomicSize);
-  }
-  if (srq == nullptr && receives) {
-    config.capacity.max_recv_wr = attr.cap.max_recv_wr;
-    config.capacity.max_recv_sge = std::max(attr.cap.max_recv_sge, 1u);
-  }
-  const transport::QpCapacity wanted = config.capacity;
+  const transport::QpCapacity wanted = CapacityFor(
+      attr.cap, extras, traits.requests, receives && srq == nullptr);
+  config.capacity = wanted;
   config.signal_all = attr.sq_sig_all != 0;
   config.async = &context->async;
   config.element = base;
@@ -285,6 +293,101 @@ int WithoutOtherHalf(const transport::QpTypeTraits& traits, int mask) {
     mask &= ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
   }
   return mask;
+}
+
+// Copies the attributes that need no conversion.
+void CopyAttributes(const ibv_qp_attr& attr, transport::QpAttributes* out) {
+  out->qkey = attr.qkey;
+  // PSNs are truncated to 24 bits, as in the kernel.
+  out->rq_psn = attr.rq_psn & 0xffffff;
+  out->sq_psn = attr.sq_psn & 0xffffff;
+  out->dest_qpn = attr.dest_qp_num & 0xffffff;
+  out->access_flags = attr.qp_access_flags;
+  out->pkey_index = attr.pkey_index;
+  out->alt_pkey_index = attr.alt_pkey_index;
+  out->en_sqd_async_notify = attr.en_sqd_async_notify != 0;
+  out->max_rd_atomic = attr.max_rd_atomic;
+  out->max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  out->min_rnr_timer = attr.min_rnr_timer;
+  out->port_num = attr.port_num;
+  out->alt_port_num = attr.alt_port_num;
+  out->timeout = attr.timeout;
+  out->alt_timeout = attr.alt_timeout;
+  out->retry_cnt = attr.retry_cnt;
+  out->rnr_retry = attr.rnr_retry;
+  out->path_mig_state = static_cast<uint8_t>(Raw(attr.path_mig_state));
+}
+
+// Checks the attributes in `mask`, and converts all. Returns 0, or an errno
+// value after noting its reason (Because).
+int ToAttributes(const Qp& qp, const ibv_qp_attr& attr, int mask,
+                 transport::QpAttributes* out) {
+  const auto has = [mask](int bit) { return (mask & bit) != 0; };
+  if (has(IBV_QP_STATE)) {
+    if (Raw(attr.qp_state) < IBV_QPS_RESET ||
+        Raw(attr.qp_state) > IBV_QPS_ERR) {
+      return Because(EINVAL, "IBV_QP_STATE: no such state");
+    }
+    out->state = static_cast<transport::QpState>(attr.qp_state);
+  }
+  if (has(IBV_QP_CUR_STATE)) {
+    if (Raw(attr.cur_qp_state) < IBV_QPS_RESET ||
+        Raw(attr.cur_qp_state) > IBV_QPS_ERR) {
+      return Because(EINVAL, "IBV_QP_CUR_STATE: no such state");
+    }
+    out->current_state = static_cast<transport::QpState>(attr.cur_qp_state);
+  }
+  if (has(IBV_QP_PATH_MTU)) {
+    out->path_mtu = MtuBytes(Raw(attr.path_mtu));
+    if (out->path_mtu == 0) {
+      return Because(EINVAL, "IBV_QP_PATH_MTU: not an enum ibv_mtu");
+    }
+  }
+  if (has(IBV_QP_PORT) && attr.port_num != 1) {
+    return Because(EINVAL, "IBV_QP_PORT: port_num is not 1");
+  }
+  if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) {
+    return Because(EINVAL, "IBV_QP_PKEY_INDEX: pkey_index is not 0");
+  }
+  if (has(IBV_QP_AV)) {
+    // DC queue pairs have no peer of their own (mlx5dv_create_qp(3)).
+    if (const int error =
+            ToAddressVector(*qp.owner, attr.ah_attr, &out->av,
+                            transport::TraitsOf(qp.pair->type()).av_is_peer)) {
+      return Because(error,
+                     "IBV_QP_AV: ah_attr needs is_global 1, a GID, port_num "
+                     "1 and a sgid_index of the table");
+    }
+  }
+  if (has(IBV_QP_ALT_PATH)) {
+    if (attr.alt_port_num != 1 || attr.alt_pkey_index != 0) {
+      return Because(EINVAL,
+                     "IBV_QP_ALT_PATH: alt_port_num is not 1, or "
+                     "alt_pkey_index not 0");
+    }
+    transport::AddressVector av;
+    if (const int error = ToAddressVector(*qp.owner, attr.alt_ah_attr, &av)) {
+      return Because(error, "IBV_QP_ALT_PATH: alt_ah_attr is not valid");
+    }
+    out->alt_av = std::make_shared<transport::AddressVector>(av);
+  }
+  if (has(IBV_QP_PATH_MIG_STATE) &&
+      (Raw(attr.path_mig_state) < IBV_MIG_MIGRATED ||
+       Raw(attr.path_mig_state) > IBV_MIG_ARMED)) {
+    return Because(EINVAL, "IBV_QP_PATH_MIG_STATE: no such state");
+  }
+  if (has(IBV_QP_MAX_QP_RD_ATOMIC) &&
+      attr.max_rd_atomic > rxe_user::kMaxRdAtomic) {
+    return Because(EINVAL,
+                   "IBV_QP_MAX_QP_RD_ATOMIC: more than max_qp_init_rd_atom");
+  }
+  if (has(IBV_QP_MAX_DEST_RD_ATOMIC) &&
+      attr.max_dest_rd_atomic > rxe_user::kMaxRdAtomic) {
+    return Because(EINVAL,
+                   "IBV_QP_MAX_DEST_RD_ATOMIC: more than max_qp_rd_atom");
+  }
+  CopyAttributes(attr, out);
+  return 0;
 }
 
 }  // namespace
@@ -450,91 +553,9 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
     if ((mask & ~kKnownMask) != 0 || (mask & IBV_QP_CAP) != 0) {
       return Because(EINVAL, "attr_mask: IBV_QP_CAP or unknown bits");
     }
-    const auto has = [mask](int bit) { return (mask & bit) != 0; };
     transport::QpAttributes out;
-    if (has(IBV_QP_STATE)) {
-      if (Raw(attr->qp_state) < IBV_QPS_RESET ||
-          Raw(attr->qp_state) > IBV_QPS_ERR) {
-        return Because(EINVAL, "IBV_QP_STATE: no such state");
-      }
-      out.state = static_cast<transport::QpState>(attr->qp_state);
-    }
-    if (has(IBV_QP_CUR_STATE)) {
-      if (Raw(attr->cur_qp_state) < IBV_QPS_RESET ||
-          Raw(attr->cur_qp_state) > IBV_QPS_ERR) {
-        return Because(EINVAL, "IBV_QP_CUR_STATE: no such state");
-      }
-      out.current_state = static_cast<transport::QpState>(attr->cur_qp_state);
-    }
-    if (has(IBV_QP_PATH_MTU)) {
-      out.path_mtu = MtuBytes(Raw(attr->path_mtu));
-      if (out.path_mtu == 0) {
-        return Because(EINVAL, "IBV_QP_PATH_MTU: not an enum ibv_mtu");
-      }
-    }
-    if (has(IBV_QP_PORT) && attr->port_num != 1) {
-      return Because(EINVAL, "IBV_QP_PORT: port_num is not 1");
-    }
-    if (has(IBV_QP_PKEY_INDEX) && attr->pkey_index != 0) {
-      return Because(EINVAL, "IBV_QP_PKEY_INDEX: pkey_index is not 0");
-    }
-    if (has(IBV_QP_AV)) {
-      // DC queue pairs have no peer of their own (mlx5dv_create_qp(3)).
-      if (const int error = ToAddressVector(
-              *qp->owner, attr->ah_attr, &out.av,
-              transport::TraitsOf(qp->pair->type()).av_is_peer)) {
-        return Because(error,
-                       "IBV_QP_AV: ah_attr needs is_global 1, a GID, port_num "
-                       "1 and a sgid_index of the table");
-      }
-    }
-    if (has(IBV_QP_ALT_PATH)) {
-      if (attr->alt_port_num != 1 || attr->alt_pkey_index != 0) {
-        return Because(EINVAL,
-                       "IBV_QP_ALT_PATH: alt_port_num is not 1, or "
-                       "alt_pkey_index not 0");
-      }
-      transport::AddressVector av;
-      if (const int error =
-              ToAddressVector(*qp->owner, attr->alt_ah_attr, &av)) {
-        return Because(error, "IBV_QP_ALT_PATH: alt_ah_attr is not valid");
-      }
-      out.alt_av = std::make_shared<transport::AddressVector>(av);
-    }
-    if (has(IBV_QP_PATH_MIG_STATE) &&
-        (Raw(attr->path_mig_state) < IBV_MIG_MIGRATED ||
-         Raw(attr->path_mig_state) > IBV_MIG_ARMED)) {
-      return Because(EINVAL, "IBV_QP_PATH_MIG_STATE: no such state");
-    }
-    out.qkey = attr->qkey;
-    // PSNs are truncated to 24 bits, as in the kernel.
-    out.rq_psn = attr->rq_psn & 0xffffff;
-    out.sq_psn = attr->sq_psn & 0xffffff;
-    out.dest_qpn = attr->dest_qp_num & 0xffffff;
-    out.access_flags = attr->qp_access_flags;
-    out.pkey_index = attr->pkey_index;
-    out.alt_pkey_index = attr->alt_pkey_index;
-    out.en_sqd_async_notify = attr->en_sqd_async_notify != 0;
-    out.max_rd_atomic = attr->max_rd_atomic;
-    out.max_dest_rd_atomic = attr->max_dest_rd_atomic;
-    if (has(IBV_QP_MAX_QP_RD_ATOMIC) &&
-        attr->max_rd_atomic > rxe_user::kMaxRdAtomic) {
-      return Because(EINVAL,
-                     "IBV_QP_MAX_QP_RD_ATOMIC: more than max_qp_init_rd_atom");
-    }
-    if (has(IBV_QP_MAX_DEST_RD_ATOMIC) &&
-        attr->max_dest_rd_atomic > rxe_user::kMaxRdAtomic) {
-      return Because(EINVAL,
-                     "IBV_QP_MAX_DEST_RD_ATOMIC: more than max_qp_rd_atom");
-    }
-    out.min_rnr_timer = attr->min_rnr_timer;
-    out.port_num = attr->port_num;
-    out.alt_port_num = attr->alt_port_num;
-    out.timeout = attr->timeout;
-    out.alt_timeout = attr->alt_timeout;
-    out.retry_cnt = attr->retry_cnt;
-    out.rnr_retry = attr->rnr_retry;
-    out.path_mig_state = static_cast<uint8_t>(Raw(attr->path_mig_state));
+    if (const int error = ToAttributes(*qp, *attr, mask, &out)) return error;
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
     const int error = qp->pair->Modify(out, static_cast<uint32_t>(mask));
     if (error != 0) {
       Because(error,
