@@ -279,7 +279,7 @@ TEST_F(CmServiceTest, UnusedAddressesAreClosed) {
   EXPECT_EQ(b_.Expect(EventKind::kRequest), b_.last().id);
   EXPECT_EQ(b_->Reject(b_.last().id, {}), 0);
   EXPECT_EQ(a_.Expect(EventKind::kRejected), again);
-  // This one was not.
+  // This address stayed open.
   ASSERT_TRUE(set("add", "10.78.1.1"));
   EXPECT_EQ(a_->Disconnect(active, {}), 0);
   EXPECT_EQ(b_.Expect(EventKind::kDisconnected), passive);

@@ -1,9 +1,9 @@
 // A libFuzzer target: the connection manager of one host on a virtual clock. It
 // receives MADs of any content and is called in any order.
 //
-// Every event must be of an id that the application has, no message may get
-// more answers than allowed, deadlines must come to an end, and when the
-// application has destroyed everything nothing may remain.
+// Every event must be of an id that the application has. No message may get
+// more answers than allowed. Deadlines must come to an end. Nothing may remain
+// when the application has destroyed everything.
 
 #include <algorithm>
 #include <array>

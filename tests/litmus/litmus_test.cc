@@ -127,8 +127,8 @@ TEST(Litmus, ASlotIsFreeAfterItsCompletionIsKnown) {
       });
 }
 
-// Taking the lock acquires and releasing it releases, so the next holder sees
-// the writes of the last one: plain numbers here.
+// Lock is an acquire and Unlock a release, so a holder sees what the last one
+// has written without atomics.
 TEST(Litmus, ALockPublishesItsData) {
   rxe_user::AdaptiveLock lock;
   uint64_t first = 0, second = 0;

@@ -7,8 +7,8 @@
 //
 // While our device records, its bursts have different hop limits (Burst, in
 // transport/base/burst.h). So equal packets with different hop limits are
-// different packets, provided that all packets with contents that are unique on
-// both sides made the same number of hops.
+// different packets. This holds only on a path with a constant number of hops,
+// as seen from packets whose contents are unique on both sides.
 #ifndef TOOLS_TRACE_MATCH_H_
 #define TOOLS_TRACE_MATCH_H_
 

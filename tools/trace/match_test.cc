@@ -75,7 +75,8 @@ TEST(MatchTest, AmbiguousBlocks) {
           {9, -200}, {1, -190}, {2, -189}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},
       Sightings{{9, -150}, {1, 70}, {2, 71}, {1, 80}, {2, 81}});
   EXPECT_EQ(m.received, (Places{0, kNone, kNone, 1, 2, 3, 4}));
-  // A delay of 260 is too long: the matches have 50.
+  // If the first block had arrived, its delay would be 260: too long beside the
+  // 50 of the matches.
   EXPECT_EQ(m.ambiguous, std::vector<bool>(7, false));
   const Match likely = MatchPackets(
       Sightings{{9, 0}, {1, 10}, {2, 11}, {1, 20}, {2, 21}, {1, 30}, {2, 31}},

@@ -243,7 +243,8 @@ class Writer {
     if (*phase == 'f') (*arrow)["bp"] = "e";  // the enclosing slice
   }
 
-  // A short slice and, if it belongs to an arrow, its place in it.
+  // A short slice for an event and, unless `flow` is null, the point of the
+  // flow's arrow there: `phase` is its start, a step or its end.
   void AddStep(const TimedEvent& timed, size_t end, uint64_t track,
                uint64_t wr_id, const char* phase, const Flow* flow) {
     const Event& event = *timed.event;

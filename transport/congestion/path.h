@@ -158,7 +158,7 @@ class Path {
     if (news) CountSilence();
   }
   // The peer of a queue pair that counted apart has answered, for the first
-  // time or again. So its bytes in flight count in the window.
+  // time or again. Its `bytes` in flight count in the window from now on.
   void OnAnswer(uint64_t bytes) { flight_.OnAnswer(bytes); }
   void OnAcknowledged(uint64_t bytes, Time now);  // after OnGone
   // The same for packets that are never retransmitted (UC): the window stops

@@ -53,10 +53,10 @@ class Messages {
       posted_.push_back(request);
     }
   }
-  // `count` requests were posted that there was no memory to store. Their
-  // messages have no wr_id; nor have the messages of requests that are posted
-  // before all of these have begun. A long READ among them counts once for each
-  // request packet.
+  // `count` requests were posted, and not stored for lack of memory. Their
+  // messages have no wr_id. Nor do those of later requests, until all messages
+  // of these have begun. A long READ among them counts once for each request
+  // packet.
   void OnPostedUnknown(size_t count) { unknown_ += count; }
   // The last `count` posted requests were refused.
   void OnRefused(size_t count) {

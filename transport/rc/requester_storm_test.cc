@@ -101,7 +101,8 @@ TEST(RequesterStormTest, NaksOfOnePsnAfterAShortRoundTrip) {
     peer.Transmit();
     again += peer.sent.size();
   }
-  // In 1 ms: once in 20 us, the packets that show whether the peer buffers.
+  // 50 retransmissions in 1 ms, one in 20 us. Each has only the 16 packets that
+  // show whether the peer buffers.
   EXPECT_EQ(again, 50 * 16u);
   EXPECT_EQ(peer.qp->state(), QpState::kRts);
 }

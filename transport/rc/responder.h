@@ -125,7 +125,7 @@ class Responder {
   enum class GapNak : uint8_t {
     kNone,
     kSequence,
-    kRnr,  // the packet has arrived, and must be sent again
+    kRnr,  // the packet has arrived without a receive, and is sent again
   };
   struct GapReport {
     GapNak reported = GapNak::kNone;

@@ -53,7 +53,8 @@ class ResponderPaceTest : public ResponderTest {
     Request(bytes);
     return Finish();
   }
-  // Delivers CNPs as often as they count, with a response before each.
+  // Delivers CNPs at the shortest interval at which each counts, and sends a
+  // response before each.
   void Congest(int cnps) {
     for (int i = 0; i < cnps; ++i) {
       TimeOf(256);

@@ -219,7 +219,7 @@ void DcRun::TakeReceives(Target& target) {
   }
 }
 
-// Messages of one initiator to one target arrive in posting order.
+// Checks that messages of one initiator to one target arrive in posting order.
 bool DcRun::IsNext(const Target& target, const Completion& completion) {
   for (Initiator& initiator : initiators_) {
     for (size_t i = 0; i < initiator.posted; ++i) {

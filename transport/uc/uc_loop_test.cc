@@ -321,8 +321,7 @@ TEST_F(UcLoopTest, ReportsGoOnlyToThePeerOnRequest) {
   };
   DeliverPart(packets, 0, kAskEvery - 1);
   EXPECT_TRUE(silent());
-  // The mark without AckReq, and AckReq without the mark, as rxe of old kernels
-  // sends.
+  // The mark alone, and AckReq alone, which rxe of old kernels sends.
   for (const uint8_t bits : {0x01, 0x80}) {
     Bytes packet = packets[kAskEvery - 1];
     packet[8] = bits;
