@@ -1,3 +1,4 @@
+// A binary semaphore that loses no wake-ups.
 #ifndef RXE_USER_BASE_SEMAPHORE_H_
 #define RXE_USER_BASE_SEMAPHORE_H_
 

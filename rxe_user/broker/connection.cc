@@ -140,6 +140,31 @@ absl::Status NoAnswer(pid_t pid, int64_t waited_ms) {
       " has not answered for " + Seconds(waited_ms) + " (busy machine?)");
 }
 
+// Takes slot and ledger from the reply to Hello.
+static absl::Status TakeReply(Message& message, Session& session) {
+  const std::optional<Header> header = message.header();
+  if (header.has_value() && header->version != kProtocolVersion) {
+    return absl::FailedPreconditionError(
+        "the port broker speaks protocol version " +
+        std::to_string(header->version) + ", this library version " +
+        std::to_string(kProtocolVersion) +
+        "; wait until the programs that use the other version have ended");
+  }
+  const std::optional<HelloReply> reply = message.As<HelloReply>();
+  if (!reply.has_value() || (reply->refusal == Refusal::kNone &&
+                             (reply->slot == 0 || reply->slot >= kSlots))) {
+    return absl::InternalError("the port broker sent an invalid reply");
+  }
+  const absl::Status status = StatusOf(reply->refusal, reply->text);
+  if (!status.ok()) return status;
+  if (message.lost_fds()) {
+    return ErrnoStatus(EMFILE, "cannot take a file from the port broker");
+  }
+  session.slot = static_cast<uint16_t>(reply->slot);
+  session.ledger = message.TakeFd(0);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
                                 Start start, UniqueFd& starting,
                                 Failure& failure) {
@@ -232,26 +257,8 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
       SleepMs(pause);
       continue;
     }
-    const std::optional<Header> header = message.header();
-    if (header.has_value() && header->version != kProtocolVersion) {
-      return absl::FailedPreconditionError(
-          "the port broker speaks protocol version " +
-          std::to_string(header->version) + ", this library version " +
-          std::to_string(kProtocolVersion) +
-          "; wait until the programs that use the other version have ended");
-    }
-    const std::optional<HelloReply> reply = message.As<HelloReply>();
-    if (!reply.has_value() || (reply->refusal == Refusal::kNone &&
-                               (reply->slot == 0 || reply->slot >= kSlots))) {
-      return absl::InternalError("the port broker sent an invalid reply");
-    }
-    const absl::Status status = StatusOf(reply->refusal, reply->text);
+    const absl::Status status = TakeReply(message, session);
     if (!status.ok()) return status;
-    if (message.lost_fds()) {
-      return ErrnoStatus(EMFILE, "cannot take a file from the port broker");
-    }
-    session.slot = static_cast<uint16_t>(reply->slot);
-    session.ledger = message.TakeFd(0);
     starting.Reset();
     return session;
   }

@@ -274,7 +274,7 @@ class Host final : public transport::DcLane,
          .is_consequence = fault != nullptr && fault->is_consequence,
          .is_congested = (packet.traffic_class & kCongested) == kCongested});
   }
-  // Held packets are shown when they are delivered.
+  // OnHeld does nothing: held packets are shown when they are delivered.
 
   uint32_t next_number_ = 0x800001;
 };

@@ -358,7 +358,7 @@ void ProcessFaults::OnCreated(uint32_t qpn, bool has_cqs, bool has_srq) {
   try {
     injector_.OnCreated(qpn, has_cqs, has_srq);
   } catch (const std::bad_alloc&) {
-    // Without memory, rules that name it do not find it.
+    // Without memory, rules that name the queue pair do not find it.
   }
 }
 
@@ -373,7 +373,7 @@ void ProcessFaults::OnPosted(
       ++known;
     }
   } catch (const std::bad_alloc&) {
-    // Without memory, rules that name it do not find it.
+    // Without memory, rules that name the request do not find it.
   }
   injector_.OnPostedUnknown(qpn, requests.size() - known + unknown);
 }
@@ -390,7 +390,7 @@ void ProcessFaults::OnSent(uint32_t qpn, std::span<const uint8_t> bytes) {
   try {
     injector_.OnSent(qpn, packet);
   } catch (const std::bad_alloc&) {
-    // Without memory, as above.
+    // Without memory, rules do not find the message.
   }
 }
 

@@ -489,8 +489,8 @@ void QueuePair::OnCompletionFault(const transport::faults::Rule& rule,
     tracer->OnFault(rule, completion.qpn, {});
   }
   if (rule.action == transport::faults::Action::kComplete) {
-    // The transport is pushing a completion, so the alarm fails the queue pair.
-    // If the program polls first, that poll does.
+    // The transport is pushing a completion, so the queue pair cannot fail now.
+    // The next poll or the alarm fails it, whichever comes first.
     send_cq_->FailLater();
     recv_cq_->FailLater();
     if (faulted_->fail_alarm != 0) {

@@ -243,7 +243,7 @@ TEST_F(DevicesTest, AnOpenDeviceIsNotRenamedByOneThatComesLater) {
     EXPECT_NE(listed.name, other.name);
     EXPECT_NE(listed.node, other.node);
   }
-  // The device that was listed before is the one that is opened.
+  // The pointer of the earlier list still opens the same device.
   ibv_context* const again = ibv_open_device(before.device);
   ASSERT_NE(again, nullptr);
   EXPECT_TRUE(Has(again, "192.0.2.1"));

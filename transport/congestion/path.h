@@ -127,8 +127,8 @@ class Path {
   bool TakeOpened() { return flight_.TakeOpened(); }
 
   // --- A window of less than a packet is one packet, and a pause behind it.
-  // Without the pause the window could not be smaller than a packet in each
-  // round trip, and hundreds of senders to one receiver would fill its queue
+  // Without the pause a path would send at least one packet in each round trip,
+  // and hundreds of senders to one receiver would fill its queue
   // (PathTest.AWindowOfLessThanAPacketIsAPacketAndAPause). Bytes that have left
   // the network still count in the window until EndPause returns true. A pause
   // is no longer than at a rate of 1 Mb/s: round trips may have been long for

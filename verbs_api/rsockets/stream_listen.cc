@@ -194,8 +194,8 @@ void Stream::ServeRequests() {
     const int error = stream->Answer(request);
     lock.lock();
     Admit(std::move(stream), error, &dropped);
-    // One request per call: in a flood there is always another one, and until
-    // this returns nothing that was dropped is freed, and no other socket is
+    // One request per call, since in a flood there is always another one. Before
+    // this returns, dropped requests are not freed, and no other socket is
     // served.
     watch_.Renew();
     return;
