@@ -194,9 +194,9 @@ void Stream::ServeRequests() {
     const int error = stream->Answer(request);
     lock.lock();
     Admit(std::move(stream), error, &dropped);
-    // One request per call, since in a flood there is always another one. Before
-    // this returns, dropped requests are not freed, and no other socket is
-    // served.
+    // One request per call, since in a flood there is always another one.
+    // Before this returns, what was dropped is not freed, and no other socket
+    // is served.
     watch_.Renew();
     return;
   }

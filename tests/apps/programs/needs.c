@@ -99,8 +99,8 @@ static struct ibv_wc Next(struct ibv_cq* cq) {
   return wc;
 }
 
-// A connection to itself, with a list of WRITEs that ends with immediate data, a
-// receive without a buffer, and a READ, by which NCCL flushes written data.
+// A connection to itself, with a list of WRITEs that ends with immediate data,
+// a receive without a buffer, and a READ, by which NCCL flushes written data.
 static void OperationsOfNccl(struct End* e) {
   struct ibv_recv_wr receive = {.wr_id = 100}, *bad_receive;
   struct ibv_sge sges[9];
