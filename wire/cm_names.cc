@@ -10,6 +10,9 @@ const char* CmAttributeName(CmAttribute attribute) {
   static constexpr const char* kNames[] = {
       "CM_REQ",  "CM_MRA",      "CM_REJ",      "CM_REP", "CM_RTU", "CM_DREQ",
       "CM_DREP", "CM_SIDR_REQ", "CM_SIDR_REP", "CM_LAP", "CM_APR"};
+  static_assert(std::size(kNames) ==
+                static_cast<size_t>(CmAttribute::kApr) -
+                    static_cast<size_t>(CmAttribute::kReq) + 1);
   const size_t number =
       static_cast<size_t>(attribute) - static_cast<size_t>(CmAttribute::kReq);
   return number < std::size(kNames) ? kNames[number] : "?";

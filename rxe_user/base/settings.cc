@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <string_view>
 
@@ -70,6 +71,8 @@ Io IoSetting() {
   // In the order of Io.
   static constexpr std::string_view kValues[] = {"auto", "sockets", "uring",
                                                  "uring-sqpoll"};
+  static_assert(std::size(kValues) ==
+                static_cast<size_t>(Io::kUringSqpoll) + 1);
   return static_cast<Io>(Choice("RXE_USER_IO", kValues,
                                 "not auto, sockets, uring or uring-sqpoll"));
 }

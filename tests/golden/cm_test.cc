@@ -144,7 +144,11 @@ TEST_P(CmCaptureTest, QueuePairOneTakesEveryPacket) {
     events += event.kind == transport::cm::EventKind::kRequest ||
               event.kind == transport::cm::EventKind::kServiceRequest;
   }
-  EXPECT_EQ(events + manager.counters().duplicates, requests);
+  const transport::cm::MessageCounts& duplicates =
+      manager.counters().rx_duplicates;
+  EXPECT_EQ(events + duplicates.Of(CmAttribute::kReq) +
+                duplicates.Of(CmAttribute::kSidrReq),
+            requests);
   EXPECT_EQ(manager.counters().malformed, 0u);
 }
 

@@ -72,6 +72,8 @@ std::optional<WorkQueues> QueuesOf(std::string_view word) {
 std::optional<Relation> RelationOf(std::string_view sign) {
   // In the order of the enumerators.
   constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">="};
+  static_assert(std::size(kSigns) ==
+                static_cast<size_t>(Relation::kGreaterOrEqual) + 1);
   const auto* const found = std::ranges::find(kSigns, sign);
   if (found == std::end(kSigns)) return std::nullopt;
   return static_cast<Relation>(found - kSigns);

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,6 +26,8 @@ namespace rxe_user_cli {
 enum class WorkQueues : uint8_t { kAll, kSend, kReceive };
 // Their completions in a condition.
 inline constexpr std::string_view kQueueWords[] = {"wc", "send_wc", "recv_wc"};
+static_assert(std::size(kQueueWords) ==
+              static_cast<size_t>(WorkQueues::kReceive) + 1);
 
 struct Quantity {
   enum class Kind : uint8_t { kNumber, kCounter, kLints, kCompletions };

@@ -341,8 +341,9 @@ int ShrinkCommand(char** argv) {
     if (is_number("--seconds", &argv, &options.seconds)) continue;
     break;
   }
-  if (const auto status = EndOptions("faults shrink", kShrinkHelp, &argv))
+  if (const auto status = EndOptions("faults shrink", kShrinkHelp, &argv)) {
     return *status;
+  }
   for (; argv[0] != nullptr; ++argv) options.command.emplace_back(*argv);
   if (options.runs == 0 || options.seconds == 0) {
     return WrongUse(

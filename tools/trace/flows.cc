@@ -251,7 +251,9 @@ std::optional<FlowPacket> Flows::OnResponse(const Packet& p, bool sent) {
          std::get<1>(each->first) == p.src;
          ++each) {
       Flow* const candidate = each->second;
-      if (candidate->responses || candidate->unsure) continue;
+      if (!candidate->reliable || candidate->responses || candidate->unsure) {
+        continue;
+      }
       const int64_t index = candidate->IndexOf(p.psn);
       if (index < 0 || index >= candidate->next) continue;
       if (flow != nullptr) return std::nullopt;

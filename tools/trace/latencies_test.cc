@@ -47,6 +47,24 @@ TEST(LatenciesTest, AtTheRequester) {
                       "RNR NAK to repeat, requester: 1 10900 10900 10900"}));
 }
 
+// A response is not matched with a UC request that has its PSN.
+TEST(LatenciesTest, BesideAFlowWithoutResponses) {
+  Capture c;
+  const auto at = [&](Packet& p, int64_t time) { p.time = time; };
+  Packet* p = &c.Request(Operation::kSendOnly, 10, 8);
+  p->opcode = wire::MakeOpcode(wire::Transport::kUc, Operation::kSendOnly);
+  p->qpn = kResponder + 1;
+  at(*p, 500);
+  p = &c.Request(Operation::kSendOnly, 10, 8);
+  p->ack_req = true;
+  at(*p, 1000);
+  at(c.Answer(kAck, 10), 1300);
+  const std::vector<Latency> latencies = MeasureLatencies(c.recording);
+  ASSERT_EQ(latencies.size(), 1u);
+  EXPECT_EQ(latencies[0].count, 1u);
+  EXPECT_EQ(latencies[0].median, 300);
+}
+
 TEST(LatenciesTest, AtTheResponder) {
   Capture c(/*at_requester=*/false);
   c.Request(Operation::kSendOnly, 10, 8).ack_req = true;

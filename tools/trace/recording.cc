@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 
 #include "tools/trace/source_port.h"
 #include "wire/bytes.h"
@@ -233,6 +234,8 @@ class RecordingReader::Decoder {
 
 const char* IcrcName(IcrcVerdict verdict) {
   constexpr const char* kNames[] = {"unknown", "good", "bad"};
+  static_assert(std::size(kNames) ==
+                static_cast<size_t>(IcrcVerdict::kBad) + 1);
   return kNames[static_cast<size_t>(verdict)];
 }
 

@@ -44,10 +44,10 @@ class PartWriter {
   // Call this after the last part.
   virtual bool End() = 0;
 };
-// These write to `out`, which the caller keeps.
 
-// Writes one line for each packet and event: time of day (UTC), us since the
-// first, the ends, the packet with the fields of `rxe-user decode`, its fate.
+// Writes to `out` one line for each packet and event: time of day (UTC), us
+// since the first, the ends, the packet with the fields of `rxe-user decode`,
+// its fate.
 std::unique_ptr<PartWriter> MakeTextWriter(std::FILE* out);
 
 // One object per line, with a member "type":

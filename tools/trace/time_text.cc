@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 
 namespace trace {
+
 std::string TimeText(timespec time, const char* format, int digits) {
   constexpr long kSecond = 1'000'000'000;
   time.tv_sec += time.tv_nsec / kSecond;

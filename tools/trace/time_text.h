@@ -9,8 +9,7 @@
 namespace trace {
 
 // `time` in UTC in the format of strftime(3), and `digits` digits of the
-// fraction, 0 to 9.
-// `tv_nsec` may be of any size.
+// fraction, 0 to 9. `tv_nsec` may be of any size.
 std::string TimeText(timespec time, const char* format, int digits);
 
 // "12:08:02.123456" (UTC) for ns since 1970, with `digits` digits of the

@@ -29,23 +29,23 @@ class ReorderWait {
   // `round_trip`: 0 if it may have been lost after all, and the second copy has
   // another cause.
   void OnTooEarly(Time round_trip) {
-    const Time max = std::clamp(round_trip, kMaxWait, kMaxRoundTrip);
+    const Time max = std::clamp(round_trip, kMinBound, kMaxRoundTrip);
     const Time min = std::clamp(round_trip / kSteps, kMinWait, max);
     wait_ = std::max(
         wait_, static_cast<uint32_t>(std::clamp(Time{wait_} * 2, min, max)));
   }
   // Something is requested again.
   void OnAsked() {
-    wait_ -= wait_ / (wait_ > kMaxWait ? kLongDecay : kDecay);
+    wait_ -= wait_ / (wait_ > kMinBound ? kLongDecay : kDecay);
     if (wait_ < kMinWait / 2) wait_ = 0;
   }
   void Reset() { wait_ = 0; }
 
  private:
   static constexpr Time kMinWait = 16 * kMicrosecond;
-  // If the round trip is shorter, or unknown.
-  static constexpr Time kMaxWait = 500 * kMicrosecond;
-  // A longer one counts as this: a slow peer is not a slow network.
+  // The bound of the wait if the round trip is shorter, or unknown.
+  static constexpr Time kMinBound = 500 * kMicrosecond;
+  // The bound if the round trip is longer: a slow peer is not a slow network.
   static constexpr Time kMaxRoundTrip = 200 * kMillisecond;
   // The first wait is the round trip divided by this.
   static constexpr int kSteps = 8;

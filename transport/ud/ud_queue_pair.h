@@ -64,7 +64,6 @@ class UdQueuePair final : public QueuePair {
   int PrepareServiceFields(const SendRequest& request) override;
   void StoreServiceFields(const SendRequest& request) override;
   bool OnRequest(const Received& received, Time now) override;
-  // UD has no responses.
   Interests TakeServiceInterests(Time now) override;
   Interests TransmitService(Time now, const TransmitTurn& turn,
                             Burst* burst) override;
