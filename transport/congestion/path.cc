@@ -52,7 +52,7 @@ bool Path::EndPause(Time now) {
 // goodput). So twice what the network itself holds is left: filling the gaps of
 // a window takes some more round trips, one for each. It is no more than a peer
 // can buffer beyond a gap (PacketArena::kBytes), and applies only while little
-// is lost (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
+// is lost (PathTest.LossLeavesTwoBandwidthDelayProducts, HeavyLossLeavesLess).
 uint64_t Path::MinWindowAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMaxAfterLoss = 256 * 1024;
