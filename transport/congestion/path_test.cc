@@ -105,8 +105,8 @@ TEST(PathTest, NeverBelowTheMinimum) {
   EXPECT_EQ(path.window(), Path::kMinWindow);
 }
 
-// However many arrive, and for however many queue pairs, at most one per 50 us
-// counts.
+// At most one notification per 50 us counts, however many arrive for however
+// many queue pairs.
 TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
