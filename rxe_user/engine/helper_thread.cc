@@ -147,8 +147,9 @@ void HelperThread::Run() {
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    if (by_socket && has_stale_socket_.load(std::memory_order_relaxed))
+    if (by_socket && has_stale_socket_.load(std::memory_order_relaxed)) {
       SleepBriefly();
+    }
     until = work_(by_socket);
   }
 }
