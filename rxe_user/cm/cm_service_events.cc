@@ -21,9 +21,9 @@ using transport::cm::EventKind;
 void CmServiceImpl::OnBell() {
   sockets_.Silence();
   if (refresh_.exchange(false)) control_->Refresh();
-  if (close_gone_.exchange(false)) {
+  if (close_gone_addresses_.exchange(false)) {
     const std::lock_guard lock(opening_);
-    CloseGone();
+    CloseGoneAddresses();
   }
   std::vector<transport::cm::ConnectedPeer> connected;
   {

@@ -107,7 +107,7 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   bool OpenAll(const absl::StatusOr<Devices>& devices);
   // Closes unused addresses that their interfaces no longer have, if many are
   // open. For the control thread only, which then does not wait on them.
-  void CloseGone();
+  void CloseGoneAddresses();
   bool IsUsed(const LocalAddress& local) const;
   void Watch();
   // The connections for the next port broker. Called with the slot's locks
@@ -227,8 +227,8 @@ class CmServiceImpl final : public CmService, private ForkGuard {
 
   // When the control thread must run the manager. Read without a lock.
   std::atomic<Time> deadline_{transport::kNever};
-  // Set when there may be addresses for CloseGone to close.
-  std::atomic<bool> close_gone_ = false;
+  // Set when there may be addresses for CloseGoneAddresses to close.
+  std::atomic<bool> close_gone_addresses_ = false;
   // Set when the slot or neighbors_ waits for something else.
   std::atomic<bool> refresh_ = false;
 };

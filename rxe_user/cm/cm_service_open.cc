@@ -229,7 +229,7 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   control_->AddAll(std::move(sources));
   std::move(undo).Cancel();
   if (sockets_.size() > kKeptAddresses) {
-    close_gone_ = true;
+    close_gone_addresses_ = true;
     sockets_.Ring();
   }
   return 0;
@@ -243,7 +243,7 @@ bool CmServiceImpl::IsUsed(const LocalAddress& local) const {
          });
 }
 
-void CmServiceImpl::CloseGone() {
+void CmServiceImpl::CloseGoneAddresses() {
   const absl::StatusOr<Devices> devices = ListDevicesAgain();
   if (!devices.ok()) return;
   const auto is_there = [&](const LocalAddress& local) {

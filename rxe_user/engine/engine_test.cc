@@ -481,7 +481,7 @@ TEST(SourcePort, FollowsTheCommonFormula) {
   EXPECT_GE(SourcePortOf(0xfffff), 0xc000);
 }
 
-void ExitUnderWay() {
+void ExitDuringTraffic() {
   ::alarm(10);
   auto* slots = new TestSlots;
   auto* a = new Node(*slots, Address("127.0.0.1"), CreateSocketPort);
@@ -493,9 +493,9 @@ void ExitUnderWay() {
   ::exit(0);
 }
 
-TEST(EngineDeathTest, ExitsInTheMiddleOfTraffic) {
+TEST(EngineDeathTest, ExitsDuringTraffic) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(ExitUnderWay(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(ExitDuringTraffic(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Engine, ReportsWhatIsWrongWithThePort) {

@@ -147,7 +147,9 @@ void HelperThread::Run() {
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
-    if (by_socket && has_stale_socket_.load(std::memory_order_relaxed)) Nap();
+    if (by_socket && has_stale_socket_.load(std::memory_order_relaxed)) {
+      SleepBriefly();
+    }
     until = work_(by_socket);
   }
 }
@@ -160,7 +162,7 @@ int HelperThread::Sleep(Time until) {
     const bool due = until <= Lane::Now();
     if (!due && until < timer_) SetTimer(until);
     count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
-    if (count < 0 && errno != EINTR) Nap();
+    if (count < 0 && errno != EINTR) SleepBriefly();
     awake = due || count < 0;
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kTimer) {
@@ -178,9 +180,9 @@ int HelperThread::Sleep(Time until) {
 
 // A descriptor that the program closed behind our back cannot be waited for:
 // sleep briefly instead of spinning.
-void HelperThread::Nap() {
-  const timespec nap = {0, 10'000'000};
-  ::nanosleep(&nap, nullptr);
+void HelperThread::SleepBriefly() {
+  const timespec time = {0, 10'000'000};
+  ::nanosleep(&time, nullptr);
 }
 
 // Takes the shortest of several tries, since a busy machine makes some longer.

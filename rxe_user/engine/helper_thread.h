@@ -66,7 +66,7 @@ class HelperThread final : public LaneHelper {
   static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
-  static void Nap();
+  static void SleepBriefly();
   void SetTimer(transport::Time when);
   void MeasureTimer();
   bool ArmSocket(int fd);

@@ -29,10 +29,10 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
     end_.to = &peer_;
     peer_.to = &end_;
   }
-  int Upto(int max) {
+  int UpTo(int max) {
     return std::uniform_int_distribution<int>(0, max)(random_);
   }
-  bool Chance(int one_in) { return Upto(one_in - 1) == 0; }
+  bool Chance(int one_in) { return UpTo(one_in - 1) == 0; }
 
   void PeerAnswers() {
     peer_.lane.Progress();
@@ -57,15 +57,15 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
     while (end_.cq.Poll()) ++done_;
   }
   void Step() {
-    switch (Upto(9)) {
+    switch (UpTo(9)) {
       case 0:
-        for (int i = Upto(60); i > 0; --i) Post();
+        for (int i = UpTo(60); i > 0; --i) Post();
         break;
       case 1:
         Post();
         break;
       case 2:
-        for (int i = Upto(20); i > 0; --i) {
+        for (int i = UpTo(20); i > 0; --i) {
           lane_.Progress();
           Pass(kMicrosecond / 4);
         }
@@ -78,19 +78,19 @@ class PromiseTest : public LaneTest, public ::testing::WithParamInterface<int> {
         break;
       case 5:
         if (lane_.EnterWait()) {
-          for (int i = Upto(3); i > 0; --i) {
+          for (int i = UpTo(3); i > 0; --i) {
             while (lane_.PollOnce(now)) {
             }
-            Pass(Upto(40) * kMicrosecond);
+            Pass(UpTo(40) * kMicrosecond);
           }
           lane_.LeaveWait();
         }
         break;
       case 6:
-        Pass(Upto(100) * kMicrosecond);
+        Pass(UpTo(100) * kMicrosecond);
         break;
       case 7:
-        for (int i = Upto(4); i > 0; --i) peer_.Post();
+        for (int i = UpTo(4); i > 0; --i) peer_.Post();
         break;
       case 8:
         helper_.refuses = Chance(4);

@@ -196,7 +196,7 @@ bool CmSim::Run() {
     for (int i = 0; i < things; ++i) {
       At(random_.Below(kWork), [this, h = host.get()] {
         if (h->manager == nullptr) return;
-        StartSomething(*h);
+        ConnectOrResolve(*h);
         Pump(*h);
       });
     }

@@ -123,7 +123,7 @@ class CmSim {
   template <typename Call>
   void Input(Call call);
   // --- Applications.
-  void StartSomething(Host& host);
+  void ConnectOrResolve(Host& host);
   void Connect(Host& host);
   void Resolve(Host& host);
   void OnEvent(Host& host, const Event& event);

@@ -37,7 +37,7 @@ CmSim::End& CmSim::EndOf(const Id& id) {
   return id.active ? pair.active : pair.passive;
 }
 
-void CmSim::StartSomething(Host& host) {
+void CmSim::ConnectOrResolve(Host& host) {
   if (closing_) return;
   if (random_.Percent(15)) {
     Resolve(host);

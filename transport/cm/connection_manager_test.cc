@@ -433,7 +433,7 @@ TEST_F(ConnectionManagerTest, AnotherDeviceMayHaveTheSameQueuePairNumber) {
   EXPECT_EQ(b_->Accept(request->id, rep, 0), Result::kOk);
   EXPECT_EQ(b_.SendTo(a_, 0), "CM_REP ");
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
-  // Not twice on this one.
+  // The number is free only once on this device.
   CmId third;
   EXPECT_EQ(a_->Connect(options, 0, &third), Result::kQpnInUse);
   // The end of one leaves the other's number in use.

@@ -34,7 +34,7 @@ class OutOfMemoryTest : public ConnectionManagerTest {
     return true;
   }
   template <typename Call>
-  static void WithNone(const char* what, Call call) {
+  static void WithoutMemory(const char* what, Call call) {
     EXPECT_TRUE(With(0, call)) << what;
   }
   // Calls `call` with more and more allocations until it succeeds; returns
@@ -57,10 +57,10 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   // memory.
   void Pass(TestHost& from, TestHost& to, const char* name) {
     std::optional<OutgoingMad> mad;
-    WithNone(name, [&] { mad = from.Sent(); });
+    WithoutMemory(name, [&] { mad = from.Sent(); });
     ASSERT_TRUE(mad) << name;
     EXPECT_EQ(NameOf(*mad), name);
-    WithNone(name, [&] { to.Receive(*mad, now_); });
+    WithoutMemory(name, [&] { to.Receive(*mad, now_); });
     EXPECT_FALSE(from.Sent());
   }
   // Repeats the request until `b_` has memory for it. A failed try leaves only
@@ -77,15 +77,15 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   }
   void ExpectEvent(TestHost& host, EventKind kind) {
     std::optional<Event> event;
-    WithNone("PollEvent", [&] { event = host.NextEvent(); });
+    WithoutMemory("PollEvent", [&] { event = host.NextEvent(); });
     ASSERT_TRUE(event);
     EXPECT_EQ(event->kind, kind);
     EXPECT_FALSE(host.NextEvent());
   }
-  void LetTimeComeWithNone(TestHost& host) {
+  void RunTimersWithoutMemory(TestHost& host) {
     now_ = host->NextTimeout();
     ASSERT_NE(now_, kNever);
-    WithNone("OnTimer", [&] { host->OnTimer(now_); });
+    WithoutMemory("OnTimer", [&] { host->OnTimer(now_); });
   }
   static std::string NameOf(const OutgoingMad& mad) {
     wire::CmView view;
@@ -96,16 +96,17 @@ class OutOfMemoryTest : public ConnectionManagerTest {
   }
   void Accept() {
     Result result = Result::kInvalid;
-    WithNone("Accept", [&] { result = b_.Accept(passive_, 0x22, now_); });
+    WithoutMemory("Accept", [&] { result = b_.Accept(passive_, 0x22, now_); });
     EXPECT_EQ(result, Result::kOk);
     Pass(b_, a_, "CM_REP");
     ExpectEvent(a_, EventKind::kReply);
   }
-  void EstablishWithNone() {
+  void EstablishWithoutMemory() {
     Request();
     Accept();
     Result result = Result::kInvalid;
-    WithNone("Establish", [&] { result = a_->Establish(active_, {}, now_); });
+    WithoutMemory("Establish",
+                  [&] { result = a_->Establish(active_, {}, now_); });
     EXPECT_EQ(result, Result::kOk);
     Pass(a_, b_, "CM_RTU");
     ExpectEvent(b_, EventKind::kEstablished);
@@ -120,7 +121,7 @@ TEST_F(OutOfMemoryTest, AConnectWithoutMemoryChangesNothing) {
     EXPECT_NE(active_, 0u);
     EXPECT_EQ(a_.Drop(), "CM_REQ ");
     EXPECT_EQ(a_->size(), 1u);
-    WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+    WithoutMemory("Destroy", [&] { a_->Destroy(active_, now_); });
     EXPECT_EQ(a_.Drop(), "CM_REJ ");
     ExpectEmpty(a_);
   }
@@ -134,7 +135,7 @@ TEST_F(OutOfMemoryTest, AResolveWithoutMemoryChangesNothing) {
                                [&] { ExpectEmpty(a_); }),
             0);
   EXPECT_EQ(a_.Drop(), "CM_SIDR_REQ ");
-  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+  WithoutMemory("Destroy", [&] { a_->Destroy(active_, now_); });
   ExpectEmpty(a_);
 }
 
@@ -165,32 +166,32 @@ TEST_F(OutOfMemoryTest, AServiceRequestWithoutMemoryIsDroppedAndCounted) {
   const auto event = b_.NextEvent();
   ASSERT_TRUE(event);
   passive_ = event->id;
-  WithNone("AnswerService",
-           [&] { b_->AnswerService(passive_, {.qpn = 7}, now_); });
+  WithoutMemory("AnswerService",
+                [&] { b_->AnswerService(passive_, {.qpn = 7}, now_); });
   Pass(b_, a_, "CM_SIDR_REP");
   ExpectEvent(a_, EventKind::kServiceReply);
   // Duplicates are answered, and everything ends in time.
-  WithNone("SIDR_REQ", [&] { b_.Receive(*req, now_); });
+  WithoutMemory("SIDR_REQ", [&] { b_.Receive(*req, now_); });
   EXPECT_EQ(b_.Drop(), "CM_SIDR_REP ");
-  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
-  LetTimeComeWithNone(b_);
+  WithoutMemory("Destroy", [&] { b_->Destroy(passive_, now_); });
+  RunTimersWithoutMemory(b_);
   ExpectEmpty(b_);
 }
 
 TEST_F(OutOfMemoryTest, AConnectionNeedsNoFurtherMemory) {
-  EstablishWithNone();
-  WithNone("Disconnect", [&] { a_->Disconnect(active_, {}, now_); });
+  EstablishWithoutMemory();
+  WithoutMemory("Disconnect", [&] { a_->Disconnect(active_, {}, now_); });
   Pass(a_, b_, "CM_DREQ");
   ExpectEvent(b_, EventKind::kDisconnected);
-  WithNone("Disconnect", [&] { b_->Disconnect(passive_, {}, now_); });
+  WithoutMemory("Disconnect", [&] { b_->Disconnect(passive_, {}, now_); });
   Pass(b_, a_, "CM_DREP");
   ExpectEvent(a_, EventKind::kDisconnected);
   for (TestHost* host : {&a_, &b_}) {
-    LetTimeComeWithNone(*host);
+    RunTimersWithoutMemory(*host);
     ExpectEvent(*host, EventKind::kTimeWaitExit);
   }
-  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
-  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
+  WithoutMemory("Destroy", [&] { a_->Destroy(active_, now_); });
+  WithoutMemory("Destroy", [&] { b_->Destroy(passive_, now_); });
   ExpectEmpty(a_);
   ExpectEmpty(b_);
   // The queue pairs are free.
@@ -199,27 +200,27 @@ TEST_F(OutOfMemoryTest, AConnectionNeedsNoFurtherMemory) {
 }
 
 TEST_F(OutOfMemoryTest, DestroyNeedsNoMemory) {
-  EstablishWithNone();
-  WithNone("Destroy", [&] { a_->Destroy(active_, now_); });
+  EstablishWithoutMemory();
+  WithoutMemory("Destroy", [&] { a_->Destroy(active_, now_); });
   Pass(a_, b_, "CM_DREQ");
   ExpectEvent(b_, EventKind::kDisconnected);
-  WithNone("Destroy", [&] { b_->Destroy(passive_, now_); });
+  WithoutMemory("Destroy", [&] { b_->Destroy(passive_, now_); });
   Pass(b_, a_, "CM_DREP");
-  LetTimeComeWithNone(a_);
-  LetTimeComeWithNone(b_);
+  RunTimersWithoutMemory(a_);
+  RunTimersWithoutMemory(b_);
   ExpectEmpty(a_);
   ExpectEmpty(b_);
 }
 
 TEST_F(OutOfMemoryTest, TimersNeedNoMemory) {
   Request();
-  WithNone("Accept", [&] { b_.Accept(passive_, 0x22, now_); });
+  WithoutMemory("Accept", [&] { b_.Accept(passive_, 0x22, now_); });
   EXPECT_EQ(b_.Drop(), "CM_REP ");
   for (int i = 0; i < 15; ++i) {
-    LetTimeComeWithNone(b_);
+    RunTimersWithoutMemory(b_);
     EXPECT_EQ(b_.Drop(), "CM_REP ");
   }
-  LetTimeComeWithNone(b_);
+  RunTimersWithoutMemory(b_);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
   ExpectEvent(b_, EventKind::kUnreachable);
   ExpectNothingLeft();
@@ -233,14 +234,14 @@ TEST_F(OutOfMemoryTest, HeldBackRequestsNeedNoMemory) {
   const CmId second = host.Connect(b_, 0x12, now_);
   const CmId third = host.Connect(b_, 0x13, now_);
   EXPECT_EQ(host.Drop(), "CM_REQ ");
-  WithNone("Destroy", [&] { host->Destroy(first, now_); });
+  WithoutMemory("Destroy", [&] { host->Destroy(first, now_); });
   EXPECT_EQ(host.Drop(), "CM_REJ CM_REQ ");
   now_ += config.unanswered_hold;
-  WithNone("OnTimer", [&] { host->OnTimer(now_); });
+  WithoutMemory("OnTimer", [&] { host->OnTimer(now_); });
   // The other one, and a retransmission of the one with the shorter timeout.
   EXPECT_EQ(host.Drop(), "CM_REQ CM_REQ ");
-  WithNone("Destroy", [&] { host->Destroy(second, now_); });
-  WithNone("Destroy", [&] { host->Destroy(third, now_); });
+  WithoutMemory("Destroy", [&] { host->Destroy(second, now_); });
+  WithoutMemory("Destroy", [&] { host->Destroy(third, now_); });
   EXPECT_EQ(host.Drop(), "CM_REJ CM_REJ ");
   ExpectEmpty(host);
 }
@@ -254,7 +255,7 @@ TEST_F(OutOfMemoryTest, NoEventIsLost) {
   int max_at_once = 0;
   while (a_->NextTimeout() != kNever) {
     now_ = std::max(now_, a_->NextTimeout());
-    WithNone("OnTimer", [&] { a_->OnTimer(now_); });
+    WithoutMemory("OnTimer", [&] { a_->OnTimer(now_); });
     a_.Drop();
     int at_once = 0;
     for (; const auto event = a_.NextEvent(); ++at_once) {
@@ -287,7 +288,7 @@ TEST_F(OutOfMemoryTest, AnInputWithoutMemoryForItsEventIsDropped) {
     b_->Reject(event->id, {}, now_);
     rejs.push_back(*b_.Sent());
   }
-  WithNone("REJ", [&] {
+  WithoutMemory("REJ", [&] {
     for (const OutgoingMad& rej : rejs) a_.Receive(rej, now_);
   });
   const uint64_t dropped = a_->counters().no_memory;
@@ -310,7 +311,7 @@ TEST_F(OutOfMemoryTest, AListenWithoutMemoryChangesNothing) {
                   EXPECT_EQ(a_.Events(), Kinds{EventKind::kRejected});
                 }),
             0);
-  WithNone("StopListening", [&] { b_->StopListening(id); });
+  WithoutMemory("StopListening", [&] { b_->StopListening(id); });
 }
 
 }  // namespace

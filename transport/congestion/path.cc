@@ -50,9 +50,9 @@ bool Path::EndPause(Time now) {
 // Losses by chance on a link are no sign of a queue, and shrinking the window
 // for each of them leaves the link idle (at 1 % loss WRITE kept 0.34 of its
 // goodput). So twice what the network itself holds is left: filling the gaps of
-// a window takes some more round trips, one for each. But no more than a peer
-// can buffer beyond a gap (PacketArena::kBytes), and only while little is lost
-// (PathTest.LossLeavesTwoBandwidthDelayProducts, ButNotIfMuchIsLost).
+// a window takes some more round trips, one for each. It is no more than a peer
+// can buffer beyond a gap (PacketArena::kBytes), and applies only while little
+// is lost (PathTest.LossLeavesTwoBandwidthDelayProducts, HeavyLossLeavesLess).
 uint64_t Path::MinWindowAfterLoss() const {
   constexpr uint64_t kRoundTrips = 2;
   constexpr uint64_t kMaxAfterLoss = 256 * 1024;

@@ -105,8 +105,8 @@ TEST(PathTest, NeverBelowTheMinimum) {
   EXPECT_EQ(path.window(), Path::kMinWindow);
 }
 
-// However many arrive, and for however many queue pairs, at most one per 50 us
-// counts.
+// At most one notification per 50 us counts, however many arrive for however
+// many queue pairs.
 TEST(PathTest, AStormOfNotificationsCountsAsOneIn50us) {
   for (const Time until : {200 * kMicrosecond, 5 * kMillisecond}) {
     Path few;
@@ -276,12 +276,12 @@ TEST(PathTest, AnEarlyTimeoutIsUndone) {
   EXPECT_EQ(path.window(), kBegin);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), kBegin);
-  // Not undone after a loss.
+  // After a loss it is not undone.
   path.OnTimeout(4 * kSecond);
   path.OnLoss(5 * kSecond);
   path.UndoTimeout();
   EXPECT_EQ(path.window(), Path::kMinWindow);
-  // Not undone either after the window has recovered its size.
+  // After the window has recovered its size it is not undone either.
   path.OnTimeout(6 * kSecond);
   for (int i = 7; i < 20; ++i) path.OnAcknowledged(path.window(), i * kSecond);
   const uint64_t found = path.window();

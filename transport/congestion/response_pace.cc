@@ -5,9 +5,9 @@
 namespace transport {
 namespace {
 
-// The goal grows in a period by kStep, which makes rates equal, and by a part
-// of the rate, which lets few senders come back to a high rate; by 40 Mb/s at
-// most, as in the paper.
+// In each period the goal grows by kStep, which makes rates equal, plus a part
+// of the rate, which lets few senders come back to a high rate. The sum is at
+// most 40 Mb/s, as in the paper.
 constexpr uint64_t kStep = 16;
 constexpr uint64_t kStepPart = 320;
 constexpr uint64_t kMaxStep = 512;

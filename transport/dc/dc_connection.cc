@@ -54,10 +54,10 @@ bool DcConnection::IsCopy(const Received& connect) const {
 // answer to its CONNECT retransmits the READ.
 bool DcConnection::TakesEarly(const Received& data) const {
   return KindOf(data.packet->operation()) != RequestKind::kRead &&
-         data.datagram->source_port == port_ && IsMine(*data.packet);
+         data.datagram->source_port == port_ && IsOfThisSession(*data.packet);
 }
 
-bool DcConnection::IsMine(const wire::PacketView& packet) const {
+bool DcConnection::IsOfThisSession(const wire::PacketView& packet) const {
   const wire::DcEth dc = packet.dceth();
   return dc.version == wire::kDcVersion && dc.from_initiator &&
          dc.src_qpn == initiator() && dc.dct == dceth_.dct &&
@@ -96,7 +96,7 @@ bool DcConnection::AllocateReadResources() {
 bool DcConnection::OnRequest(const Received& received, Time now) {
   const wire::PacketView& packet = *received.packet;
   QpCounters& counters = core().counters;
-  if (!IsMine(packet)) {  // of an earlier session
+  if (!IsOfThisSession(packet)) {  // of an earlier session
     ++counters.dropped_window;
     return false;
   }
@@ -123,12 +123,12 @@ bool DcConnection::OnRequest(const Received& received, Time now) {
 }
 
 bool DcConnection::IsExpected(const wire::PacketView& packet) const {
-  return packet.info().is_request && IsMine(packet) &&
+  return packet.info().is_request && IsOfThisSession(packet) &&
          responder_.IsExpected(packet);
 }
 
 bool DcConnection::IsWithinWindow(const wire::PacketView& packet) const {
-  return packet.info().is_request && IsMine(packet) &&
+  return packet.info().is_request && IsOfThisSession(packet) &&
          responder_.IsWithinWindow(packet);
 }
 

@@ -75,7 +75,7 @@ class DcConnection final : public QueuePair, private HeaderFront {
   }
 
   // Whether `packet` is a request of this session.
-  bool IsMine(const wire::PacketView& packet) const;
+  bool IsOfThisSession(const wire::PacketView& packet) const;
   // False: there is no memory.
   bool AllocateReadResources();
 

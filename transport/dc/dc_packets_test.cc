@@ -272,7 +272,7 @@ TEST_F(DcTest, CapturedAnswersCarryTheInitiatorThrough) {
       "640000001000000000000000");
   sent = net.Transmit(from);
   ASSERT_GE(sent.size(), 2u);
-  // Except for AckReq, which our requester sets elsewhere.
+  // AckReq is not compared: our requester sets it in other packets.
   sent[0].bytes[wire::kBthAckReqOffset] = 0x80;
   EXPECT_EQ(hex(sent[0], 48),
             "4640ffff00807ff480a9454e110090350071500400"

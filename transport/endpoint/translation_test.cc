@@ -172,7 +172,8 @@ TEST_F(TranslationTest, OnlyAPacketWithinTheWindowIsAccepted) {
   EXPECT_TRUE(log.lines.empty());
 }
 
-// Nor does a packet whose ICRC is right for its source: any host can send that.
+// A packet whose ICRC is right for its source does not prove that its source is
+// the peer: any host can send such a packet.
 TEST_F(TranslationTest, AnotherHostIsNotThePeer) {
   Start(true);
   peer.datagram.source = Address("192.0.2.7");

@@ -37,8 +37,9 @@ struct QpConfig {
   // neither sent nor executed.
   bool memory_placement : 1 = false;
   bool may_refuse : 1 = false;  // EventSink::Refuse; `events` is not null
-  // RC: after a request in whose buffers Memory::HasDataError finds an error it
-  // enters SQD, at the latest before the next request with a fence begins.
+  // RC: the queue pair enters SQD after a request in whose buffers
+  // Memory::HasDataError finds an error, at the latest before the next fenced
+  // request begins.
   bool stops_at_data_errors : 1 = false;
   uint16_t port_mtu = 4096;  // bytes; the maximum UD message
   // DCI: the number of failed streams at which it goes to ERR. 0: no streams.

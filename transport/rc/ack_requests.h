@@ -5,9 +5,9 @@
 // - The last packet that can be sent asks: the next one may come much later.
 // - At least one in a quarter of the window asks
 //   (RequesterAckTest.AsksForAnAckEveryQuarterOfTheWindow).
-// - Of messages of one packet, one in kMaxMessages asks. A longer message
-//   need not if kManyQueued follow it in the same turn: its completion can come
-//   with the next one's
+// - Of messages of one packet, one in kMaxMessages asks. A longer message need
+//   not ask if kManyQueued messages follow it in the same turn: its completion
+//   can come with the next one's
 //   (RequesterAckTest.LongMessagesAskForAnAckWhereFewFollow).
 #ifndef TRANSPORT_RC_ACK_REQUESTS_H_
 #define TRANSPORT_RC_ACK_REQUESTS_H_

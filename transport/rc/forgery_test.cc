@@ -34,7 +34,7 @@ class ForgedRequestTest : public ResponderTest {
     peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
     EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
   }
-  void ExpectPeerGoesOn(uint32_t psn, uint32_t msn) {
+  void ExpectPeerContinues(uint32_t psn, uint32_t msn) {
     peer.Deliver(peer.Write(kWriteOnly, psn, 64, 4, true), 4);
     EXPECT_EQ(peer.Transmit(),
               "ACK " + std::to_string(psn) + " msn " + std::to_string(msn));
@@ -66,7 +66,7 @@ TEST_F(ForgedRequestTest, AnotherPortDoesNothing) {
   EXPECT_EQ(peer.Transmit(), "");
   EXPECT_EQ(peer.TakeReceives(), "");
   EXPECT_TRUE(Untouched());
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
 }
 
 // A peer that continues from another port, as after a failover.
@@ -106,7 +106,7 @@ TEST_F(ForgedRequestTest, AReceiverThatWasAwayTrustsThePeer) {
       peer.Deliver(peer.Write(kWriteOnly, psn, 0, 4, true), 4, 0x66);
       peer.Deliver(peer.Read(psn, 1 << 20, 8));  // no access
     });
-    ExpectPeerGoesOn(psn, psn - 99);
+    ExpectPeerContinues(psn, psn - 99);
   }
   EXPECT_TRUE(Target(0, 4) == Bytes(4));
   EXPECT_EQ(counters().dropped_port, 20u);
@@ -129,7 +129,7 @@ TEST_F(ForgedRequestTest, GuessesAreFew) {
   EXPECT_EQ(counters().dropped_port, 200'000u);
   EXPECT_EQ(peer.Transmit(), "");
   // The peer itself is accepted at once, and resets the wait.
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
   for (const char* const answer : {"", "ACK 102 msn 3"}) {
     Wait(PeerPort::kSilence);
     FromPort(kForger,
@@ -159,7 +159,7 @@ TEST_F(ForgedRequestTest, AheadOfThePeerNothingIsBuffered) {
     }
   });
   EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
@@ -172,7 +172,7 @@ TEST_F(ForgedRequestTest, BeforeThePeersFirstPacketNothingIsBuffered) {
   peer.Deliver(peer.Write(kWriteOnly, 100, 0, 0, true));
   EXPECT_EQ(peer.Transmit(), "ACK 100 msn 1");
   EXPECT_EQ(peer.endpoint.arena_pool()->in_use(), 0u);
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
   EXPECT_EQ(Target(0, 4), Bytes(4));
 }
 
@@ -183,7 +183,7 @@ TEST_F(ForgedRequestTest, TwoPacketsWithOnePsn) {
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4, 0x66);
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4), 4, 1);
   EXPECT_EQ(peer.Transmit(), "NAK sequence 101 msn 1");
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
   EXPECT_EQ(Target(0, 4), Bytes(4));
   EXPECT_EQ(counters().dropped_conflict, 1u);
   peer.Deliver(peer.Write(kWriteOnly, 102, 0, 4, true), 4, 1);
@@ -210,7 +210,7 @@ TEST_F(ForgedRequestTest, FurtherAheadNothingIsReported) {
   EXPECT_EQ(counters().dropped_window, 1u);
   EXPECT_EQ(counters().ecn_marked, 0u);
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
 }
 
 // Packets that are buffered beyond a gap take memory that others need.
@@ -227,9 +227,9 @@ TEST_F(ForgedRequestTest, NothingIsBufferedForEver) {
   EXPECT_EQ(counters().dropped_held, 10u);
   EXPECT_EQ(peer.endpoint.NextTimeout(), kNever);
   EXPECT_EQ(peer.Transmit(), "");
-  ExpectPeerGoesOn(101, 2);
+  ExpectPeerContinues(101, 2);
   // The peer sends them again.
-  ExpectPeerGoesOn(102, 3);
+  ExpectPeerContinues(102, 3);
 }
 
 TEST_F(ForgedRequestTest, NothingIsBufferedForEverBehindAnRnrNak) {

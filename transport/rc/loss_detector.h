@@ -93,10 +93,11 @@ class LossDetector {
   // was reported before, and there is no ACK timeout. With an ACK timeout
   // reports cost nothing: they come a round trip apart, and would use up in
   // milliseconds the retries that are to last for retry_cnt timeouts
-  // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). Nor do reports less
-  // than a probe timeout apart: the packets of one long answer that has lost
-  // its beginning show the gap again and again, until the missing part has been
-  // requested and arrives (RequesterLossTest.ALongAnswerIsNotManyGaps).
+  // (RequesterLossTest.NaksWithoutProgressEndInTheTimeout). Reports less than a
+  // probe timeout apart cost nothing either: the packets of one long answer
+  // that has lost its beginning show the gap again and again, until the missing
+  // part has been requested and arrives
+  // (RequesterLossTest.ALongAnswerIsNotManyGaps).
   bool OnGap(const Path& path, uint64_t una, bool has_ack_timeout, Time now);
   // Something of [una, max) was lost. False if it belongs to a flight that has
   // lost something before: the window shrinks once for all gaps of one flight

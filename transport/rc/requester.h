@@ -230,7 +230,7 @@ class Requester {
   // follows in this turn.
   bool WantAckReq(const SendWqe& wqe, const Item& item, bool more) const;
   void Begin(SendWqe* wqe);
-  // `item`, of `wqe`, was `packets` packets, with `payload` bytes each.
+  // `item` of `wqe` was sent as `packets` packets, with `payload` bytes each.
   void NoteSent(Time now, const SendWqe& wqe, const Item& item,
                 uint32_t packets, size_t payload);
   // Work request `index` cannot continue; it fails when those before it are

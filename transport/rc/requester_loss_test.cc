@@ -490,7 +490,7 @@ uint64_t LoseTheFirst(RequesterPeer* peer, uint32_t* psn) {
 
 // For a peer that drops what is beyond a gap: how many NAKs it takes from the
 // first trial to the second one.
-int NaksUntilTrial(RequesterPeer* peer) {
+int NaksUntilNextTrial(RequesterPeer* peer) {
   uint32_t psn = peer->attributes.sq_psn;
   EXPECT_EQ(LoseTheFirst(peer, &psn), 16u);
   for (int naks = 1; naks < 100; ++naks) {
@@ -505,7 +505,7 @@ int NaksUntilTrial(RequesterPeer* peer) {
 TEST(RequesterLossTest, APeerThatDropsIsTriedAgainAfterEightNaks) {
   RequesterPeer peer;
   peer.Connect();
-  EXPECT_EQ(NaksUntilTrial(&peer), 8);
+  EXPECT_EQ(NaksUntilNextTrial(&peer), 8);
 }
 
 // The next connection is another peer.
@@ -517,7 +517,7 @@ TEST(RequesterLossTest, ResetForgetsHowOftenAPeerHasDropped) {
   ASSERT_EQ(peer.Modify(QpState::kReset), 0);
   peer.Completions();
   peer.Connect();
-  EXPECT_EQ(NaksUntilTrial(&peer), 8);
+  EXPECT_EQ(NaksUntilNextTrial(&peer), 8);
 }
 
 }  // namespace

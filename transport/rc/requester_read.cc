@@ -11,7 +11,7 @@ namespace {
 // A window is filled with this many READ requests, so that one is on its way
 // while another is answered; with fewer if fewer may be outstanding.
 constexpr uint32_t kRequestsPerWindow = 4;
-// But each is for at least this many packets, if the window holds them.
+// Each of these is for at least this many packets, if the window holds them.
 constexpr uint64_t kMinRequest = 8;
 
 }  // namespace

@@ -35,7 +35,7 @@ class XrcRun final : public ServiceRun {
     Srq(Pool* pool, SimCq* cq) : SharedQueue(pool), cq(cq) {}
     SimCq* const cq;
   };
-  // Also the XRC domain of that host.
+  // A host, and its XRC domain.
   struct Host final : transport::XrcDomain {
     bool FindSrq(uint32_t srqn, transport::XrcSrq* out) override;
 

@@ -73,7 +73,7 @@ void ReportRefusal(const char* function, int error) noexcept {
                      rxe_user::Tracer::Now(), error, error);
     }
   } catch (const std::bad_alloc&) {
-    // Not noted.
+    // Without memory, the refusal is not noted.
   }
   errno = before;
 }
@@ -137,7 +137,7 @@ void CallEnds(const char* function, int64_t began, int64_t result,
       tracer->OnCall(CallName(function), arguments, began, result, error);
     }
   } catch (const std::bad_alloc&) {
-    // Not recorded.
+    // Without memory, the call is not recorded.
   }
   errno = before;
 }
