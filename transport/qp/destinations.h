@@ -4,7 +4,6 @@
 #define TRANSPORT_QP_DESTINATIONS_H_
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 
@@ -27,7 +26,7 @@ struct Destination {
   Flow flow;
   Endpoint& endpoint;
   Path* const path;
-  bool in_use = false;  // during Tidy
+  bool in_use = false;  // a mark for Tidy
 };
 
 class Destinations {
@@ -42,11 +41,10 @@ class Destinations {
   // Finds or creates the destination `av` with the translated address `via`.
   // Null: no memory.
   Destination* Find(const AddressVector& av, const Via& via);
-  // full(): the limit is reached. Tidy deletes the destinations that
-  // `for_each_in_use` does not name.
+  // full(): the limit is reached. Tidy deletes the destinations that are not
+  // marked in_use, and takes the marks away.
   bool full() const { return known_.size() >= limit_; }
-  void Tidy(const std::function<void(const std::function<void(Destination*)>&)>&
-                for_each_in_use);
+  void Tidy();
   void Clear();
   // Whether anything was sent from `source`.
   bool SendsFrom(const wire::IpAddress& source) const;
