@@ -111,7 +111,7 @@ class AsioThread final : public ControlThread, private ForkGuard {
   }
 
   absl::Status Start() {
-    const int error = StartServiceThread(&thread_, Main, this);
+    const int error = StartServiceThread<&AsioThread::Main>(&thread_, this);
     if (error != 0) return ErrnoStatus(error, "control thread");
     // Set here and not by the thread itself, which may start late: as soon as
     // this returns, other processes must recognize the owner of the port
@@ -249,10 +249,6 @@ class AsioThread final : public ControlThread, private ForkGuard {
     wait.time = time;
   }
 
-  static void* Main(void* self) {
-    static_cast<AsioThread*>(self)->Main();
-    return nullptr;
-  }
   void Main() {
     gate_.EnterLoop();
     while (!Loop()) {
