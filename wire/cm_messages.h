@@ -42,42 +42,20 @@ enum class CmService : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 // in an MRA and "no message" in a REJ.
 enum class CmAnswered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
-// REJ reasons (12.6.7.2). A trailing comment names the content of the
-// additional information, where there is any.
+// REJ reasons (12.6.7.2) that are sent or told apart here. CmRejectReasonName
+// names all. A trailing comment names the content of the additional
+// information.
 enum class CmRejectReason : uint16_t {
   kNoQp = 1,
-  kNoEec = 2,
   kNoResources = 3,
   kTimeout = 4,  // CA GUID of the sender
   kUnsupportedRequest = 5,
   kInvalidCommId = 6,
-  kInvalidCommInstance = 7,
   kInvalidServiceId = 8,
   kInvalidServiceType = 9,
   kStaleConnection = 10,
-  kNoRdc = 11,
-  kPrimaryGid = 12,                    // acceptable GID
-  kPrimaryLid = 13,                    // acceptable LID
-  kInvalidPrimarySl = 14,              // acceptable SL
-  kInvalidPrimaryTrafficClass = 15,    // acceptable traffic class
-  kInvalidPrimaryHopLimit = 16,        // acceptable hop limit
-  kInvalidPrimaryPacketRate = 17,      // acceptable rate
-  kAlternateGid = 18,                  // acceptable GID
-  kAlternateLid = 19,                  // acceptable LID
-  kInvalidAlternateSl = 20,            // acceptable SL
-  kInvalidAlternateTrafficClass = 21,  // acceptable traffic class
-  kInvalidAlternateHopLimit = 22,      // acceptable hop limit
-  kInvalidAlternatePacketRate = 23,    // acceptable rate
-  kCmRedirect = 24,                    // ClassPortInfo
-  kPortRedirect = 25,                  // GID of the port
-  kInvalidPathMtu = 26,                // largest acceptable MTU
-  kInsufficientResponderResources = 27,
-  kConsumer = 28,  // chosen by the consumer
-  kInvalidRnrRetryCount = 29,
+  kConsumer = 28,
   kDuplicateLocalCommId = 30,
-  kInvalidClassVersion = 31,        // highest version
-  kInvalidPrimaryFlowLabel = 32,    // acceptable flow label
-  kInvalidAlternateFlowLabel = 33,  // acceptable flow label
 };
 
 // Status of a SIDR_REP (12.11.2).
@@ -86,8 +64,6 @@ enum class CmSidrStatus : uint8_t {
   kInvalidServiceId = 1,
   kRejected = 2,
   kNoQp = 3,
-  kRedirect = 4,
-  kUnsupportedVersion = 5,
 };
 
 // Status of an APR (12.8.2).

@@ -304,7 +304,7 @@ TEST(CmTest, Names) {
   EXPECT_STREQ(CmAttributeName(CmAttribute::kSidrRep), "CM_SIDR_REP");
   EXPECT_STREQ(CmRejectReasonName(CmRejectReason::kConsumer),
                "CONSUMER_REJECT");
-  EXPECT_STREQ(CmRejectReasonName(CmRejectReason::kInvalidAlternateFlowLabel),
+  EXPECT_STREQ(CmRejectReasonName(static_cast<CmRejectReason>(33)),
                "INVALID_ALTERNATE_FLOW_LABEL");
   EXPECT_STREQ(CmRejectReasonName(static_cast<CmRejectReason>(34)), "RESERVED");
 }

@@ -17,10 +17,8 @@ namespace wire {
 // The byte above the port in a service ID: an IP protocol number for TCP and
 // UDP, the low byte of rdma_port_space for the others.
 enum class RdmaPortSpace : uint8_t {
-  kIpoib = 0x02,
   kTcp = 0x06,
   kUdp = 0x11,
-  kIb = 0x3f,
 };
 
 // 0x0000000001pppppp: the port space, then the port (A11.2).
@@ -30,8 +28,6 @@ constexpr uint64_t RdmaServiceId(uint8_t port_space, uint16_t port) {
 constexpr uint64_t RdmaServiceId(RdmaPortSpace port_space, uint16_t port) {
   return RdmaServiceId(static_cast<uint8_t>(port_space), port);
 }
-// Mask for listeners on all ports of a port space.
-inline constexpr uint64_t kRdmaPortSpaceMask = 0xffffffffffff0000;
 
 struct RdmaService {
   uint8_t port_space = 0;

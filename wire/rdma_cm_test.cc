@@ -18,13 +18,11 @@ Bytes Emit(const RdmaCmHeader& header) {
 
 TEST(RdmaCmTest, ServiceIds) {
   EXPECT_EQ(RdmaServiceId(RdmaPortSpace::kTcp, 7174), 0x0000000001061c06u);
-  EXPECT_EQ(RdmaServiceId(RdmaPortSpace::kIb, 0xffff), 0x00000000013fffffu);
+  EXPECT_EQ(RdmaServiceId(0x3f, 0xffff), 0x00000000013fffffu);
   EXPECT_EQ(ParseRdmaServiceId(0x0000000001111234),
             (RdmaService{.port_space = 0x11, .port = 0x1234}));
   EXPECT_EQ(ParseRdmaServiceId(0x0000000002111234), std::nullopt);
   EXPECT_EQ(ParseRdmaServiceId(0x1000000001111234), std::nullopt);
-  EXPECT_EQ(RdmaServiceId(RdmaPortSpace::kTcp, 7174) & kRdmaPortSpaceMask,
-            RdmaServiceId(RdmaPortSpace::kTcp, 0));
 }
 
 TEST(RdmaCmTest, V4) {

@@ -18,6 +18,15 @@ inline constexpr char kControlThreadName[] = "rxe-user-ctl";
 // (memory/guarded_copy.h). Returns 0 or the error of pthread_create.
 int StartServiceThread(pthread_t* thread, void* (*start)(void*),
                        void* argument);
+// The same; the thread runs `(object->*kMethod)()`.
+template <auto kMethod, typename T>
+int StartServiceThread(pthread_t* thread, T* object) {
+  constexpr auto kRun = [](void* argument) -> void* {
+    (static_cast<T*>(argument)->*kMethod)();
+    return nullptr;
+  };
+  return StartServiceThread(thread, kRun, object);
+}
 
 }  // namespace rxe_user
 

@@ -190,8 +190,8 @@ class CmService {
   }
   // Active side, after kReply: sends the RTU.
   int Establish(transport::cm::CmId id, std::span<const uint8_t> private_data) {
-    return Call([&](Manager& manager, Time now) {
-      return manager.Establish(id, private_data, now);
+    return Call([&](Manager& manager, Time) {
+      return manager.Establish(id, private_data);
     });
   }
   // Passive side: data has arrived (IBV_EVENT_COMM_EST), so the peer is

@@ -93,15 +93,13 @@ struct Wait {
       ControlThread::Clock::time_point::max();
 };
 
-}  // namespace
-
-class ControlThread::Impl final : private ForkGuard {
+class AsioThread final : public ControlThread, private ForkGuard {
  public:
-  Impl() : ForkGuard(ForkLevel::kControlThreads) {
+  AsioThread() : ForkGuard(ForkLevel::kControlThreads) {
     state_.emplace();
     EnterForkGuard();
   }
-  ~Impl() {
+  ~AsioThread() override {
     if (state_.has_value()) {  // else it is a child of fork()
       if (running_) {
         gate_.Beside([this] { state_->io.stop(); });
@@ -113,7 +111,7 @@ class ControlThread::Impl final : private ForkGuard {
   }
 
   absl::Status Start() {
-    const int error = StartServiceThread(&thread_, Main, this);
+    const int error = StartServiceThread<&AsioThread::Main>(&thread_, this);
     if (error != 0) return ErrnoStatus(error, "control thread");
     // Set here and not by the thread itself, which may start late: as soon as
     // this returns, other processes must recognize the owner of the port
@@ -124,7 +122,7 @@ class ControlThread::Impl final : private ForkGuard {
   }
 
   // Allocates in the caller, which can report a lack of memory.
-  void Add(std::vector<Source> sources) {
+  void AddAll(std::vector<Source> sources) override {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
       Waits added;
@@ -138,7 +136,7 @@ class ControlThread::Impl final : private ForkGuard {
     });
   }
   // Handlers of Asio that are already queued hold weak pointers and do nothing.
-  void Remove(uint64_t owner) {
+  void Remove(uint64_t owner) override {
     gate_.Beside([&] {
       if (!state_.has_value()) return;
       state_->waits.remove_if([owner](const std::shared_ptr<Wait>& wait) {
@@ -150,7 +148,7 @@ class ControlThread::Impl final : private ForkGuard {
   }
   // One is queued at a time. Both sides exchange: the thread then sees what the
   // caller changed before.
-  void Refresh() {
+  void Refresh() override {
     if (refresh_queued_.exchange(true)) return;
     gate_.Beside([this] {
       if (!state_.has_value()) return;
@@ -251,10 +249,6 @@ class ControlThread::Impl final : private ForkGuard {
     wait.time = time;
   }
 
-  static void* Main(void* self) {
-    static_cast<Impl*>(self)->Main();
-    return nullptr;
-  }
   void Main() {
     gate_.EnterLoop();
     while (!Loop()) {
@@ -321,29 +315,22 @@ class ControlThread::Impl final : private ForkGuard {
   bool running_ = false;
 };
 
-ControlThread::ControlThread(std::unique_ptr<Impl> impl)
-    : impl_(std::move(impl)) {}
-ControlThread::~ControlThread() = default;
-
-absl::StatusOr<std::unique_ptr<ControlThread>> ControlThread::Start() {
-  try {
-    auto impl = std::make_unique<Impl>();
-    if (absl::Status status = impl->Start(); !status.ok()) return status;
-    return std::unique_ptr<ControlThread>(new ControlThread(std::move(impl)));
-  } catch (const boost::system::system_error& error) {
-    return ErrnoStatus(error.code().value(), "control thread");
-  }
-}
+}  // namespace
 
 void ControlThread::Add(Source source) {
   std::vector<Source> one;
   one.push_back(std::move(source));
   AddAll(std::move(one));
 }
-void ControlThread::AddAll(std::vector<Source> sources) {
-  impl_->Add(std::move(sources));
+
+absl::StatusOr<std::unique_ptr<ControlThread>> ControlThread::Start() {
+  try {
+    auto thread = std::make_unique<AsioThread>();
+    if (absl::Status status = thread->Start(); !status.ok()) return status;
+    return thread;
+  } catch (const boost::system::system_error& error) {
+    return ErrnoStatus(error.code().value(), "control thread");
+  }
 }
-void ControlThread::Remove(uint64_t owner) { impl_->Remove(owner); }
-void ControlThread::Refresh() { impl_->Refresh(); }
 
 }  // namespace rxe_user

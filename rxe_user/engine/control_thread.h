@@ -39,23 +39,18 @@ class ControlThread {
   // are closed; only the destructor may be called there.
   static absl::StatusOr<std::unique_ptr<ControlThread>> Start();
   // Ends the thread after the source that it is running.
-  ~ControlThread();
+  virtual ~ControlThread() = default;
 
   // Thread: any.
   void Add(Source source);
   // Adds all of them, or none if there is no memory: std::bad_alloc.
-  void AddAll(std::vector<Source> sources);
+  virtual void AddAll(std::vector<Source> sources) = 0;
   // Removes the sources of `owner`: their descriptors are no longer waited for
   // and may be closed. Called by a running source of another owner. A source
   // that was added a moment ago may still appear; its fd() must then return -1.
-  void Remove(uint64_t owner);
+  virtual void Remove(uint64_t owner) = 0;
   // What the sources wait for may have changed. Thread: any.
-  void Refresh();
-
- private:
-  class Impl;
-  explicit ControlThread(std::unique_ptr<Impl> impl);
-  const std::unique_ptr<Impl> impl_;
+  virtual void Refresh() = 0;
 };
 
 }  // namespace rxe_user

@@ -54,10 +54,11 @@ absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
       std::unique_ptr<HelperThread>(new HelperThread(name, std::move(work)));
   // The timer is edge-triggered, so that it need not be read when it has
   // expired.
-  if (helper->epoll_fd_ < 0 || helper->wake_fd_ < 0 || helper->timer_fd_ < 0 ||
-      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->wake_fd_, EPOLLIN,
-              kWake) != 0 ||
-      Control(helper->epoll_fd_, EPOLL_CTL_ADD, helper->timer_fd_,
+  if (!helper->epoll_fd_.valid() || !helper->wake_fd_.valid() ||
+      !helper->timer_fd_.valid() ||
+      Control(helper->epoll_fd_.get(), EPOLL_CTL_ADD, helper->wake_fd_.get(),
+              EPOLLIN, kWake) != 0 ||
+      Control(helper->epoll_fd_.get(), EPOLL_CTL_ADD, helper->timer_fd_.get(),
               EPOLLIN | EPOLLET, kTimer) != 0) {
     return ErrnoStatus(errno, "helper thread");
   }
@@ -66,19 +67,14 @@ absl::StatusOr<std::unique_ptr<HelperThread>> HelperThread::Create(
 }
 
 HelperThread::~HelperThread() {
-  if (abandoned_) return;
-  if (running_) {
-    stop_.store(true, std::memory_order_release);
-    Wake();
-    ::pthread_join(thread_, nullptr);
-  }
-  if (epoll_fd_ >= 0) ::close(epoll_fd_);
-  if (wake_fd_ >= 0) ::close(wake_fd_);
-  if (timer_fd_ >= 0) ::close(timer_fd_);
+  if (!running_) return;
+  stop_.store(true, std::memory_order_release);
+  Wake();
+  ::pthread_join(thread_, nullptr);
 }
 
 absl::Status HelperThread::Start() {
-  const int error = StartServiceThread(&thread_, Main, this);
+  const int error = StartServiceThread<&HelperThread::Run>(&thread_, this);
   if (error != 0) return ErrnoStatus(error, "helper thread");
   running_ = true;
   return absl::OkStatus();
@@ -88,7 +84,7 @@ void HelperThread::Wake() {
   const uint64_t one = 1;
   // By syscall(2), since write() is a cancellation point and posting must not
   // be. It fails only when the counter is full, and then the thread is awake.
-  (void)!::syscall(SYS_write, wake_fd_, &one, sizeof(one));
+  (void)!::syscall(SYS_write, wake_fd_.get(), &one, sizeof(one));
 }
 
 bool HelperThread::AddSocket(int fd, bool armed) {
@@ -98,7 +94,7 @@ bool HelperThread::AddSocket(int fd, bool armed) {
 
 void HelperThread::RemoveSocket(int fd) {
   std::erase(sockets_, fd);
-  (void)::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
+  (void)::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 // Sockets that do not wake the helper are not in the set at all: even with no
@@ -108,7 +104,7 @@ bool HelperThread::Arm(bool on) {
   for (const int fd : sockets_) {
     if (on) {
       done &= ArmSocket(fd);
-    } else if (::epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr) != 0 &&
+    } else if (::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0 &&
                errno == EBADF) {
       has_stale_socket_.store(true, std::memory_order_relaxed);
     }
@@ -117,20 +113,13 @@ bool HelperThread::Arm(bool on) {
 }
 
 bool HelperThread::ArmSocket(int fd) {
-  return Control(epoll_fd_, EPOLL_CTL_ADD, fd, EPOLLIN, kSocket) == 0 ||
+  return Control(epoll_fd_.get(), EPOLL_CTL_ADD, fd, EPOLLIN, kSocket) == 0 ||
          errno == EEXIST;
 }
 
 void HelperThread::AbandonInChild() {
-  abandoned_ = true;
-  ::close(epoll_fd_);
-  ::close(wake_fd_);
-  ::close(timer_fd_);
-}
-
-void* HelperThread::Main(void* self) {
-  static_cast<HelperThread*>(self)->Run();
-  return nullptr;
+  running_ = false;
+  for (UniqueFd* const fd : {&epoll_fd_, &wake_fd_, &timer_fd_}) fd->Reset();
 }
 
 void HelperThread::Run() {
@@ -143,7 +132,7 @@ void HelperThread::Run() {
       by_socket |= events_[i] == kSocket;
       if (events_[i] == kWake) {
         uint64_t ignored;
-        (void)!::read(wake_fd_, &ignored, sizeof(ignored));
+        (void)!::read(wake_fd_.get(), &ignored, sizeof(ignored));
       }
     }
     if (stop_.load(std::memory_order_acquire)) break;
@@ -161,7 +150,7 @@ int HelperThread::Sleep(Time until) {
   for (bool awake = false; !awake;) {
     const bool due = until <= Lane::Now();
     if (!due && until < timer_) SetTimer(until);
-    count = ::epoll_wait(epoll_fd_, events, kMaxEvents, due ? 0 : -1);
+    count = ::epoll_wait(epoll_fd_.get(), events, kMaxEvents, due ? 0 : -1);
     if (count < 0 && errno != EINTR) SleepBriefly();
     awake = due || count < 0;
     for (int i = 0; i < count; ++i) {
@@ -201,7 +190,7 @@ void HelperThread::SetTimer(Time when) {
   itimerspec at{};
   at.it_value = {static_cast<time_t>(when / transport::kSecond),
                  static_cast<long>(when % transport::kSecond)};
-  (void)::timerfd_settime(timer_fd_, TFD_TIMER_ABSTIME, &at, nullptr);
+  (void)::timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &at, nullptr);
   timer_ = when;
   timers_set_.fetch_add(1, std::memory_order_relaxed);
 }

@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
 #include "rxe_user/engine/lane_impl.h"
 
 namespace rxe_user {
@@ -63,7 +64,6 @@ class HelperThread final : public LaneHelper {
 
  private:
   HelperThread(const char* name, Work work);
-  static void* Main(void* self);
   void Run();
   int Sleep(transport::Time until);
   static void SleepBriefly();
@@ -73,13 +73,12 @@ class HelperThread final : public LaneHelper {
 
   const char* const name_;
   const Work work_;
-  const int epoll_fd_;
-  const int wake_fd_;
-  const int timer_fd_;
+  UniqueFd epoll_fd_;
+  UniqueFd wake_fd_;
+  UniqueFd timer_fd_;
   std::vector<int> sockets_;  // guarded by the lane's lock
   pthread_t thread_{};
   bool running_ = false;
-  bool abandoned_ = false;
   transport::Time timer_ = transport::kNever;  // when it expires
   transport::Time timer_cost_ = 0;
   std::atomic<bool> stop_ = false;

@@ -119,10 +119,10 @@ class Run {
         (void)manager_.Reject(id, {}, now_);
         return;
       case 8:
-        (void)manager_.Delay(id, input_.Byte(), now_);
+        (void)manager_.Delay(id, input_.Byte());
         return;
       case 9:
-        (void)manager_.Establish(id, input_.Bytes(input_.Byte()), now_);
+        (void)manager_.Establish(id, input_.Bytes(input_.Byte()));
         return;
       case 10:
         (void)manager_.NotifyEstablished(id);

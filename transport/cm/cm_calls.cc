@@ -112,7 +112,7 @@ Result ConnectionManager::Reject(CmId id, const RejectOptions& options,
   return Result::kOk;
 }
 
-Result ConnectionManager::Delay(CmId id, uint8_t service_timeout, Time) {
+Result ConnectionManager::Delay(CmId id, uint8_t service_timeout) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
   if (service_timeout > 31) return Result::kInvalid;
@@ -134,8 +134,7 @@ Result ConnectionManager::Delay(CmId id, uint8_t service_timeout, Time) {
 }
 
 Result ConnectionManager::Establish(CmId id,
-                                    std::span<const uint8_t> private_data,
-                                    Time) {
+                                    std::span<const uint8_t> private_data) {
   Connection* const c = FindOwned(id);
   if (c == nullptr) return Result::kUnknownId;
   if (c->state != State::kRepReceived && c->state != State::kMraRepSent) {

@@ -138,10 +138,7 @@ void ConnectionManager::OnDuplicateReq(Connection& c, const IncomingMad& in,
     case State::kRepSent:
       return Retransmit(c);
     case State::kTimeWait:
-      if (c.has_sent && c.sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in, now)) Retransmit(c);
-        return;
-      }
+      if (RepeatRej(c, in, now)) return;
       return AnswerRej(in, mad, CmAnswered::kReq,
                        CmRejectReason::kStaleConnection, now);
     default:
@@ -169,7 +166,7 @@ bool ConnectionManager::HasRoom(Listener& listener,
   ++counters_.half_open_given_up;
   KeepTimeoutRej(*oldest);
   if (MayRetransmit(*oldest, now)) {
-    Queue(oldest->local, oldest->remote, oldest->via, oldest->sent);
+    Queue(*oldest, oldest->sent);
   }
   Emit(EventKind::kUnreachable, *oldest, nullptr);
   End(*oldest);
@@ -337,10 +334,7 @@ void ConnectionManager::OnRep(const IncomingMad& in, const wire::CmView& mad,
     case State::kTimeWait:
       if (!c->active) break;
       counters_.rx_duplicates.Count(mad.attribute());
-      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in, now)) Retransmit(*c);
-        return;
-      }
+      if (RepeatRej(*c, in, now)) return;
       return AnswerRej(in, mad, CmAnswered::kRep,
                        CmRejectReason::kStaleConnection, now);
     default:
@@ -385,10 +379,7 @@ void ConnectionManager::OnRtu(const IncomingMad& in, const wire::CmView& mad,
       return;
     case State::kTimeWait:
       // This side has given up: tells the peer.
-      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kRej) {
-        if (MayAnswer(in, now)) Retransmit(*c);
-        return;
-      }
+      if (RepeatRej(*c, in, now)) return;
       break;
     default:
       break;
@@ -432,7 +423,7 @@ void ConnectionManager::OnDreq(const IncomingMad& in, const wire::CmView& mad,
       return;
     case State::kTimeWait:
       counters_.rx_duplicates.Count(mad.attribute());
-      if (c->has_sent && c->sent_attribute == wire::CmAttribute::kDrep) {
+      if (c->sent_attribute == wire::CmAttribute::kDrep) {
         return Retransmit(*c);
       }
       return AnswerDrep(in, mad, now);
@@ -467,7 +458,7 @@ void ConnectionManager::OnLap(const IncomingMad& in, const wire::CmView& mad) {
                            .remote_comm_id = c->remote_comm_id,
                            .status = wire::CmAprStatus::kUnsupported},
                out);
-  Queue(c->local, c->remote, c->via, out);
+  Queue(*c, out);
 }
 
 }  // namespace transport::cm

@@ -29,10 +29,14 @@ void ConnectionManager::Queue(const wire::IpAddress& local,
   }
 }
 
+void ConnectionManager::Queue(const Connection& c, const Mad& mad) {
+  Queue(c.local, c.remote, c.via, mad);
+}
+
 void ConnectionManager::Retransmit(Connection& c) {
-  Queue(c.local, c.remote, c.via, c.sent);
+  Queue(c, c.sent);
   ++counters_.retransmitted;
-  counters_.tx_retries.Count(c.sent_attribute);
+  counters_.tx_retries.Count(*c.sent_attribute);
 }
 
 void ConnectionManager::SendMra(Connection& c) {
@@ -45,14 +49,14 @@ void ConnectionManager::SendMra(Connection& c) {
                                               : wire::CmAnswered::kRep,
                            .service_timeout = c.service_timeout},
                mad);
-  Queue(c.local, c.remote, c.via, mad);
+  Queue(c, mad);
   c.mra_wait = wire::CmTimeNanos(c.service_timeout) + c.round_trip;
 }
 
 void ConnectionManager::SendRej(Connection& c, wire::CmAnswered answered,
                                 const RejectOptions& options) {
   KeepRej(c, answered, options);
-  Queue(c.local, c.remote, c.via, c.sent);
+  Queue(c, c.sent);
 }
 
 void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
@@ -70,7 +74,7 @@ void ConnectionManager::KeepRej(Connection& c, wire::CmAnswered answered,
 
 void ConnectionManager::SendTimeoutRej(Connection& c) {
   KeepTimeoutRej(c);
-  Queue(c.local, c.remote, c.via, c.sent);
+  Queue(c, c.sent);
 }
 
 void ConnectionManager::KeepTimeoutRej(Connection& c) {
@@ -122,6 +126,13 @@ bool ConnectionManager::MayAnswer(const IncomingMad& in, Time now) {
   if (answers_.Allow(GoesTo(in.remote, in.via), now)) return true;
   ++counters_.answers_limited;
   return false;
+}
+
+bool ConnectionManager::RepeatRej(Connection& c, const IncomingMad& in,
+                                  Time now) {
+  if (c.sent_attribute != wire::CmAttribute::kRej) return false;
+  if (MayAnswer(in, now)) Retransmit(c);
+  return true;
 }
 
 bool ConnectionManager::MayRetransmit(const Connection& c, Time now) {

@@ -216,8 +216,7 @@ void CmSim::OnRequest(Host& host, const Event& event) {
   const Time delay = random_.Percent(70) ? random_.Below(kMillisecond)
                                          : random_.Below(60 * kMillisecond);
   if (random_.Percent(10)) {
-    host.manager->Delay(event.id, static_cast<uint8_t>(random_.Below(14)),
-                        now_);
+    host.manager->Delay(event.id, static_cast<uint8_t>(random_.Below(14)));
   }
   Later(host, delay, [this, i = event.id](Host& h) { Answer(h, i); });
 }
@@ -255,8 +254,7 @@ void CmSim::OnReply(Host& host, const Event& event, Id& id) {
     return;
   }
   if (random_.Percent(10)) {
-    host.manager->Delay(event.id, static_cast<uint8_t>(random_.Below(14)),
-                        now_);
+    host.manager->Delay(event.id, static_cast<uint8_t>(random_.Below(14)));
   }
   const Time delay = random_.Percent(70) ? random_.Below(kMillisecond)
                                          : random_.Below(60 * kMillisecond);
@@ -276,7 +274,7 @@ void CmSim::AnswerReply(Host& host, CmId id) {
     return DestroyLater(host, id);
   }
   if (random_.Percent(3)) return Destroy(host, id);
-  if (host.manager->Establish(id, {}, now_) != Result::kOk) {
+  if (host.manager->Establish(id, {}) != Result::kOk) {
     return Fail("Establish fails");
   }
   app.phase = Phase::kEstablished;

@@ -64,7 +64,7 @@ void ConnectionManager::GiveUp(Connection& c, Time now) {
     case State::kRepSent:
     case State::kRtuWait:
       KeepTimeoutRej(c);
-      if (MayRetransmit(c, now)) Queue(c.local, c.remote, c.via, c.sent);
+      if (MayRetransmit(c, now)) Queue(c, c.sent);
       Emit(EventKind::kUnreachable, c, nullptr);
       return EnterTimeWait(c, c.time_wait, now);
     case State::kDreqSent:

@@ -21,7 +21,7 @@ void ConnectionManager::SendFirst(Connection& c, Time now) {
   c.unanswered_since = now;
   unanswered_.Enter(c.by_turn, {c.remote, now, c.id}, c.id);
   ++c.peer->unanswered;
-  Queue(c.local, c.remote, c.via, c.sent);
+  Queue(c, c.sent);
   StartRetries(c, now);
 }
 

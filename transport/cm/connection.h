@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -85,10 +86,9 @@ struct Connection {
   bool held_back = false;  // waits until the peer has answered other requests
   Time turn = 0;           // position among those held back
 
-  // The last message sent, for retransmission and as the answer to duplicates.
-  // MRAs are rebuilt instead.
-  bool has_sent = false;
-  wire::CmAttribute sent_attribute = wire::CmAttribute::kReq;
+  // The last message sent, for retransmission and as the answer to duplicates;
+  // absent: none. MRAs are rebuilt instead.
+  std::optional<wire::CmAttribute> sent_attribute;
   Mad sent{};
 
   TimeIndex::Entry by_deadline;

@@ -42,7 +42,7 @@ class ConnectionManagerTest : public testing::Test {
   void Establish(uint32_t qpn_a = 0x11, uint32_t qpn_b = 0x22) {
     Request(qpn_a);
     Reply(qpn_b);
-    ASSERT_EQ(a_->Establish(active_, {}, now_), Result::kOk);
+    ASSERT_EQ(a_->Establish(active_, {}), Result::kOk);
     ASSERT_EQ(a_.SendTo(b_, now_), "CM_RTU ");
     ASSERT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   }

@@ -254,7 +254,7 @@ void ConnectionManager::End(Connection& c) {
   SetDeadline(c, kNever);
   SetRemembered(c, false);
   ForgetAll(c);
-  c.has_sent = false;
+  c.sent_attribute.reset();
   if (!c.owned) Remove(c);
 }
 

@@ -69,9 +69,9 @@ class ConnectionManager {
   // After kRequest or kReply: the answer will take up to `service_timeout`
   // (5-bit exponent). Sends an MRA. Without this call, one is sent when the
   // peer repeats the request.
-  Result Delay(CmId id, uint8_t service_timeout, Time now);
+  Result Delay(CmId id, uint8_t service_timeout);
   // Active side, after kReply: sends the RTU.
-  Result Establish(CmId id, std::span<const uint8_t> private_data, Time now);
+  Result Establish(CmId id, std::span<const uint8_t> private_data);
   // Passive side: data has arrived, so the connection is established although
   // the RTU was lost (12.9.6, COMM_EST).
   Result NotifyEstablished(CmId id);
@@ -177,6 +177,7 @@ class ConnectionManager {
   // Without memory the message is lost and counted.
   void Queue(const wire::IpAddress& local, const wire::IpAddress& remote,
              const Via& via, const Mad& mad);
+  void Queue(const Connection& c, const Mad& mad);
   // Stores the message for retransmission and duplicates.
   template <typename M>
   void Keep(Connection& c, const wire::CmTransaction& transaction,
@@ -207,6 +208,9 @@ class ConnectionManager {
   // Rate limit of retransmissions to a peer that has been silent since its
   // request, by the same address.
   bool MayRetransmit(const Connection& c, Time now);
+  // False unless the last message was a REJ. It is sent again within the rate
+  // limit.
+  bool RepeatRej(Connection& c, const IncomingMad& in, Time now);
   void AnswerRej(const IncomingMad& in, const wire::CmView& mad,
                  wire::CmAnswered answered, wire::CmRejectReason reason,
                  Time now);
@@ -314,7 +318,6 @@ void ConnectionManager::Keep(Connection& c,
                              const wire::CmTransaction& transaction,
                              const M& message) {
   wire::EmitCm(transaction, message, c.sent);
-  c.has_sent = true;
   c.sent_attribute = M::kAttribute;
 }
 
@@ -323,7 +326,7 @@ void ConnectionManager::Send(Connection& c,
                              const wire::CmTransaction& transaction,
                              const M& message) {
   Keep(c, transaction, message);
-  Queue(c.local, c.remote, c.via, c.sent);
+  Queue(c, c.sent);
 }
 
 }  // namespace transport::cm

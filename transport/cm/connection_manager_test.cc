@@ -60,7 +60,7 @@ TEST_F(ConnectionManagerTest, MessagesCarryMatchingIds) {
   EXPECT_EQ(rep.transaction_id(), req.transaction_id());
   a_.Receive(*answer, 0);
   const uint8_t data[] = {1, 2, 3};
-  a_->Establish(active_, data, 0);
+  a_->Establish(active_, data);
   const auto last = a_.Sent();
   ASSERT_TRUE(last);
   wire::CmView rtu;
@@ -86,7 +86,7 @@ TEST_F(ConnectionManagerTest, LostMessagesAreRetransmitted) {
   b_->OnTimer(kReqWait + kRepWait);
   EXPECT_EQ(b_.SendTo(a_, kReqWait + kRepWait), "CM_REP ");
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
-  a_->Establish(active_, {}, kReqWait + kRepWait);
+  a_->Establish(active_, {});
   EXPECT_EQ(a_.Drop(), "CM_RTU ");
   // An RTU has no answer: a retransmitted REP requests it again.
   now_ = b_->NextTimeout();
@@ -116,7 +116,7 @@ TEST_F(ConnectionManagerTest, DuplicatesAreAnsweredFromState) {
   a_.Receive(rep, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
   EXPECT_EQ(a_.Drop(), "CM_MRA ");
-  a_->Establish(active_, {}, 0);
+  a_->Establish(active_, {});
   const OutgoingMad rtu = *a_.Sent();
   b_.Receive(rtu, 0);
   b_.Receive(rtu, 0);
@@ -200,7 +200,7 @@ TEST_F(ConnectionManagerTest, AnUnansweredReplyTimesOut) {
 TEST_F(ConnectionManagerTest, AnEstablishedEndIsToldThatThePeerTimedOut) {
   Request();
   Reply();
-  a_->Establish(active_, {}, now_);
+  a_->Establish(active_, {});
   const OutgoingMad rtu = *a_.Sent();
   LetRetry(b_, "CM_REP ", 15);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");
@@ -234,7 +234,7 @@ TEST_F(ConnectionManagerTest, TheRequestLimitsTheRetries) {
 
 TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   Request();
-  EXPECT_EQ(b_->Delay(passive_, 14, now_), Result::kOk);
+  EXPECT_EQ(b_->Delay(passive_, 14), Result::kOk);
   EXPECT_EQ(b_.SendTo(a_, now_), "CM_MRA ");
   EXPECT_EQ(a_->state(active_), State::kRepWait);
   EXPECT_EQ(a_->NextTimeout(), wire::CmTimeNanos(14) + 2 * kUnit);
@@ -247,11 +247,11 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
   EXPECT_EQ(a_->state(active_), State::kRepWait);
   Reply();
   // The same for the sender of the REP.
-  EXPECT_EQ(a_->Delay(active_, 14, now_), Result::kOk);
+  EXPECT_EQ(a_->Delay(active_, 14), Result::kOk);
   EXPECT_EQ(a_.SendTo(b_, now_), "CM_MRA ");
   EXPECT_EQ(b_->state(passive_), State::kRtuWait);
   EXPECT_EQ(b_->NextTimeout(), now_ + wire::CmTimeNanos(14) + 2 * kUnit);
-  a_->Establish(active_, {}, now_);
+  a_->Establish(active_, {});
   a_.SendTo(b_, now_);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   ExpectNothingLeft();
@@ -259,7 +259,7 @@ TEST_F(ConnectionManagerTest, AnMraMakesThePeerWait) {
 
 TEST_F(ConnectionManagerTest, WaitsRequestedByAPeerAreBounded) {
   Request();
-  b_->Delay(passive_, 31, now_);
+  b_->Delay(passive_, 31);
   b_.SendTo(a_, now_);
   EXPECT_EQ(a_->NextTimeout(), Config{}.longest_service_wait + 2 * kUnit);
 
@@ -324,8 +324,8 @@ TEST_F(ConnectionManagerTest, RequestsCross) {
   b_.SendTo(a_, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kReply});
-  a_->Establish(a_to_b, {}, 0);
-  b_->Establish(b_to_a, {}, 0);
+  a_->Establish(a_to_b, {});
+  b_->Establish(b_to_a, {});
   a_.SendTo(b_, 0);
   b_.SendTo(a_, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kEstablished});
@@ -340,7 +340,7 @@ TEST_F(ConnectionManagerTest, AHostConnectsToItself) {
   EXPECT_EQ(a_.Accept(passive_, 0x12, 0), Result::kOk);
   a_.SendTo(a_, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kReply});
-  a_->Establish(active_, {}, 0);
+  a_->Establish(active_, {});
   a_.SendTo(a_, 0);
   EXPECT_EQ(a_.Events(), Kinds{EventKind::kEstablished});
   a_->Disconnect(passive_, {}, 0);
@@ -364,7 +364,7 @@ TEST_F(ConnectionManagerTest, DataBeforeTheRtuEstablishes) {
   EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kOk);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   EXPECT_EQ(b_->NextTimeout(), kNever);
-  a_->Establish(active_, {}, now_);
+  a_->Establish(active_, {});
   a_.SendTo(b_, now_);
   EXPECT_EQ(b_.Events(), Kinds{});
   EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kWrongState);
@@ -373,7 +373,7 @@ TEST_F(ConnectionManagerTest, DataBeforeTheRtuEstablishes) {
 TEST_F(ConnectionManagerTest, ADisconnectOvertakesTheRtu) {
   Request();
   Reply();
-  a_->Establish(active_, {}, now_);
+  a_->Establish(active_, {});
   const OutgoingMad rtu = *a_.Sent();
   a_->Disconnect(active_, {}, now_);
   a_.SendTo(b_, now_);

@@ -146,7 +146,7 @@ TEST(CapsTest, NewRequestsReplaceSilentOnesOfTheSameAddress) {
   EXPECT_EQ(b.Drop(), "CM_REJ ");
   b.Accept(request->id, 0x30, 2 * kSecond);
   b.SendTo(a, 2 * kSecond);
-  a->Establish(honest, {}, 2 * kSecond);
+  a->Establish(honest, {});
   a.SendTo(b, 2 * kSecond);
   EXPECT_EQ(b.Events(), Kinds{EventKind::kEstablished});
   EXPECT_EQ(b->half_open(), 2u);
@@ -272,7 +272,7 @@ TEST(StaleTest, ATranslatedRequestFromElsewhereDisconnectsNobody) {
   deliver(a, via("192.0.2.7", 1024));
   b.Accept(b.NextEvent()->id, 0x22, 0);
   b.SendTo(a, 0);
-  ASSERT_EQ(a->Establish(active, {}, 0), Result::kOk);
+  ASSERT_EQ(a->Establish(active, {}), Result::kOk);
   deliver(a, via("192.0.2.7", 1024));
   b.Drop();
 
@@ -346,7 +346,7 @@ TEST(CapsTest, DestroyedConnectionsAreLimited) {
       ASSERT_TRUE(request) << qpn;
       ASSERT_EQ(b.Accept(request->id, 0x1000 + qpn, qpn), Result::kOk);
       b.SendTo(a, qpn);
-      ASSERT_EQ(a->Establish(active, {}, qpn), Result::kOk);
+      ASSERT_EQ(a->Establish(active, {}), Result::kOk);
       a.SendTo(b, qpn);
       EXPECT_EQ(b.Events(), Kinds{EventKind::kEstablished});
       a.Events();
@@ -566,13 +566,13 @@ TEST_F(HostileTest, CallsInTheWrongStateAreRefused) {
   EXPECT_EQ(a_->StopListening(1), Result::kUnknownId);
   Request();
   EXPECT_EQ(a_.Accept(active_, 0x22, 0), Result::kWrongState);
-  EXPECT_EQ(a_->Establish(active_, {}, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Establish(active_, {}), Result::kWrongState);
   EXPECT_EQ(a_->Disconnect(active_, {}, 0), Result::kWrongState);
   EXPECT_EQ(a_->Reject(active_, {}, 0), Result::kWrongState);
-  EXPECT_EQ(a_->Delay(active_, 1, 0), Result::kWrongState);
+  EXPECT_EQ(a_->Delay(active_, 1), Result::kWrongState);
   EXPECT_EQ(b_->NotifyEstablished(passive_), Result::kWrongState);
   EXPECT_EQ(b_->AnswerService(passive_, {}, 0), Result::kWrongState);
-  EXPECT_EQ(b_->Delay(passive_, 32, 0), Result::kInvalid);
+  EXPECT_EQ(b_->Delay(passive_, 32), Result::kInvalid);
   const std::vector<uint8_t> long_data(149);
   EXPECT_EQ(b_->Reject(passive_,
                        {.additional_info = {}, .private_data = long_data}, 0),
@@ -620,7 +620,7 @@ TEST_F(HostileTest, RequestsOutliveTheirListener) {
   Request();
   EXPECT_EQ(b_->StopListening(listener_), Result::kOk);
   Reply();
-  a_->Establish(active_, {}, 0);
+  a_->Establish(active_, {});
   a_.SendTo(b_, 0);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   ExpectNothingLeft();

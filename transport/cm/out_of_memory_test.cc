@@ -105,8 +105,7 @@ class OutOfMemoryTest : public ConnectionManagerTest {
     Request();
     Accept();
     Result result = Result::kInvalid;
-    WithoutMemory("Establish",
-                  [&] { result = a_->Establish(active_, {}, now_); });
+    WithoutMemory("Establish", [&] { result = a_->Establish(active_, {}); });
     EXPECT_EQ(result, Result::kOk);
     Pass(a_, b_, "CM_RTU");
     ExpectEvent(b_, EventKind::kEstablished);

@@ -78,7 +78,7 @@ TEST_F(RejectTest, ARejectAfterAnMraIsKeptForARetransmission) {
   a_->Connect(options, 0, &active_);
   a_.SendTo(b_, 0);
   passive_ = b_.NextEvent()->id;
-  b_->Delay(passive_, 20, 0);
+  b_->Delay(passive_, 20);
   b_.SendTo(a_, 0);
   b_->Reject(passive_, {}, 0);
   EXPECT_EQ(b_.Drop(), "CM_REJ ");

@@ -36,7 +36,7 @@ TEST_F(XrcTest, TheTargetIsInTheEeContextField) {
   ASSERT_TRUE(reply);
   EXPECT_EQ(ViewOf(*reply).rep().local_eecn, 0x22u);
   EXPECT_EQ(ViewOf(*reply).rep().local_qpn, 0u);
-  ASSERT_EQ(a_->Establish(active_, {}, now_), Result::kOk);
+  ASSERT_EQ(a_->Establish(active_, {}), Result::kOk);
   a_.SendTo(b_, now_);
   EXPECT_EQ(b_.Events(), Kinds{EventKind::kEstablished});
   // The DREQ names the target.

@@ -76,13 +76,12 @@ int DciQueuePair::PrepareServiceFields(const SendRequest& request) {
   next_target_ = {};
   if (IsLocal(request.opcode)) return 0;
   if (destinations_.full()) {
-    destinations_.DeleteUnused([this](const auto& in_use) {
-      const SendQueue& queue = core().send_queue;
-      for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
-        if (TargetOf(i).to != nullptr) in_use(TargetOf(i).to);
-      }
-      if (current_.to != nullptr) in_use(current_.to);
-    });
+    const SendQueue& queue = core().send_queue;
+    for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
+      if (TargetOf(i).to != nullptr) TargetOf(i).to->in_use = true;
+    }
+    if (current_.to != nullptr) current_.to->in_use = true;
+    destinations_.DeleteUnused();
   }
   next_target_ = {.to = destinations_.Find(*request.ah, request.via),
                   .key = request.dc_access_key,

@@ -29,17 +29,11 @@ Destination* Destinations::Find(const AddressVector& av, const Via& via) {
   return last_->second.get();
 }
 
-void Destinations::DeleteUnused(
-    const std::function<void(const std::function<void(Destination*)>&)>&
-        for_each_in_use) {
-  for (auto& [key, known] : known_) known->in_use = false;
-  for_each_in_use([](Destination* one) { one->in_use = true; });
+void Destinations::DeleteUnused() {
   last_ = nullptr;
-  for (auto it = known_.begin(); it != known_.end();) {
-    const auto next = std::next(it);
-    if (!it->second->in_use) known_.erase(it);
-    it = next;
-  }
+  std::erase_if(known_, [](const auto& known) {
+    return !std::exchange(known.second->in_use, false);
+  });
   // Doubled, so that the next scan pays.
   limit_ = std::max(kKept, 2 * known_.size());
 }

@@ -4,7 +4,6 @@
 #define TRANSPORT_QP_DESTINATIONS_H_
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 
@@ -27,7 +26,7 @@ struct Destination {
   Flow flow;
   Endpoint& endpoint;
   Path* const path;
-  bool in_use = false;  // during DeleteUnused
+  bool in_use = false;  // a mark for DeleteUnused
 };
 
 class Destinations {
@@ -42,12 +41,10 @@ class Destinations {
   // Finds or creates the destination `av` with the translated address `via`.
   // Null: no memory.
   Destination* Find(const AddressVector& av, const Via& via);
-  // The limit is reached: call DeleteUnused.
+  // full(): the limit is reached. DeleteUnused deletes the destinations that
+  // are not marked in_use, and removes the marks.
   bool full() const { return known_.size() >= limit_; }
-  // Deletes the destinations that `for_each_in_use` does not name.
-  void DeleteUnused(
-      const std::function<void(const std::function<void(Destination*)>&)>&
-          for_each_in_use);
+  void DeleteUnused();
   void Clear();
   // Whether anything was sent from `source`.
   bool SendsFrom(const wire::IpAddress& source) const;

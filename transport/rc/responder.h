@@ -176,6 +176,12 @@ class Responder {
                       Outcome* outcome);
   // ResponderResources::New, of the expected PSN.
   Resource* NewResource();
+  // `resource` is of `packet`, which has been executed: it is to be answered.
+  Outcome Executed(Resource* resource, const wire::PacketView& packet,
+                   uint32_t rkey, uint64_t va);
+  // The peer's access to memory of the queue pair's protection domain.
+  MemoryAccess RemoteAccess(uint32_t rkey, uint64_t va, uint64_t length,
+                            uint32_t access) const;
   uint64_t ReadPackets(uint64_t length) const;
 
   // --- responder_gap.cc

@@ -25,16 +25,34 @@ Resource* Responder::NewResource() {
   return resource;
 }
 
+Responder::Outcome Responder::Executed(Resource* resource,
+                                       const wire::PacketView& packet,
+                                       uint32_t rkey, uint64_t va) {
+  resources_.Add();
+  resource->operation = packet.operation();
+  resource->va = va;
+  resource->rkey = rkey;
+  resource->msn = ++msn_;
+  resource->pending = true;
+  return Outcome::kExecuted;
+}
+
+MemoryAccess Responder::RemoteAccess(uint32_t rkey, uint64_t va,
+                                     uint64_t length, uint32_t access) const {
+  return {.key = rkey,
+          .remote = true,
+          .pd = core_.config.pd,
+          .qpn = core_.config.qpn,
+          .access = access,
+          .va = va,
+          .length = length};
+}
+
 Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   const wire::Reth reth = packet.reth();
   if (reth.length > wire::kMaxMessage) return Invalid(Reason::kRequestLength);
-  const MemoryAccess access = {.key = reth.rkey,
-                               .remote = true,
-                               .pd = core_.config.pd,
-                               .qpn = core_.config.qpn,
-                               .access = kAccessRemoteRead,
-                               .va = reth.va,
-                               .length = reth.length};
+  const MemoryAccess access =
+      RemoteAccess(reth.rkey, reth.va, reth.length, kAccessRemoteRead);
   SpanList spans;
   const MemoryStatus status =
       reth.length > 0 ? core_.config.memory->Translate(access, &spans)
@@ -42,17 +60,11 @@ Responder::Outcome Responder::ExecuteRead(const wire::PacketView& packet) {
   if (status != MemoryStatus::kOk) return AccessDenied(RemoteReason(status));
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
-  resources_.Add();
-  resource->operation = packet.operation();
   resource->last_psn = expected_ + ReadPackets(reth.length) - 1;
-  resource->va = reth.va;
-  resource->rkey = reth.rkey;
   resource->length = reth.length;
   resource->stop = reth.length;
   resource->owes_ack = owed_.due;
-  resource->msn = ++msn_;
-  resource->pending = true;
-  return Outcome::kExecuted;
+  return Executed(resource, packet, reth.rkey, reth.va);
 }
 
 uint8_t* Responder::AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
@@ -61,13 +73,7 @@ uint8_t* Responder::AtomicWord(uint32_t rkey, uint64_t va, uint32_t access,
     *outcome = Invalid(Reason::kRequestMisaligned);
     return nullptr;
   }
-  const MemoryAccess word = {.key = rkey,
-                             .remote = true,
-                             .pd = core_.config.pd,
-                             .qpn = core_.config.qpn,
-                             .access = access,
-                             .va = va,
-                             .length = kWord};
+  const MemoryAccess word = RemoteAccess(rkey, va, kWord, access);
   SpanList spans;
   // A region's virtual address need not be that of its memory, which must be
   // aligned as well, and in one piece.
@@ -99,14 +105,8 @@ Responder::Outcome Responder::ExecuteAtomic(const wire::PacketView& packet) {
                                              atomic.swap_or_add, &original)
           : core_.config.memory->FetchAdd(word, atomic.swap_or_add, &original);
   if (!done) return AccessDenied(Reason::kRemoteFault);
-  resources_.Add();
-  resource->operation = packet.operation();
-  resource->va = atomic.va;
-  resource->rkey = atomic.rkey;
   resource->original = original;
-  resource->msn = ++msn_;
-  resource->pending = true;
-  return outcome;
+  return Executed(resource, packet, atomic.rkey, atomic.va);
 }
 
 Responder::Outcome Responder::ExecuteAtomicWrite(
@@ -129,13 +129,7 @@ Responder::Outcome Responder::ExecuteAtomicWrite(
       return AccessDenied(Reason::kRemoteFault);
     }
   } while (found != assumed);
-  resources_.Add();
-  resource->operation = packet.operation();
-  resource->va = reth.va;
-  resource->rkey = reth.rkey;
-  resource->msn = ++msn_;
-  resource->pending = true;
-  return outcome;
+  return Executed(resource, packet, reth.rkey, reth.va);
 }
 
 // It covers everything that was executed before: stores happen in order.
@@ -153,15 +147,8 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
   }
   Resource* resource = NewResource();
   if (resource == nullptr) return Invalid(Reason::kRequestTooMany);
-  const MemoryStatus status =
-      core_.config.memory->Flush({.key = reth.rkey,
-                                  .remote = true,
-                                  .pd = core_.config.pd,
-                                  .qpn = core_.config.qpn,
-                                  .access = needed,
-                                  .va = reth.va,
-                                  .length = reth.length},
-                                 whole_region);
+  const MemoryStatus status = core_.config.memory->Flush(
+      RemoteAccess(reth.rkey, reth.va, reth.length, needed), whole_region);
   switch (status) {
     case MemoryStatus::kOk:
       break;
@@ -171,13 +158,7 @@ Responder::Outcome Responder::ExecuteFlush(const wire::PacketView& packet) {
     default:
       return AccessDenied(RemoteReason(status));
   }
-  resources_.Add();
-  resource->operation = packet.operation();
-  resource->va = reth.va;
-  resource->rkey = reth.rkey;
-  resource->msn = ++msn_;
-  resource->pending = true;
-  return Outcome::kExecuted;
+  return Executed(resource, packet, reth.rkey, reth.va);
 }
 
 }  // namespace transport

@@ -158,10 +158,7 @@ Responder::Outcome Responder::FailReceive(wire::NakCode code, WcStatus status,
   if (executing_buffered_) return Outcome::kRefused;
   owed_.nak = {
       .psn = expected_, .syndrome = wire::MakeNakSyndrome(code), .fatal = true};
-  core_.NoteFirstError(core_.refusal);
-  receiver_.FailReceive(status, now);
-  core_.Fail(core_.refusal);
-  return Outcome::kFailed;
+  return FailSilently(status, now);
 }
 
 Responder::Outcome Responder::FailSilently(WcStatus status, Time now) {

@@ -99,13 +99,12 @@ int UdQueuePair::CheckServiceFields(const SendRequest& request) const {
 
 int UdQueuePair::PrepareServiceFields(const SendRequest& request) {
   if (destinations_.full()) {
-    destinations_.DeleteUnused([this](const auto& in_use) {
-      const SendQueue& queue = core().send_queue;
-      for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
-        in_use(AddressOf(i).to);
-      }
-      if (current_ != nullptr) in_use(current_);
-    });
+    const SendQueue& queue = core().send_queue;
+    for (uint64_t i = queue.head(); i < queue.tail(); ++i) {
+      AddressOf(i).to->in_use = true;
+    }
+    if (current_ != nullptr) current_->in_use = true;
+    destinations_.DeleteUnused();
   }
   next_to_ = destinations_.Find(*request.ah, request.via);
   return next_to_ != nullptr ? 0 : ENOMEM;

@@ -236,7 +236,8 @@ TEST(DestinationsTest, DeletesUnusedDestinations) {
   }
   EXPECT_TRUE(destinations.full());
   Destination* const kept = destinations.Find(avs[3], {});
-  destinations.DeleteUnused([kept](const auto& in_use) { in_use(kept); });
+  kept->in_use = true;
+  destinations.DeleteUnused();
   EXPECT_EQ(destinations.size(), 1u);
   EXPECT_EQ(destinations.Find(avs[3], {}), kept);
   // All of them share one path.
