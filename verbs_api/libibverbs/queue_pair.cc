@@ -8,21 +8,12 @@
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/work_builder.h"
 
 namespace verbs_api {
 namespace {
 
-// The ibv_wr_* operations of a queue pair. The bits of the flags are the
-// numbers of the opcodes, except for the last two operations.
-constexpr uint64_t kPlacementOps = kQpExWithFlush | IBV_QP_EX_WITH_ATOMIC_WRITE;
-constexpr int kPlacementShift = 3;
-static_assert(IBV_QP_EX_WITH_RDMA_WRITE == 1 << IBV_WR_RDMA_WRITE);
-static_assert(IBV_QP_EX_WITH_TSO == 1 << IBV_WR_TSO);
-static_assert(IBV_QP_EX_WITH_ATOMIC_WRITE ==
-              1 << IBV_WR_ATOMIC_WRITE >> kPlacementShift);
-static_assert(kQpExWithFlush ==
-              1 << static_cast<int>(transport::SendOpcode::kFlush) >>
-                  kPlacementShift);
+// The ibv_wr_* operations of a queue pair.
 
 uint64_t SendOps(const transport::QpTypeTraits& traits) {
   return (traits.offered & (IBV_QP_EX_WITH_TSO * 2 - 1)) |
@@ -95,6 +86,14 @@ struct Extras {
   uint32_t max_tso_header = 0;
   Mlx5QpAttributes mlx5;
 };
+
+ibv_qp_cap ToCap(const transport::QpCapacity& capacity) {
+  return {.max_send_wr = capacity.max_send_wr,
+          .max_recv_wr = capacity.max_recv_wr,
+          .max_send_sge = capacity.max_send_sge,
+          .max_recv_sge = capacity.max_recv_sge,
+          .max_inline_data = capacity.max_inline_data};
+}
 
 Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
            const Extras& extras) {
@@ -175,11 +174,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   base->send_cq = traits.requests ? attr.send_cq : nullptr;
   base->recv_cq = receives ? attr.recv_cq : nullptr;
   base->srq = ibv_srq;
-  cap->max_send_wr = config.capacity.max_send_wr;
-  cap->max_recv_wr = config.capacity.max_recv_wr;
-  cap->max_send_sge = config.capacity.max_send_sge;
-  cap->max_recv_sge = config.capacity.max_recv_sge;
-  cap->max_inline_data = config.capacity.max_inline_data;
+  *cap = ToCap(config.capacity);
   Qp* const shown = Show(qp, context, attr.qp_context, attr.qp_type);
   lint::Checker* const checker = lint::Checker::Current();
   if (shown != nullptr && checker != nullptr) {
@@ -563,7 +558,6 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr || init == nullptr) return EINVAL;
     const transport::QpAttributes in = qp->pair->Query();
-    const transport::QpCapacity& capacity = qp->pair->capacity();
     std::memset(attr, 0, sizeof(*attr));
     attr->qp_state = static_cast<ibv_qp_state>(in.state);
     attr->cur_qp_state = attr->qp_state;
@@ -574,11 +568,7 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     attr->sq_psn = in.sq_psn;
     attr->dest_qp_num = in.dest_qpn;
     attr->qp_access_flags = in.access_flags;
-    attr->cap.max_send_wr = capacity.max_send_wr;
-    attr->cap.max_recv_wr = capacity.max_recv_wr;
-    attr->cap.max_send_sge = capacity.max_send_sge;
-    attr->cap.max_recv_sge = capacity.max_recv_sge;
-    attr->cap.max_inline_data = capacity.max_inline_data;
+    attr->cap = ToCap(qp->pair->capacity());
     FromAddressVector(in.av, in.port_num, &attr->ah_attr);
     if (in.alt_av != nullptr) {
       FromAddressVector(*in.alt_av, in.alt_port_num, &attr->alt_ah_attr);

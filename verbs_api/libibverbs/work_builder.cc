@@ -31,10 +31,10 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
   return &builder.data.back();
 }
 
-void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
-          uint64_t remote_addr, uint32_t imm) {
+void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey, uint64_t remote_addr,
+          uint32_t imm) {
   Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode, op)) {
+    if (auto* request = Begin(qp, opcode)) {
       request->rkey = rkey;
       request->remote_addr = remote_addr;
       request->imm_be = imm;
@@ -43,23 +43,20 @@ void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
 }
 
 void WrRdmaRead(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
-  Rdma(qp, SendOpcode::kRdmaRead, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_addr,
-       0);
+  Rdma(qp, SendOpcode::kRdmaRead, rkey, remote_addr, 0);
 }
 void WrRdmaWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
-  Rdma(qp, SendOpcode::kRdmaWrite, IBV_QP_EX_WITH_RDMA_WRITE, rkey, remote_addr,
-       0);
+  Rdma(qp, SendOpcode::kRdmaWrite, rkey, remote_addr, 0);
 }
 void WrRdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                     __be32 imm) {
-  Rdma(qp, SendOpcode::kRdmaWriteWithImm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-       rkey, remote_addr, imm);
+  Rdma(qp, SendOpcode::kRdmaWriteWithImm, rkey, remote_addr, imm);
 }
 
-void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
+void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey,
             uint64_t remote_addr, uint64_t compare_add, uint64_t swap) {
   Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode, op)) {
+    if (auto* request = Begin(qp, opcode)) {
       request->rkey = rkey;
       request->remote_addr = remote_addr;
       request->compare_add = compare_add;
@@ -70,21 +67,18 @@ void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
 
 void WrCompareSwap(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    uint64_t compare, uint64_t swap) {
-  Atomic(qp, SendOpcode::kCompareSwap, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
-         remote_addr, compare, swap);
+  Atomic(qp, SendOpcode::kCompareSwap, rkey, remote_addr, compare, swap);
 }
 void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                 uint64_t add) {
-  Atomic(qp, SendOpcode::kFetchAdd, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
-         remote_addr, add, 0);
+  Atomic(qp, SendOpcode::kFetchAdd, rkey, remote_addr, add, 0);
 }
 
 // Copies the eight bytes at `data` now.
 void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    const void* data) {
   Build(qp, [&](WorkBuilder& builder) {
-    auto* request =
-        Begin(qp, SendOpcode::kAtomicWrite, IBV_QP_EX_WITH_ATOMIC_WRITE);
+    auto* request = Begin(qp, SendOpcode::kAtomicWrite);
     if (request == nullptr) return;
     request->rkey = rkey;
     request->remote_addr = remote_addr;
@@ -99,7 +93,7 @@ void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
 void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
              uint8_t type, uint8_t level) {
   Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kFlush, kQpExWithFlush);
+    auto* request = Begin(qp, SendOpcode::kFlush);
     if (request == nullptr) return;
     request->rkey = rkey;
     request->remote_addr = remote_addr;
@@ -111,22 +105,18 @@ void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
 }
 
 void WrSend(ibv_qp_ex* qp) {
-  Build(qp, [&](WorkBuilder&) {
-    Begin(qp, SendOpcode::kSend, IBV_QP_EX_WITH_SEND);
-  });
+  Build(qp, [&](WorkBuilder&) { Begin(qp, SendOpcode::kSend); });
 }
 void WrSendImm(ibv_qp_ex* qp, __be32 imm) {
   Build(qp, [&](WorkBuilder&) {
-    if (auto* request =
-            Begin(qp, SendOpcode::kSendWithImm, IBV_QP_EX_WITH_SEND_WITH_IMM)) {
+    if (auto* request = Begin(qp, SendOpcode::kSendWithImm)) {
       request->imm_be = imm;
     }
   });
 }
 void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
   Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, SendOpcode::kSendWithInvalidate,
-                              IBV_QP_EX_WITH_SEND_WITH_INV)) {
+    if (auto* request = Begin(qp, SendOpcode::kSendWithInvalidate)) {
       request->invalidate_rkey = rkey;
     }
   });
@@ -135,8 +125,7 @@ void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
 // Operations without data.
 void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
   Build(qp, [&](WorkBuilder& builder) {
-    if (auto* request =
-            Begin(qp, SendOpcode::kLocalInvalidate, IBV_QP_EX_WITH_LOCAL_INV)) {
+    if (auto* request = Begin(qp, SendOpcode::kLocalInvalidate)) {
       request->invalidate_rkey = rkey;
       builder.data.back().is_set = true;
     }
@@ -145,7 +134,7 @@ void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
 void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
               const ibv_mw_bind_info* info) {
   Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kBindMw, IBV_QP_EX_WITH_BIND_MW);
+    auto* request = Begin(qp, SendOpcode::kBindMw);
     if (request == nullptr) return;
     builder.data.back().is_set = true;
     builder.data.back().window = mw;
@@ -159,7 +148,7 @@ void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
 // Copies the header now. The data is set as for other operations.
 void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
   Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kTso, IBV_QP_EX_WITH_TSO);
+    auto* request = Begin(qp, SendOpcode::kTso);
     if (request == nullptr) return;
     if (size > Self(qp)->pair->max_tso_header() ||
         (size > 0 && header == nullptr)) {
