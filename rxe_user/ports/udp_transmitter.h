@@ -118,6 +118,8 @@ class UdpTransmitter {
     uint32_t left;      // bursts until the next try
   };
 
+  void AddSocket(int fd, const LocalAddress& local, uint16_t port,
+                 uint32_t choice);
   Socket* FindSocket(const transport::AddressVector& av);
   void Prepare(Outgoing& outgoing, Socket& socket);
   // Sends the first of `indices`, all of one socket, in order. Returns the
