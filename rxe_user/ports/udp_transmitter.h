@@ -89,7 +89,7 @@ class UdpTransmitter {
     uint32_t choice = 0;
     uint16_t port = 0;
     // Set by the first send: the values of its address vector.
-    std::optional<SendDefaults> defaults;
+    std::optional<SendDefaults> defaults = {};
     bool used = false;  // scratch of CloseUnused
   };
   // A queued burst. Never moves, since messages point into it.
