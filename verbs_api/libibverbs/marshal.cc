@@ -58,50 +58,44 @@ VERBS_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to,
   to->alt_timeout = from->alt_timeout;
 }
 
+namespace {
+
+// Copies all but the GIDs, whose types differ.
+template <typename From, typename To>
+void CopyPath(const From& from, To* to) {
+  to->dlid = from.dlid;
+  to->slid = from.slid;
+  to->raw_traffic = static_cast<decltype(to->raw_traffic)>(from.raw_traffic);
+  to->flow_label = from.flow_label;
+  to->hop_limit = from.hop_limit;
+  to->traffic_class = from.traffic_class;
+  to->reversible = static_cast<decltype(to->reversible)>(from.reversible);
+  to->numb_path = from.numb_path;
+  to->pkey = from.pkey;
+  to->sl = from.sl;
+  to->mtu_selector = from.mtu_selector;
+  to->mtu = static_cast<decltype(to->mtu)>(from.mtu);
+  to->rate_selector = from.rate_selector;
+  to->rate = from.rate;
+  to->packet_life_time_selector = from.packet_life_time_selector;
+  to->packet_life_time = from.packet_life_time;
+  to->preference = from.preference;
+}
+
+}  // namespace
+
 VERBS_EXPORT void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* to,
                                               ib_user_path_rec* from) {
   std::memcpy(to->dgid.raw, from->dgid, sizeof(to->dgid.raw));
   std::memcpy(to->sgid.raw, from->sgid, sizeof(to->sgid.raw));
-  to->dlid = from->dlid;
-  to->slid = from->slid;
-  to->raw_traffic = static_cast<int>(from->raw_traffic);
-  to->flow_label = from->flow_label;
-  to->hop_limit = from->hop_limit;
-  to->traffic_class = from->traffic_class;
-  to->reversible = static_cast<int>(from->reversible);
-  to->numb_path = from->numb_path;
-  to->pkey = from->pkey;
-  to->sl = from->sl;
-  to->mtu_selector = from->mtu_selector;
-  to->mtu = static_cast<uint8_t>(from->mtu);
-  to->rate_selector = from->rate_selector;
-  to->rate = from->rate;
-  to->packet_life_time_selector = from->packet_life_time_selector;
-  to->packet_life_time = from->packet_life_time;
-  to->preference = from->preference;
+  CopyPath(*from, to);
 }
 
 VERBS_EXPORT void ibv_copy_path_rec_to_kern(ib_user_path_rec* to,
                                             ibv_sa_path_rec* from) {
   std::memcpy(to->dgid, from->dgid.raw, sizeof(to->dgid));
   std::memcpy(to->sgid, from->sgid.raw, sizeof(to->sgid));
-  to->dlid = from->dlid;
-  to->slid = from->slid;
-  to->raw_traffic = static_cast<uint32_t>(from->raw_traffic);
-  to->flow_label = from->flow_label;
-  to->hop_limit = from->hop_limit;
-  to->traffic_class = from->traffic_class;
-  to->reversible = static_cast<uint32_t>(from->reversible);
-  to->numb_path = from->numb_path;
-  to->pkey = from->pkey;
-  to->sl = from->sl;
-  to->mtu_selector = from->mtu_selector;
-  to->mtu = from->mtu;
-  to->rate_selector = from->rate_selector;
-  to->rate = from->rate;
-  to->packet_life_time_selector = from->packet_life_time_selector;
-  to->packet_life_time = from->packet_life_time;
-  to->preference = from->preference;
+  CopyPath(*from, to);
 }
 
 }  // namespace verbs_api

@@ -19,6 +19,7 @@ namespace verbs_api {
 namespace {
 
 using transport::SendOpcode;
+using transport::SendRequest;
 
 // The data of the request that a setter applies to. Null if there is no
 // request, or its data is already set.
@@ -33,12 +34,10 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
 
 void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey, uint64_t remote_addr,
           uint32_t imm) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode)) {
-      request->rkey = rkey;
-      request->remote_addr = remote_addr;
-      request->imm_be = imm;
-    }
+  Begin(qp, opcode, [&](WorkBuilder&, SendRequest& request) {
+    request.rkey = rkey;
+    request.remote_addr = remote_addr;
+    request.imm_be = imm;
   });
 }
 
@@ -55,13 +54,11 @@ void WrRdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
 
 void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey,
             uint64_t remote_addr, uint64_t compare_add, uint64_t swap) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode)) {
-      request->rkey = rkey;
-      request->remote_addr = remote_addr;
-      request->compare_add = compare_add;
-      request->swap = swap;
-    }
+  Begin(qp, opcode, [&](WorkBuilder&, SendRequest& request) {
+    request.rkey = rkey;
+    request.remote_addr = remote_addr;
+    request.compare_add = compare_add;
+    request.swap = swap;
   });
 }
 
@@ -77,79 +74,69 @@ void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
 // Copies the eight bytes at `data` now.
 void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    const void* data) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kAtomicWrite);
-    if (request == nullptr) return;
-    request->rkey = rkey;
-    request->remote_addr = remote_addr;
-    BeginInlineData(builder, &builder.data.back());
-    const auto* bytes = static_cast<const uint8_t*>(data);
-    builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
-                                bytes + transport::kAtomicSize);
-    EndInlineData(builder, transport::kAtomicSize);
-  });
+  Begin(qp, SendOpcode::kAtomicWrite,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.rkey = rkey;
+          request.remote_addr = remote_addr;
+          BeginInlineData(builder, &builder.data.back());
+          const auto* bytes = static_cast<const uint8_t*>(data);
+          builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                      bytes + transport::kAtomicSize);
+          EndInlineData(builder, transport::kAtomicSize);
+        });
 }
 
 void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
              uint8_t type, uint8_t level) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kFlush);
-    if (request == nullptr) return;
-    request->rkey = rkey;
-    request->remote_addr = remote_addr;
-    request->compare_add = length;
-    request->swap =
-        transport::FlushOperand({.placement_type = type, .selectivity = level});
-    builder.data.back().is_set = true;  // it has no data
-  });
+  Begin(qp, SendOpcode::kFlush,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.rkey = rkey;
+          request.remote_addr = remote_addr;
+          request.compare_add = length;
+          request.swap = transport::FlushOperand(
+              {.placement_type = type, .selectivity = level});
+          builder.data.back().is_set = true;  // it has no data
+        });
 }
 
 void WrSend(ibv_qp_ex* qp) {
-  Build(qp, [&](WorkBuilder&) { Begin(qp, SendOpcode::kSend); });
+  Begin(qp, SendOpcode::kSend, [](WorkBuilder&, SendRequest&) {});
 }
 void WrSendImm(ibv_qp_ex* qp, __be32 imm) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, SendOpcode::kSendWithImm)) {
-      request->imm_be = imm;
-    }
-  });
+  Begin(qp, SendOpcode::kSendWithImm,
+        [&](WorkBuilder&, SendRequest& request) { request.imm_be = imm; });
 }
 void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, SendOpcode::kSendWithInvalidate)) {
-      request->invalidate_rkey = rkey;
-    }
-  });
+  Begin(qp, SendOpcode::kSendWithInvalidate,
+        [&](WorkBuilder&, SendRequest& request) {
+          request.invalidate_rkey = rkey;
+        });
 }
 
 // Operations without data.
 void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
-  Build(qp, [&](WorkBuilder& builder) {
-    if (auto* request = Begin(qp, SendOpcode::kLocalInvalidate)) {
-      request->invalidate_rkey = rkey;
-      builder.data.back().is_set = true;
-    }
-  });
+  Begin(qp, SendOpcode::kLocalInvalidate,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.invalidate_rkey = rkey;
+          builder.data.back().is_set = true;
+        });
 }
 void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
               const ibv_mw_bind_info* info) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kBindMw);
-    if (request == nullptr) return;
-    builder.data.back().is_set = true;
-    builder.data.back().window = mw;
-    const int error = info != nullptr
-                          ? ToBindRequest(*Self(qp), mw, rkey, *info, request)
-                          : EINVAL;
-    if (error != 0) Wrong(builder, error);
-  });
+  Begin(qp, SendOpcode::kBindMw,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          builder.data.back().is_set = true;
+          builder.data.back().window = mw;
+          const int error = info != nullptr ? ToBindRequest(*Self(qp), mw, rkey,
+                                                            *info, &request)
+                                            : EINVAL;
+          if (error != 0) Wrong(builder, error);
+        });
 }
 
 // Copies the header now. The data is set as for other operations.
 void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kTso);
-    if (request == nullptr) return;
+  Begin(qp, SendOpcode::kTso, [&](WorkBuilder& builder, SendRequest& request) {
     if (size > Self(qp)->pair->max_tso_header() ||
         (size > 0 && header == nullptr)) {
       return Wrong(builder, EINVAL);
@@ -159,7 +146,7 @@ void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
     const auto* bytes = static_cast<const uint8_t*>(header);
     builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
                                 bytes + size);
-    request->tso_mss = mss;
+    request.tso_mss = mss;
   });
 }
 

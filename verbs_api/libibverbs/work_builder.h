@@ -64,16 +64,16 @@ static_assert(kQpExWithFlush == SendOpOf(transport::SendOpcode::kFlush));
 static_assert(IBV_QP_EX_WITH_ATOMIC_WRITE ==
               SendOpOf(transport::SendOpcode::kAtomicWrite));
 
-// Begins a work request. Returns null for an operation that was not enabled at
-// creation, or outside of ibv_wr_start and ibv_wr_complete.
-inline transport::SendRequest* Begin(ibv_qp_ex* qp,
-                                     transport::SendOpcode opcode) {
-  WorkBuilder& builder = Self(qp)->builder;
-  if (!builder.active || (Self(qp)->send_ops & SendOpOf(opcode)) == 0) {
-    Wrong(builder, EINVAL);
-    return nullptr;
-  }
-  return Add(qp, builder, opcode);
+// Adds a work request, which `body` completes, unless the operation was not
+// enabled at creation, or outside of ibv_wr_start and ibv_wr_complete.
+template <typename Body>
+void Begin(ibv_qp_ex* qp, transport::SendOpcode opcode, Body&& body) noexcept {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active || (Self(qp)->send_ops & SendOpOf(opcode)) == 0) {
+      return Wrong(builder, EINVAL);
+    }
+    body(builder, *Add(qp, builder, opcode));
+  });
 }
 
 // Begins the inline data of the last request.
