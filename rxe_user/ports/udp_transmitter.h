@@ -18,8 +18,8 @@
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/ports/mapping.h"
 #include "rxe_user/ports/port.h"
-#include "rxe_user/ports/prefaulted_buffer.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/icrc.h"
 
@@ -152,7 +152,7 @@ class UdpTransmitter {
   std::array<Socket, kMaxSockets> sockets_;
   size_t socket_count_ = 0;
 
-  PrefaultedBuffer memory_;
+  Mapping memory_;
   std::array<Outgoing, kBuffers> outgoing_;
   std::vector<uint8_t> free_;    // indices; the last is used next
   std::vector<uint8_t> queued_;  // indices, in order
