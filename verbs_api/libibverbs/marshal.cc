@@ -31,7 +31,6 @@ VERBS_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to,
   to->cur_qp_state = static_cast<ibv_qp_state>(from->cur_qp_state);
   to->path_mtu = static_cast<ibv_mtu>(from->path_mtu);
   to->path_mig_state = static_cast<ibv_mig_state>(from->path_mig_state);
-  to->qkey = from->qkey;
   to->rq_psn = from->rq_psn;
   to->sq_psn = from->sq_psn;
   to->dest_qp_num = from->dest_qp_num;
@@ -43,19 +42,8 @@ VERBS_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to,
   to->cap.max_inline_data = from->max_inline_data;
   ibv_copy_ah_attr_from_kern(&to->ah_attr, &from->ah_attr);
   ibv_copy_ah_attr_from_kern(&to->alt_ah_attr, &from->alt_ah_attr);
-  to->pkey_index = from->pkey_index;
-  to->alt_pkey_index = from->alt_pkey_index;
-  to->en_sqd_async_notify = from->en_sqd_async_notify;
+  CopyQpAttributes(*from, to);
   to->sq_draining = from->sq_draining;
-  to->max_rd_atomic = from->max_rd_atomic;
-  to->max_dest_rd_atomic = from->max_dest_rd_atomic;
-  to->min_rnr_timer = from->min_rnr_timer;
-  to->port_num = from->port_num;
-  to->timeout = from->timeout;
-  to->retry_cnt = from->retry_cnt;
-  to->rnr_retry = from->rnr_retry;
-  to->alt_port_num = from->alt_port_num;
-  to->alt_timeout = from->alt_timeout;
 }
 
 namespace {

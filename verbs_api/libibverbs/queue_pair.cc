@@ -501,17 +501,12 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
          Raw(attr->path_mig_state) > IBV_MIG_ARMED)) {
       return Because(EINVAL, "IBV_QP_PATH_MIG_STATE: no such state");
     }
-    out.qkey = attr->qkey;
     // PSNs are truncated to 24 bits, as in the kernel.
     out.rq_psn = attr->rq_psn & 0xffffff;
     out.sq_psn = attr->sq_psn & 0xffffff;
     out.dest_qpn = attr->dest_qp_num & 0xffffff;
     out.access_flags = attr->qp_access_flags;
-    out.pkey_index = attr->pkey_index;
-    out.alt_pkey_index = attr->alt_pkey_index;
-    out.en_sqd_async_notify = attr->en_sqd_async_notify != 0;
-    out.max_rd_atomic = attr->max_rd_atomic;
-    out.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+    CopyQpAttributes(*attr, &out);
     if (has(IBV_QP_MAX_QP_RD_ATOMIC) &&
         attr->max_rd_atomic > rxe_user::kMaxRdAtomic) {
       return Because(EINVAL,
@@ -522,13 +517,6 @@ VERBS_EXPORT int ibv_modify_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask) {
       return Because(EINVAL,
                      "IBV_QP_MAX_DEST_RD_ATOMIC: more than max_qp_rd_atom");
     }
-    out.min_rnr_timer = attr->min_rnr_timer;
-    out.port_num = attr->port_num;
-    out.alt_port_num = attr->alt_port_num;
-    out.timeout = attr->timeout;
-    out.alt_timeout = attr->alt_timeout;
-    out.retry_cnt = attr->retry_cnt;
-    out.rnr_retry = attr->rnr_retry;
     out.path_mig_state = static_cast<uint8_t>(Raw(attr->path_mig_state));
     const int error = qp->pair->Modify(out, static_cast<uint32_t>(mask));
     if (error != 0) {
@@ -563,7 +551,6 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     attr->cur_qp_state = attr->qp_state;
     attr->path_mtu = MtuCode(in.path_mtu);
     attr->path_mig_state = static_cast<ibv_mig_state>(in.path_mig_state);
-    attr->qkey = in.qkey;
     attr->rq_psn = in.rq_psn;
     attr->sq_psn = in.sq_psn;
     attr->dest_qp_num = in.dest_qpn;
@@ -573,19 +560,8 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     if (in.alt_av != nullptr) {
       FromAddressVector(*in.alt_av, in.alt_port_num, &attr->alt_ah_attr);
     }
-    attr->pkey_index = in.pkey_index;
-    attr->alt_pkey_index = in.alt_pkey_index;
-    attr->en_sqd_async_notify = in.en_sqd_async_notify ? 1 : 0;
+    CopyQpAttributes(in, attr);
     attr->sq_draining = in.sq_draining ? 1 : 0;
-    attr->max_rd_atomic = in.max_rd_atomic;
-    attr->max_dest_rd_atomic = in.max_dest_rd_atomic;
-    attr->min_rnr_timer = in.min_rnr_timer;
-    attr->port_num = in.port_num;
-    attr->timeout = in.timeout;
-    attr->retry_cnt = in.retry_cnt;
-    attr->rnr_retry = in.rnr_retry;
-    attr->alt_port_num = in.alt_port_num;
-    attr->alt_timeout = in.alt_timeout;
     init->qp_context = ibv->qp_context;
     init->send_cq = ibv->send_cq;
     init->recv_cq = ibv->recv_cq;
