@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/observe/recorder.h"
@@ -37,12 +38,6 @@ constexpr size_t kBurstBytes = 65536;
 // Every kernel with segmentation accepts this many segments.
 constexpr int kBurstSegments = 64;
 
-Time MonotonicNow() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
-
 // Whether the packet is lost. The packet that takes the link down is lost, too.
 bool Drops(const Fate& fate) {
   return fate.rule->action == Action::kDrop ||
@@ -57,8 +52,6 @@ ObservedFault FaultOf(const Fate& fate) {
           .delay = fate.delay,
           .text = fate.rule->text};
 }
-
-std::span<uint8_t> Bytes(std::vector<uint8_t>& bytes) { return bytes; }
 
 // Applies kCorrupt. The ICRC was right for IP identification 0, or was wrong
 // before.
@@ -92,7 +85,7 @@ wire::IcrcFlow IcrcOf(const GroBatch& batch) {
 
 absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
     std::unique_ptr<Port> inner, ProcessFaults* faults) {
-  return Create(std::move(inner), faults, &MonotonicNow);
+  return Create(std::move(inner), faults, &MonotonicNs);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> FaultPort::Create(
@@ -294,7 +287,7 @@ void FaultPort::Filter(const GroBatch& batch, Time now) {
     } else if (arrives_plain) {
       const size_t at = plain.bytes.size();
       plain.bytes.insert(plain.bytes.end(), bytes.begin(), bytes.end());
-      seal(Bytes(plain.bytes).subspan(at),
+      seal(std::span(plain.bytes).subspan(at),
            static_cast<uint16_t>(plain.icrcs.size()));
       plain.icrcs.push_back(StoredIcrc(bytes));
     }
@@ -379,17 +372,21 @@ void FaultPort::Deliver(LonePacket packet) {
   out_.push_back(packet.arrival);
 }
 
+// Makes `bytes` those that arrived.
+void FaultPort::Restore(const Delivered& shown, std::span<uint8_t> bytes) {
+  if (bytes.size() >= wire::kIcrcSize) {
+    wire::StoreIcrc(bytes.last(wire::kIcrcSize).data(), shown.icrc);
+  }
+  const transport::faults::PacketBit& flipped = shown.flipped;
+  if (flipped.mask != 0 && flipped.offset + wire::kIcrcSize < bytes.size()) {
+    bytes[flipped.offset] ^= flipped.mask;
+  }
+}
+
 // The endpoint has processed the packet: the copy is not needed any more.
 void FaultPort::ShowDelivered(const ObservedPacket& packet,
                               const Delivered& delivered) {
-  const std::span<uint8_t> bytes = delivered.bytes;
-  if (bytes.size() >= wire::kIcrcSize) {
-    wire::StoreIcrc(bytes.last(wire::kIcrcSize).data(), delivered.icrc);
-  }
-  if (delivered.flipped.mask != 0 &&
-      delivered.flipped.offset + wire::kIcrcSize < bytes.size()) {
-    bytes[delivered.flipped.offset] ^= delivered.flipped.mask;
-  }
+  Restore(delivered, delivered.bytes);
   ObservedPacket shown = packet;
   if (delivered.fault) shown.fault = &*delivered.fault;
   observer_->OnPacket(shown);
@@ -598,14 +595,7 @@ void FaultPort::ShowLost(const LonePacket& packet) {
   }
   fault->dropped = true;
   std::vector<uint8_t> bytes = packet.bytes;
-  if (bytes.size() >= wire::kIcrcSize) {
-    wire::StoreIcrc(Bytes(bytes).last(wire::kIcrcSize).data(),
-                    packet.shown.icrc);
-  }
-  const transport::faults::PacketBit& flipped = packet.shown.flipped;
-  if (flipped.mask != 0 && flipped.offset + wire::kIcrcSize < bytes.size()) {
-    bytes[flipped.offset] ^= flipped.mask;
-  }
+  Restore(packet.shown, bytes);
   observer_->OnPacket(Arrived(packet.arrival, bytes, *fault, clock_()));
 }
 
@@ -635,10 +625,10 @@ void FaultPort::EndStall(Time now) {
   }
 }
 
-void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
+template <typename Leaves>
+void FaultPort::LeaveBehind(Leaves&& leaves) {
   for (auto at = behind_.begin(); at != behind_.end();) {
-    if (at->is_transmitted() != transmitted || at->qpn != qpn ||
-        --at->behind > 0) {
+    if (!leaves(*at)) {
       ++at;
       continue;
     }
@@ -648,21 +638,20 @@ void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
   }
 }
 
+void FaultPort::Overtake(bool transmitted, uint32_t qpn) {
+  LeaveBehind([&](LonePacket& packet) {
+    return packet.is_transmitted() == transmitted && packet.qpn == qpn &&
+           --packet.behind == 0;
+  });
+}
+
 void FaultPort::ReleaseDue(Time now) {
   while (!delayed_.empty() && delayed_.begin()->first <= now) {
     LonePacket packet = std::move(delayed_.begin()->second);
     delayed_.erase(delayed_.begin());
     Leave(std::move(packet));
   }
-  for (auto at = behind_.begin(); at != behind_.end();) {
-    if (at->latest > now) {
-      ++at;
-      continue;
-    }
-    LonePacket packet = std::move(*at);
-    at = behind_.erase(at);
-    Leave(std::move(packet));
-  }
+  LeaveBehind([&](const LonePacket& packet) { return packet.latest <= now; });
 }
 
 void FaultPort::SetTimer() {

@@ -147,6 +147,7 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void Filter(const transport::GroBatch& batch, transport::Time now);
   void DeliverPlain(const transport::GroBatch& batch, PlainPackets* plain);
   void Deliver(LonePacket packet);
+  static void Restore(const Delivered& shown, std::span<uint8_t> bytes);
   void ShowDelivered(const transport::ObservedPacket& packet,
                      const Delivered& delivered);
   // A packet of the batch that is delivered later or not at all.
@@ -184,6 +185,9 @@ class FaultPort final : public Port, private transport::PacketObserver {
   void HoldForStall(LonePacket packet);
   // Releases the packets that a stall held, if it is over.
   void EndStall(transport::Time now);
+  // Those of `behind_` for which `leaves(packet)` leave.
+  template <typename Leaves>
+  void LeaveBehind(Leaves&& leaves);
   // A packet of the queue pair has passed. Held packets that it was to overtake
   // may leave.
   void Overtake(bool transmitted, uint32_t qpn);

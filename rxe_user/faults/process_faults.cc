@@ -1,12 +1,11 @@
 #include "rxe_user/faults/process_faults.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <atomic>
 #include <new>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/timed_lock.h"
 #include "rxe_user/base/warn_once.h"
@@ -85,11 +84,7 @@ ProcessFaults* ProcessFaults::Current() {
   return current_faults.load(std::memory_order_acquire);
 }
 
-Time ProcessFaults::Now() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
+Time ProcessFaults::Now() { return MonotonicNs(); }
 
 ProcessFaults::ProcessFaults(FaultSettings settings, Time start)
     : injector_(std::move(settings.rules), settings.seed, start),

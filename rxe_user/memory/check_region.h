@@ -24,10 +24,7 @@ inline transport::MemoryStatus CheckRegion(
   if (region.binding != 0 && !IsBoundTo(region, access)) [[unlikely]] {
     return MemoryStatus::kWrongWindow;
   }
-  // Unsigned differences are right for every va and length.
-  const uint64_t offset = access.va - region.iova;
-  if (access.va < region.iova || offset > region.length ||
-      access.length > region.length - offset) {
+  if (!region.Covers(access.va, access.length)) {
     return MemoryStatus::kOutOfRange;
   }
   if ((region.access & access.access) != access.access) {

@@ -264,29 +264,25 @@ constexpr FoldConstants kFoldConstants;
 }  // namespace assembly
 }  // namespace rxe_user
 
+#pragma GCC visibility push(hidden)
 extern "C" {
 // Tests set this, too.
-__attribute__((visibility("hidden"), used)) uint8_t rxe_user_guarded_way =
+__attribute__((used)) uint8_t rxe_user_guarded_way =
     rxe_user::assembly::BestWay();
 
-extern const char rxe_user_guarded_begin[]
-    __attribute__((visibility("hidden")));
-extern const char rxe_user_guarded_end[] __attribute__((visibility("hidden")));
-extern const char rxe_user_guarded_fault[]
-    __attribute__((visibility("hidden")));
+extern const char rxe_user_guarded_begin[];
+extern const char rxe_user_guarded_end[];
+extern const char rxe_user_guarded_fault[];
 int rxe_user_guarded_copy(void* to, const void* from, size_t bytes,
-                          const void* ahead, int last_word_last)
-    __attribute__((visibility("hidden")));
+                          const void* ahead, int last_word_last);
 int rxe_user_guarded_fold(void* to, const void* from, size_t bytes,
                           uint32_t* crc, const void* constants,
-                          const void* ahead)
-    __attribute__((visibility("hidden")));
+                          const void* ahead);
 int rxe_user_guarded_compare_swap(void* word, uint64_t compare, uint64_t swap,
-                                  uint64_t* original)
-    __attribute__((visibility("hidden")));
-int rxe_user_guarded_fetch_add(void* word, uint64_t add, uint64_t* original)
-    __attribute__((visibility("hidden")));
+                                  uint64_t* original);
+int rxe_user_guarded_fetch_add(void* word, uint64_t add, uint64_t* original);
 }
+#pragma GCC visibility pop
 
 namespace rxe_user {
 namespace assembly {

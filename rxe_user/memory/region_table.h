@@ -41,6 +41,12 @@ struct Region {
   // 0: any queue pair in the protection domain may use the key. Otherwise
   // kWindow, plus the number of the only queue pair that may use it, if any.
   uint32_t binding = 0;
+
+  // Unsigned differences are right for every address and size.
+  bool Covers(uint64_t address, uint64_t size) const {
+    const uint64_t offset = address - iova;
+    return address >= iova && offset <= length && size <= length - offset;
+  }
 };
 
 // Thread: any. It has one lock, the innermost of all. Keys are 32 random bits,

@@ -24,12 +24,8 @@ MemoryStatus Examine(const Region& region,
       (writes && (region.access & transport::kAccessLocalWrite) == 0)) {
     return MemoryStatus::kNoRight;
   }
-  const uint64_t offset = binding.va - region.iova;
-  if (binding.va < region.iova || offset > region.length ||
-      binding.length > region.length - offset) {
-    return MemoryStatus::kOutOfRange;
-  }
-  return MemoryStatus::kOk;
+  return region.Covers(binding.va, binding.length) ? MemoryStatus::kOk
+                                                   : MemoryStatus::kOutOfRange;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/observe/observed_frame.h"
 #include "wire/pcap.h"
 
@@ -18,12 +19,6 @@ constexpr BufferedFile::Words kWords = {.records = "packets",
                                         .result = "a capture",
                                         .thread_name = "rxe-user-pcap"};
 constexpr size_t kRecordHeader = 16;
-
-int64_t WallClock() {
-  timespec t;
-  ::clock_gettime(CLOCK_REALTIME, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
 
 }  // namespace
 
@@ -44,7 +39,7 @@ void Capture::OnPacket(const transport::ObservedPacket& packet) {
       EmitFrameHeaders(packet, true, before.data() + kRecordHeader);
   const size_t frame = size - kRecordHeader + packet.bytes.size();
   file_->Append(size + packet.bytes.size(), [&](std::vector<uint8_t>* out) {
-    const auto record = wire::PcapRecordHeader(WallClock(), frame);
+    const auto record = wire::PcapRecordHeader(ClockNs(CLOCK_REALTIME), frame);
     std::memcpy(before.data(), record.data(), record.size());
     out->insert(out->end(), before.begin(),
                 before.begin() + static_cast<ptrdiff_t>(size));

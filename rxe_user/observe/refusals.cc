@@ -1,7 +1,5 @@
 #include "rxe_user/observe/refusals.h"
 
-#include <time.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/only_one.h"
@@ -21,12 +20,6 @@ struct RefusalLog {
   ForkSafeMutex mutex;
   std::deque<Refusal> refusals;
 };
-
-transport::Time Now() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * transport::kSecond + now.tv_nsec;
-}
 
 }  // namespace
 
@@ -70,13 +63,13 @@ void NoteRefusal(const char* call, int error, const std::string& check) {
       if (!kept.refusals.empty()) {
         Refusal& last = kept.refusals.back();
         if (last.call == call && last.error == error && last.check == check) {
-          last.time = Now();
+          last.time = MonotonicNs();
           ++last.count;
           return;
         }
       }
       if (kept.refusals.size() == kMaxRefusals) kept.refusals.pop_front();
-      kept.refusals.push_back({call, error, check, Now(), 1});
+      kept.refusals.push_back({call, error, check, MonotonicNs(), 1});
     }
     // Programs ask for features that a device may not offer.
     if (!ExplainMode() || error == EOPNOTSUPP) return;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/high_fd.h"
 #include "transport/faults/injector.h"
 
@@ -21,12 +22,6 @@ namespace {
 
 using std::memory_order_relaxed;
 using std::memory_order_release;
-
-int64_t Now() {
-  timespec t;
-  ::clock_gettime(CLOCK_REALTIME, &t);
-  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
-}
 
 // One thread at a time writes; another process may read.
 void Add(uint64_t* counter, uint64_t n) {
@@ -38,7 +33,7 @@ void Set(TallyItem* to, const TallyItem& item) {
   is_set.store(0, memory_order_release);
   TallyItem fresh = item;
   fresh.is_set = 0;
-  fresh.time = Now();
+  fresh.time = ClockNs(CLOCK_REALTIME);
   *to = fresh;
   is_set.store(1, memory_order_release);
 }
@@ -107,7 +102,7 @@ std::unique_ptr<Tally> Tally::Begin(const std::string& folder) {
   auto* const page = static_cast<TallyPage*>(memory);
   page->version = TallyPage::kVersion;
   page->pid = static_cast<uint32_t>(::getpid());
-  page->begin = Now();
+  page->begin = ClockNs(CLOCK_REALTIME);
   std::strncpy(page->program, program_invocation_short_name,
                sizeof(page->program) - 1);
   page->counter_names = TallyCounterNames();

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/observe/observed_frame.h"
 #include "transport/base/reason.h"
 #include "wire/frame.h"
@@ -49,12 +50,6 @@ constexpr size_t kMissedBytes = kBlockBytes + sizeof(MissedEvent);
 // Bytes of a packet's block: fixed fields, options, padding and a comment.
 constexpr size_t kPacketBytes = 160 + sizeof(PacketEvent);
 constexpr size_t kFaultBytes = kBlockBytes + sizeof(FaultEvent);
-
-int64_t ClockNow(clockid_t clock) {
-  timespec t;
-  ::clock_gettime(clock, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
 
 // From the text of /proc/sys/kernel/random/boot_id; zeros where there is none.
 void ReadBootId(uint8_t (&id)[16]) {
@@ -98,7 +93,7 @@ int64_t TimeOf(const transport::ObservedPacket& packet, const void* tracer) {
   thread_local First first;
   if (packet.segment_index == 0 || first.tracer != tracer ||
       first.time != packet.time || first.direction != packet.direction) {
-    first = {tracer, packet.time, packet.direction, ClockNow(CLOCK_REALTIME)};
+    first = {tracer, packet.time, packet.direction, ClockNs(CLOCK_REALTIME)};
   }
   return first.clock;
 }
@@ -150,7 +145,7 @@ FaultEvent FaultOf(const transport::ObservedPacket& packet) {
 
 }  // namespace
 
-int64_t Tracer::Now() { return ClockNow(CLOCK_REALTIME); }
+int64_t Tracer::Now() { return ClockNs(CLOCK_REALTIME); }
 
 std::unique_ptr<Tracer> Tracer::Begin(const std::string& name,
                                       const Options& options) {
@@ -158,7 +153,7 @@ std::unique_ptr<Tracer> Tracer::Begin(const std::string& name,
   RecordingEvent about;
   about.header.id = 1;
   about.header.time = Now();
-  about.monotonic = ClockNow(CLOCK_MONOTONIC);
+  about.monotonic = MonotonicNs();
   about.pid = static_cast<uint32_t>(::getpid());
   ReadBootId(about.boot_id);
   char host[256] = {};
@@ -471,9 +466,7 @@ void Tracer::CountCompletion(const transport::Completion& completion,
   }
   tally_->OnCompletion(which, completion.status, item);
   tally_->OnLatency(
-      which,
-      post && post->time != 0 ? ClockNow(CLOCK_MONOTONIC) - post->time : -1,
-      item);
+      which, post && post->time != 0 ? MonotonicNs() - post->time : -1, item);
 }
 
 void Tracer::CountRepeated(uint32_t qpn, uint32_t psn) {
@@ -526,7 +519,7 @@ Tracer::Posting::Posting(Tracer& tracer, const trace::QueueName& queue,
       order_(tracer.orders_[queue.number % kOrders]),
       time_(Now()) {
   if (tracer_.tally_ != nullptr) {
-    const int64_t now = ClockNow(CLOCK_MONOTONIC);
+    const int64_t now = MonotonicNs();
     for (trace::Post& post : posts_) post.time = now;
   }
   const std::lock_guard lock(tracer_.mutex_);

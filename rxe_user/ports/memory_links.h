@@ -32,9 +32,9 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/ports/mapping.h"
 #include "rxe_user/ports/memory_ring.h"
 #include "rxe_user/ports/port.h"
-#include "rxe_user/ports/shared_memory.h"
 #include "wire/address.h"
 
 namespace rxe_user {
@@ -145,8 +145,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     int number = -1;  // of an outgoing link; -1: none
     UniqueFd socket;
     UniqueFd wake;
-    SharedMemory ring;
-    SharedMemory doorbell;
+    Mapping ring;
+    Mapping doorbell;
   };
   struct Listener {
     LocalAddress local;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/high_fd.h"
 #include "rxe_user/base/qpn.h"
@@ -43,17 +44,11 @@ constexpr size_t kMaxPeers = 4096;
 // its own structures (SKB_TRUESIZE).
 constexpr uint64_t kMinTrueSize = 512;
 
-Time MonotonicNow() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * transport::kSecond + t.tv_nsec;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
     std::unique_ptr<Port> inner, MemoryLinks::SelfTraffic self_traffic) {
-  return Create(std::move(inner), &MonotonicNow, self_traffic);
+  return Create(std::move(inner), &MonotonicNs, self_traffic);
 }
 
 absl::StatusOr<std::unique_ptr<Port>> MemoryPort::Create(
@@ -74,12 +69,12 @@ MemoryPort::~MemoryPort() = default;
 absl::Status MemoryPort::Open() {
   wake_ = UniqueFd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
-  absl::StatusOr<SharedMemory> doorbell =
-      SharedMemory::Create(kDoorbellBytes, &doorbell_file_);
+  absl::StatusOr<Mapping> doorbell =
+      Mapping::CreateShared(kDoorbellBytes, &doorbell_file_);
   if (!doorbell.ok()) return doorbell.status();
   doorbell_memory_ = *std::move(doorbell);
   doorbell_ = Doorbell::In(doorbell_memory_.bytes());
-  buffer_ = PrefaultedBuffer(kBufferBytes);
+  buffer_ = Mapping::Prefaulted(kBufferBytes);
   if (buffer_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }

@@ -21,11 +21,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/unique_fd.h"
+#include "rxe_user/ports/mapping.h"
 #include "rxe_user/ports/memory_links.h"
 #include "rxe_user/ports/memory_ring.h"
 #include "rxe_user/ports/port.h"
-#include "rxe_user/ports/prefaulted_buffer.h"
-#include "rxe_user/ports/shared_memory.h"
 
 namespace rxe_user {
 
@@ -193,7 +192,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   // --- Receive.
   UniqueFd wake_;
-  SharedMemory doorbell_memory_;
+  Mapping doorbell_memory_;
   UniqueFd doorbell_file_;
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
@@ -203,7 +202,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep
   int next_ = 0;               // the ring to read first
-  PrefaultedBuffer buffer_;
+  Mapping buffer_;
   std::vector<transport::GroBatch> batches_;
   uint32_t skipped_ = 0;  // calls in a row that did not ask the sockets
   uint32_t quiet_ = 0;    // calls in a row that found nothing there

@@ -43,12 +43,14 @@ bool SetOption(int fd, int level, int option, int value) {
   return ::setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-int BufferSize(int fd, int option) {
-  int size = 0;
-  socklen_t length = sizeof(size);
-  (void)::getsockopt(fd, SOL_SOCKET, option, &size, &length);
-  return size;
+// -1 if the kernel does not have the option.
+int GetOption(int fd, int level, int option) {
+  int value = 0;
+  socklen_t length = sizeof(value);
+  return ::getsockopt(fd, level, option, &value, &length) == 0 ? value : -1;
 }
+
+int BufferSize(int fd, int option) { return GetOption(fd, SOL_SOCKET, option); }
 
 // With privilege beyond the limits of net.core, otherwise up to them. Never
 // shrinks a buffer: the socket's creator may have had more privilege.
@@ -205,12 +207,7 @@ int64_t KernelTimeIn(const uint8_t* control) {
 }
 
 uint64_t ReceiveBufferOf(int fd) {
-  int bytes = 0;
-  socklen_t size = sizeof(bytes);
-  return ::getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &size) == 0 &&
-                 bytes > 0
-             ? static_cast<uint64_t>(bytes)
-             : 0;
+  return static_cast<uint64_t>(std::max(BufferSize(fd, SO_RCVBUF), 0));
 }
 
 namespace {
@@ -222,14 +219,9 @@ void SetMulticastInterface(int fd, const LocalAddress& local) {
   }
 }
 
-// A sending socket of `local` as OpenSender returns it, without a port.
-absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
+void PrepareSender(int fd, const LocalAddress& local) {
   const bool v6 = !local.address.is_v4();
-  const int fd = MoveHigh(::socket(
-      v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
   if (v6) {
-    SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
     SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
     SetMulticastInterface(fd, local);
   } else {
@@ -237,6 +229,16 @@ absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
   }
   SetHopLimit(fd, v6, wire::kDefaultHopLimit);
   SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
+}
+
+// A sending socket of `local` as OpenSender returns it, without a port.
+absl::StatusOr<int> OpenUnboundSender(const LocalAddress& local) {
+  const bool v6 = !local.address.is_v4();
+  const int fd = MoveHigh(::socket(
+      v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd < 0) return ErrnoStatus(errno, "UDP socket");
+  if (v6) SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  PrepareSender(fd, local);
   sock_filter drop[] = {{BPF_RET | BPF_K, 0, 0, 0}};
   const sock_fprog program = {1, drop};
   (void)::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program,
@@ -275,17 +277,9 @@ absl::StatusOr<int> OpenSenderOn(const LocalAddress& local, uint16_t port) {
 }
 
 absl::StatusOr<int> SendFromReceiver(int receiver, const LocalAddress& local) {
-  const bool v6 = !local.address.is_v4();
   const int fd = MoveHigh(::fcntl(receiver, F_DUPFD_CLOEXEC, 0));
   if (fd < 0) return ErrnoStatus(errno, "UDP socket");
-  if (v6) {
-    SetOption(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
-    SetMulticastInterface(fd, local);
-  } else {
-    SetOption(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
-  }
-  SetHopLimit(fd, v6, wire::kDefaultHopLimit);
-  SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBuffer);
+  PrepareSender(fd, local);
   return fd;
 }
 
@@ -330,9 +324,7 @@ uint32_t DropCount(int fd) {
 }
 
 bool SegmentationSupported(int fd) {
-  int value = 0;
-  socklen_t length = sizeof(value);
-  return ::getsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &value, &length) == 0;
+  return GetOption(fd, IPPROTO_UDP, UDP_SEGMENT) >= 0;
 }
 
 SendDefaults SetSendDefaults(int fd, const transport::AddressVector& av) {
@@ -354,27 +346,18 @@ size_t WriteSendControl(const transport::AddressVector& av, size_t segment_size,
                         uint8_t control[kControlBytes], uint8_t hop_mark) {
   ControlWriter writer(control);
   const uint8_t hop_limit = av.hop_limit_on_wire() - hop_mark;
-  const bool default_hops = hop_limit == defaults.hop_limit;
-  const bool default_class = av.traffic_class == defaults.traffic_class;
   if (segment_size != 0) {
     writer.Add(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_size));
   }
-  if (av.destination.is_v4()) {
-    if (!default_class) {
-      writer.Add(IPPROTO_IP, IP_TOS, static_cast<int>(av.traffic_class));
-    }
-    if (!default_hops) {
-      writer.Add(IPPROTO_IP, IP_TTL, static_cast<int>(hop_limit));
-    }
-    return writer.used();
+  const bool v4 = av.destination.is_v4();
+  const int level = v4 ? IPPROTO_IP : IPPROTO_IPV6;
+  if (av.traffic_class != defaults.traffic_class) {
+    writer.Add(level, v4 ? IP_TOS : IPV6_TCLASS, int{av.traffic_class});
   }
-  if (!default_class) {
-    writer.Add(IPPROTO_IPV6, IPV6_TCLASS, static_cast<int>(av.traffic_class));
+  if (hop_limit != defaults.hop_limit) {
+    writer.Add(level, v4 ? IP_TTL : IPV6_HOPLIMIT, int{hop_limit});
   }
-  if (!default_hops) {
-    writer.Add(IPPROTO_IPV6, IPV6_HOPLIMIT, static_cast<int>(hop_limit));
-  }
-  if (av.flow_label != 0) {
+  if (!v4 && av.flow_label != 0) {
     writer.Add(IPPROTO_IPV6, IPV6_FLOWINFO, htonl(av.flow_label & 0xfffff));
   }
   return writer.used();

@@ -64,10 +64,14 @@ void WarnTooLong(const wire::IpAddress& destination, size_t udp_payload) {
                    "interface"));
 }
 
+absl::Status TooManyAddresses() {
+  return absl::ResourceExhaustedError("too many source addresses at once");
+}
+
 }  // namespace
 
 absl::Status UdpTransmitter::Open() {
-  memory_ = PrefaultedBuffer(kBuffers * kDatagramBytes);
+  memory_ = Mapping::Prefaulted(kBuffers * kDatagramBytes);
   if (memory_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }
@@ -106,22 +110,14 @@ absl::StatusOr<uint16_t> UdpTransmitter::SourcePort(const LocalAddress& local,
       return socket.port;
     }
   }
-  if (socket_count_ == kMaxSockets) {
-    return absl::ResourceExhaustedError("too many source addresses at once");
-  }
-  Socket& socket = sockets_[socket_count_];
-  socket = Socket();
-  socket.port = wire::kRoceUdpPort;
+  if (socket_count_ == kMaxSockets) return TooManyAddresses();
+  uint16_t port = wire::kRoceUdpPort;
   const absl::StatusOr<int> fd = receiver < 0
-                                     ? OpenSender(local, &socket.port)
+                                     ? OpenSender(local, &port)
                                      : SendFromReceiver(receiver, local);
   if (!fd.ok()) return fd.status();
-  socket.fd = *fd;
-  socket.local = local;
-  socket.bound = BoundAddress(local.address);
-  socket.choice = choice;
-  ++socket_count_;
-  return socket.port;
+  AddSocket(*fd, local, port, choice);
+  return port;
 }
 
 absl::Status UdpTransmitter::OpenSourcePort(const LocalAddress& local,
@@ -132,19 +128,20 @@ absl::Status UdpTransmitter::OpenSourcePort(const LocalAddress& local,
       return absl::OkStatus();
     }
   }
-  if (socket_count_ == kMaxSockets) {
-    return absl::ResourceExhaustedError("too many source addresses at once");
-  }
+  if (socket_count_ == kMaxSockets) return TooManyAddresses();
   const absl::StatusOr<int> fd = OpenSenderOn(local, port);
   if (!fd.ok()) return fd.status();
-  Socket& socket = sockets_[socket_count_++];
-  socket = Socket();
-  socket.fd = *fd;
-  socket.port = port;
-  socket.local = local;
-  socket.bound = BoundAddress(local.address);
-  socket.choice = kOfProgram;
+  AddSocket(*fd, local, port, kOfProgram);
   return absl::OkStatus();
+}
+
+void UdpTransmitter::AddSocket(int fd, const LocalAddress& local, uint16_t port,
+                               uint32_t choice) {
+  sockets_[socket_count_++] = {.fd = fd,
+                               .local = local,
+                               .bound = BoundAddress(local.address),
+                               .choice = choice,
+                               .port = port};
 }
 
 size_t UdpTransmitter::CloseUnused(const Port::ForEachUsed& for_each_used) {

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "rxe_user/ports/mapping.h"
 #include "rxe_user/ports/port.h"
-#include "rxe_user/ports/prefaulted_buffer.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/icrc.h"
 
@@ -88,7 +88,7 @@ class UdpTransmitter {
     uint32_t choice = 0;
     uint16_t port = 0;
     // Set by the first send: the values of its address vector.
-    std::optional<SendDefaults> defaults;
+    std::optional<SendDefaults> defaults = {};
     bool used = false;  // scratch of CloseUnused
   };
   // A queued burst. Never moves, since messages point into it.
@@ -117,6 +117,8 @@ class UdpTransmitter {
     uint32_t left;      // bursts until the next try
   };
 
+  void AddSocket(int fd, const LocalAddress& local, uint16_t port,
+                 uint32_t choice);
   Socket* FindSocket(const transport::AddressVector& av);
   void Prepare(Outgoing& outgoing, Socket& socket);
   // Sends the first of `indices`, all of one socket, in order. Returns the
@@ -149,7 +151,7 @@ class UdpTransmitter {
   std::array<Socket, kMaxSockets> sockets_;
   size_t socket_count_ = 0;
 
-  PrefaultedBuffer memory_;
+  Mapping memory_;
   std::array<Outgoing, kBuffers> outgoing_;
   std::vector<uint8_t> free_;    // indices; the last is used next
   std::vector<uint8_t> queued_;  // indices, in order

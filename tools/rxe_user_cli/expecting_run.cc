@@ -13,6 +13,7 @@
 #include <fstream>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/unique_fd.h"
 #include "tools/rxe_user_cli/expectation_facts.h"
 #include "tools/rxe_user_cli/expectation_report.h"
@@ -54,12 +55,6 @@ class Folder {
  private:
   std::string path_;
 };
-
-int64_t Clock(clockid_t clock) {
-  timespec t;
-  ::clock_gettime(clock, &t);
-  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-}
 
 bool WriteAll(int fd, const std::string& text) {
   for (size_t done = 0; done < text.size();) {
@@ -201,15 +196,15 @@ int RunExpecting(const std::string& program, const ExpectOptions& options,
   char host[256] = {};
   ::gethostname(host, sizeof(host) - 1);
   result.host = host;
-  result.begin = Clock(CLOCK_REALTIME) / 1'000'000'000;
-  const int64_t begin = Clock(CLOCK_MONOTONIC);
+  result.begin = rxe_user::ClockNs(CLOCK_REALTIME) / 1'000'000'000;
+  const int64_t begin = rxe_user::MonotonicNs();
   const std::optional<int> status = Supervise(execute);
   if (!status) {
     Complain("cannot start a process", errno);
     return kExitOurFailure;
   }
   result.wait_status = *status;
-  result.duration = Clock(CLOCK_MONOTONIC) - begin;
+  result.duration = rxe_user::MonotonicNs() - begin;
   const Facts facts = ReadFacts(folder.path());
   for (const Expectation& expectation : options.expectations) {
     result.expectations.emplace_back(expectation.text,

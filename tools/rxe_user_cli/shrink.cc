@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "rxe_user/base/clock.h"
 #include "tools/rxe_user_cli/fired_rules.h"
 #include "tools/rxe_user_cli/minimize.h"
 #include "tools/rxe_user_cli/output.h"
@@ -35,12 +36,6 @@ using transport::faults::Rule;
 // rule that was left out: a rule's chances depend on its number.
 constexpr char kPlaceholder[] = "drop rx bytes>65535 maybe";
 constexpr int kOvertime = -1;  // in place of an exit status: it took too long
-
-timespec MonotonicNow() {
-  timespec t;
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t;
-}
 
 // "ends with status 7" and so on.
 std::string Ending(int status, int seconds) {
@@ -187,8 +182,8 @@ class Shrinker {
   // The exit status of the child, or kOvertime; none if a signal asks this
   // process to end.
   std::optional<int> Await(pid_t child) {
-    timespec end = MonotonicNow();
-    end.tv_sec += options_.seconds;
+    constexpr int64_t kSecond = 1'000'000'000;
+    const int64_t end = rxe_user::MonotonicNs() + options_.seconds * kSecond;
     for (;;) {
       int status = 0;
       const pid_t ended = ::waitpid(child, &status, WNOHANG);
@@ -196,13 +191,9 @@ class Shrinker {
         ::kill(-child, SIGKILL);  // processes that it left running
         return ExitStatusOf(status);
       }
-      const timespec now = MonotonicNow();
-      timespec left = {end.tv_sec - now.tv_sec, end.tv_nsec - now.tv_nsec};
-      if (left.tv_nsec < 0) {
-        --left.tv_sec;
-        left.tv_nsec += 1'000'000'000;
-      }
-      const bool is_over = left.tv_sec < 0;
+      const int64_t left_ns = end - rxe_user::MonotonicNs();
+      const timespec left = {left_ns / kSecond, left_ns % kSecond};
+      const bool is_over = left_ns < 0;
       const int signal =
           is_over ? 0 : ::sigtimedwait(&signals_, nullptr, &left);
       if (!is_over && (signal < 0 || signal == SIGCHLD)) continue;

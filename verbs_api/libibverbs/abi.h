@@ -51,6 +51,8 @@
 
 namespace verbs_api {
 
+inline constexpr uint8_t kPort = 1;  // the only one
+
 // --- FLUSH in newer headers. The numbers are those of the kernel's ABI.
 inline constexpr uint64_t kQpExWithFlush = 1 << 11;
 inline constexpr uint64_t kDeviceFlushGlobal = uint64_t{1} << 38;
@@ -540,6 +542,25 @@ int ToAddressVector(const Context& context, const ibv_ah_attr& attr,
 // Waits until `*completed` has reached `taken`.
 void WaitForAcks(pthread_mutex_t* mutex, pthread_cond_t* cond,
                  const uint32_t* completed, uint32_t taken);
+
+// Copies the members that have one name, and the same values, in ibv_qp_attr,
+// transport::QpAttributes and ib_uverbs_qp_attr.
+template <typename From, typename To>
+void CopyQpAttributes(const From& from, To* to) {
+  to->qkey = from.qkey;
+  to->pkey_index = from.pkey_index;
+  to->alt_pkey_index = from.alt_pkey_index;
+  to->en_sqd_async_notify = from.en_sqd_async_notify;
+  to->max_rd_atomic = from.max_rd_atomic;
+  to->max_dest_rd_atomic = from.max_dest_rd_atomic;
+  to->min_rnr_timer = from.min_rnr_timer;
+  to->port_num = from.port_num;
+  to->timeout = from.timeout;
+  to->retry_cnt = from.retry_cnt;
+  to->rnr_retry = from.rnr_retry;
+  to->alt_port_num = from.alt_port_num;
+  to->alt_timeout = from.alt_timeout;
+}
 
 // The MTU of an ABI code, in bytes; 0 for an invalid code.
 inline uint32_t MtuBytes(int code) {

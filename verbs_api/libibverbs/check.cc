@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
 #include "transport/base/reason.h"
 #include "verbs_api/libibverbs/lookup.h"
 #include "verbs_api/libibverbs/memory_tools.h"
@@ -34,14 +33,6 @@ using lint::PostedSend;
 uint32_t Unpolled(ibv_cq* ibv) {
   Cq* const cq = Find(ibv);
   return cq != nullptr ? cq->queue->Report().unpolled : 0;
-}
-
-// The number of requests before `bad`; all of them if there was no error.
-template <typename Wr>
-size_t Accepted(const Wr* wr, const Wr* bad, int error) {
-  size_t count = 0;
-  for (; wr != nullptr && (error == 0 || wr != bad); wr = wr->next) ++count;
-  return count;
 }
 
 // Runs `call`, which posts `posts`, stores the number of accepted requests, and
@@ -79,12 +70,6 @@ bool HasFailed(const Qp& qp) {
   return state == transport::QpState::kErr || state == transport::QpState::kSqe;
 }
 
-std::string Hex(uint64_t number) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%" PRIx64, number);
-  return text;
-}
-
 // Checks the memory of a request as the device does when it uses it. `request`
 // is its name in the report.
 void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
@@ -112,18 +97,20 @@ void CheckLocal(Checker* checker, const Qp& qp, const std::string& request,
                                 &spans);
     if (status == transport::MemoryStatus::kOk || HasFailed(qp)) continue;
     if (IsOnlyRkey(RegionsOf(qp), piece.lkey)) {
-      checker->OnMixedKeys(CheckedKey(qp),
-                           request + " has as lkey " + Hex(piece.lkey) +
-                               ", which is the rkey of a region");
+      checker->OnMixedKeys(
+          CheckedKey(qp),
+          absl::StrCat(request, " has as lkey 0x", absl::Hex(piece.lkey),
+                       ", which is the rkey of a region"));
       continue;
     }
     std::string why(transport::TextOf(transport::LocalReason(status)).what);
     if (why.ends_with('.')) why.pop_back();
-    checker->OnLocalKey(CheckedKey(qp),
-                        request + " cannot use entry " + std::to_string(i) +
-                            " of its sg_list (lkey " + Hex(piece.lkey) +
-                            ", address " + Hex(piece.address) + ", " +
-                            std::to_string(piece.length) + " bytes): " + why);
+    checker->OnLocalKey(
+        CheckedKey(qp),
+        absl::StrCat(request, " cannot use entry ", i,
+                     " of its sg_list (lkey 0x", absl::Hex(piece.lkey),
+                     ", address 0x", absl::Hex(piece.address), ", ",
+                     piece.length, " bytes): ", why));
   }
 }
 
@@ -136,9 +123,8 @@ const uint8_t* MemoryOf(rxe_user::RegionTable& regions,
                         const lint::Piece& piece, bool is_inline) {
   if (is_inline) return reinterpret_cast<const uint8_t*>(piece.address);
   rxe_user::Region region;
-  if (!regions.Find(piece.lkey, &region) || piece.address < region.iova ||
-      piece.address - region.iova > region.length ||
-      piece.length > region.length - (piece.address - region.iova) ||
+  if (!regions.Find(piece.lkey, &region) ||
+      !region.Covers(piece.address, piece.length) ||
       reinterpret_cast<uint64_t>(region.host) >= rxe_user::kNullMemory) {
     return nullptr;
   }
@@ -210,17 +196,14 @@ void CheckRemote(Checker* checker, const Qp& qp, uint64_t wr_id, uint32_t rkey,
   // Without data, the device does not check the key.
   if (!checker->IsOn(lint::Lint::kRemoteKey) || length == 0 ||
       !RegionsOf(qp).Find(LkeyOf(rkey), &region) || region.binding != 0 ||
-      (region.access & access) != 0 || address < region.iova ||
-      address - region.iova > region.length ||
-      length > region.length - (address - region.iova)) {
+      (region.access & access) != 0 || !region.Covers(address, length)) {
     return;
   }
-  checker->OnRemoteKey(CheckedKey(qp),
-                       "request " + std::to_string(wr_id) + " has as R_Key " +
-                           Hex(rkey) +
-                           ", the key of a region of this process "
-                           "that has no " +
-                           right + " right");
+  checker->OnRemoteKey(
+      CheckedKey(qp),
+      absl::StrCat("request ", wr_id, " has as R_Key 0x", absl::Hex(rkey),
+                   ", the key of a region of this process that has no ", right,
+                   " right"));
 }
 
 // A hash of the data that a request will send; absent if they cannot be read.

@@ -23,13 +23,7 @@
 #include "verbs_api/libibverbs/trace.h"
 
 namespace verbs_api {
-
 namespace {
-
-// Inline functions of the header call these entries without a null check. We do
-// not support them.
-
-constexpr int kPort = 1;
 
 // The event that programs get for a link change. None for a change of the MTU,
 // and none for changes before they could wait for events.

@@ -19,11 +19,12 @@ ibv_context_ops before;
 // Whether the call fails on command; *error is its errno then. `wr`: the first
 // request of a post.
 template <typename Wr>
-bool Fails(const char* call, const Wr* wr, int* error) {
+bool Fails(const char* call, Wr* wr, Wr** bad, int* error) {
   *error = wr != nullptr ? FailOnCommand(call, wr->wr_id) : FailOnCommand(call);
   if (*error == 0) return false;
   ReportRefusal(call, *error);
   Refuse(*error);
+  if (bad != nullptr) *bad = wr;
   return true;
 }
 
@@ -58,10 +59,7 @@ class Requests {
 
 int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   int error;
-  if (Fails("ibv_post_send", wr, &error)) {
-    if (bad != nullptr) *bad = wr;
-    return error;
-  }
+  if (Fails("ibv_post_send", wr, bad, &error)) return error;
   Qp* const qp = Find(ibv);
   if (qp == nullptr) return before.post_send(ibv, wr, bad);
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
@@ -96,18 +94,14 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
 
 int FaultedPostRecv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int error;
-  if (!Fails("ibv_post_recv", wr, &error)) return before.post_recv(qp, wr, bad);
-  if (bad != nullptr) *bad = wr;
-  return error;
+  if (Fails("ibv_post_recv", wr, bad, &error)) return error;
+  return before.post_recv(qp, wr, bad);
 }
 
 int FaultedPostSrqRecv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int error;
-  if (!Fails("ibv_post_srq_recv", wr, &error)) {
-    return before.post_srq_recv(srq, wr, bad);
-  }
-  if (bad != nullptr) *bad = wr;
-  return error;
+  if (Fails("ibv_post_srq_recv", wr, bad, &error)) return error;
+  return before.post_srq_recv(srq, wr, bad);
 }
 
 // The function without faults. Written once, as above.

@@ -13,7 +13,6 @@ using transport::FlowLayer;
 using transport::FlowRule;
 using transport::FlowSpec;
 
-constexpr uint8_t kPort = 1;
 constexpr uint32_t kMaxCounterIndex = 1023;
 
 // Builds a rule from its specs, one by one. Functions return 0 or an errno

@@ -31,7 +31,6 @@ VERBS_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to,
   to->cur_qp_state = static_cast<ibv_qp_state>(from->cur_qp_state);
   to->path_mtu = static_cast<ibv_mtu>(from->path_mtu);
   to->path_mig_state = static_cast<ibv_mig_state>(from->path_mig_state);
-  to->qkey = from->qkey;
   to->rq_psn = from->rq_psn;
   to->sq_psn = from->sq_psn;
   to->dest_qp_num = from->dest_qp_num;
@@ -43,65 +42,48 @@ VERBS_EXPORT void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to,
   to->cap.max_inline_data = from->max_inline_data;
   ibv_copy_ah_attr_from_kern(&to->ah_attr, &from->ah_attr);
   ibv_copy_ah_attr_from_kern(&to->alt_ah_attr, &from->alt_ah_attr);
-  to->pkey_index = from->pkey_index;
-  to->alt_pkey_index = from->alt_pkey_index;
-  to->en_sqd_async_notify = from->en_sqd_async_notify;
+  CopyQpAttributes(*from, to);
   to->sq_draining = from->sq_draining;
-  to->max_rd_atomic = from->max_rd_atomic;
-  to->max_dest_rd_atomic = from->max_dest_rd_atomic;
-  to->min_rnr_timer = from->min_rnr_timer;
-  to->port_num = from->port_num;
-  to->timeout = from->timeout;
-  to->retry_cnt = from->retry_cnt;
-  to->rnr_retry = from->rnr_retry;
-  to->alt_port_num = from->alt_port_num;
-  to->alt_timeout = from->alt_timeout;
 }
+
+namespace {
+
+// Copies all but the GIDs, whose types differ.
+template <typename From, typename To>
+void CopyPath(const From& from, To* to) {
+  to->dlid = from.dlid;
+  to->slid = from.slid;
+  to->raw_traffic = static_cast<decltype(to->raw_traffic)>(from.raw_traffic);
+  to->flow_label = from.flow_label;
+  to->hop_limit = from.hop_limit;
+  to->traffic_class = from.traffic_class;
+  to->reversible = static_cast<decltype(to->reversible)>(from.reversible);
+  to->numb_path = from.numb_path;
+  to->pkey = from.pkey;
+  to->sl = from.sl;
+  to->mtu_selector = from.mtu_selector;
+  to->mtu = static_cast<decltype(to->mtu)>(from.mtu);
+  to->rate_selector = from.rate_selector;
+  to->rate = from.rate;
+  to->packet_life_time_selector = from.packet_life_time_selector;
+  to->packet_life_time = from.packet_life_time;
+  to->preference = from.preference;
+}
+
+}  // namespace
 
 VERBS_EXPORT void ibv_copy_path_rec_from_kern(ibv_sa_path_rec* to,
                                               ib_user_path_rec* from) {
   std::memcpy(to->dgid.raw, from->dgid, sizeof(to->dgid.raw));
   std::memcpy(to->sgid.raw, from->sgid, sizeof(to->sgid.raw));
-  to->dlid = from->dlid;
-  to->slid = from->slid;
-  to->raw_traffic = static_cast<int>(from->raw_traffic);
-  to->flow_label = from->flow_label;
-  to->hop_limit = from->hop_limit;
-  to->traffic_class = from->traffic_class;
-  to->reversible = static_cast<int>(from->reversible);
-  to->numb_path = from->numb_path;
-  to->pkey = from->pkey;
-  to->sl = from->sl;
-  to->mtu_selector = from->mtu_selector;
-  to->mtu = static_cast<uint8_t>(from->mtu);
-  to->rate_selector = from->rate_selector;
-  to->rate = from->rate;
-  to->packet_life_time_selector = from->packet_life_time_selector;
-  to->packet_life_time = from->packet_life_time;
-  to->preference = from->preference;
+  CopyPath(*from, to);
 }
 
 VERBS_EXPORT void ibv_copy_path_rec_to_kern(ib_user_path_rec* to,
                                             ibv_sa_path_rec* from) {
   std::memcpy(to->dgid, from->dgid.raw, sizeof(to->dgid));
   std::memcpy(to->sgid, from->sgid.raw, sizeof(to->sgid));
-  to->dlid = from->dlid;
-  to->slid = from->slid;
-  to->raw_traffic = static_cast<uint32_t>(from->raw_traffic);
-  to->flow_label = from->flow_label;
-  to->hop_limit = from->hop_limit;
-  to->traffic_class = from->traffic_class;
-  to->reversible = static_cast<uint32_t>(from->reversible);
-  to->numb_path = from->numb_path;
-  to->pkey = from->pkey;
-  to->sl = from->sl;
-  to->mtu_selector = from->mtu_selector;
-  to->mtu = from->mtu;
-  to->rate_selector = from->rate_selector;
-  to->rate = from->rate;
-  to->packet_life_time_selector = from->packet_life_time_selector;
-  to->packet_life_time = from->packet_life_time;
-  to->preference = from->preference;
+  CopyPath(*from, to);
 }
 
 }  // namespace verbs_api

@@ -77,12 +77,7 @@ int CheckAdvice(Pd* pd, const rxe_user::Region& region, bool write,
   if (region.pd != pd->domain->id) return EPERM;
   if ((region.access & IBV_ACCESS_ON_DEMAND) == 0) return EINVAL;
   if (write && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) return EFAULT;
-  const uint64_t offset = sge.addr - region.iova;
-  if (sge.addr < region.iova || offset > region.length ||
-      sge.length > region.length - offset) {
-    return EFAULT;
-  }
-  return 0;
+  return region.Covers(sge.addr, sge.length) ? 0 : EFAULT;
 }
 
 }  // namespace

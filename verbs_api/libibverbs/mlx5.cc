@@ -31,7 +31,7 @@ uint16_t RoundUp(uint16_t entries) {
                65535u / kUnit * kUnit));
 }
 
-class Interface final : public Mlx5Interface {
+class Interface final : public Mlx5Builders {
  public:
   bool LooksLikeMlx5(ibv_device* device) noexcept override {
     return NoThrow(
@@ -194,36 +194,6 @@ class Interface final : public Mlx5Interface {
 
   void FailBatch(ibv_qp_ex* qp, int error) noexcept override {
     Wrong(Self(qp)->builder, error);
-  }
-  void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ah, uint32_t dctn, uint64_t key,
-                    uint16_t stream) noexcept override {
-    verbs_api::SetDcAddress(qp, ah, dctn, key, stream);
-  }
-  void Memcpy(ibv_qp_ex* qp, const MemcpyOperands& operands) noexcept override {
-    verbs_api::Memcpy(qp, operands);
-  }
-  void PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept override {
-    verbs_api::PostRawWqe(qp, wqe);
-  }
-  void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* mkey, uint8_t setters,
-                     bool resets) noexcept override {
-    verbs_api::ConfigureMkey(qp, mkey, setters, resets);
-  }
-  void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept override {
-    verbs_api::SetMkeyAccess(qp, access);
-  }
-  void SetMkeyList(ibv_qp_ex* qp, size_t count,
-                   const ibv_sge* list) noexcept override {
-    verbs_api::SetMkeyList(qp, count, list);
-  }
-  void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
-                          const MkeyPiece* pieces) noexcept override {
-    verbs_api::SetMkeyInterleaved(qp, repeat_count, count, pieces);
-  }
-  void SetMkeySignature(
-      ibv_qp_ex* qp,
-      const rxe_user::SignatureConfig& config) noexcept override {
-    verbs_api::SetMkeySignature(qp, config);
   }
 };
 

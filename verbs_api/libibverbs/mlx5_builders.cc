@@ -107,8 +107,8 @@ void SetLayout(ibv_qp_ex* qp, WorkBuilder& builder, SendRequest* request,
 
 }  // namespace
 
-void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key,
-                  uint16_t stream) {
+void Mlx5Builders::SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn,
+                                uint64_t key, uint16_t stream) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || builder.data.empty() ||
         builder.data.back().is_addressed ||
@@ -125,7 +125,8 @@ void SetDcAddress(ibv_qp_ex* qp, ibv_ah* ibv, uint32_t dctn, uint64_t key,
   });
 }
 
-void Memcpy(ibv_qp_ex* qp, const MemcpyOperands& operands) {
+void Mlx5Builders::Memcpy(ibv_qp_ex* qp,
+                          const MemcpyOperands& operands) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active || operands.length == 0 ||
         operands.length > transport::kMaxMemcpy) {
@@ -178,7 +179,7 @@ int ToAddress(ExtendedQp* qp, const RawWqe::Target& target,
 
 }  // namespace
 
-void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
+void Mlx5Builders::PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     if (!builder.active) return Wrong(builder, EINVAL);
     std::array<uint8_t, kMaxWqeSize> bytes;
@@ -229,8 +230,8 @@ void PostRawWqe(ibv_qp_ex* qp, const void* wqe) {
   });
 }
 
-void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters,
-                   bool resets) {
+void Mlx5Builders::ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers,
+                                 uint8_t setters, bool resets) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     // The second case: the previous configuration lacks setters, which can no
     // longer follow.
@@ -263,7 +264,7 @@ void ConfigureMkey(ibv_qp_ex* qp, MkeyNumbers* numbers, uint8_t setters,
   });
 }
 
-void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) {
+void Mlx5Builders::SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     SendRequest* const request = ForSetter(builder, &MkeySetters::has_access);
     if (request == nullptr) return;
@@ -274,7 +275,8 @@ void SetMkeyAccess(ibv_qp_ex* qp, uint32_t access) {
   });
 }
 
-void SetMkeySignature(ibv_qp_ex* qp, const rxe_user::SignatureConfig& config) {
+void Mlx5Builders::SetMkeySignature(
+    ibv_qp_ex* qp, const rxe_user::SignatureConfig& config) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     SendRequest* const request =
         ForSetter(builder, &MkeySetters::has_signature);
@@ -290,7 +292,8 @@ void SetMkeySignature(ibv_qp_ex* qp, const rxe_user::SignatureConfig& config) {
   });
 }
 
-void SetMkeyList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
+void Mlx5Builders::SetMkeyList(ibv_qp_ex* qp, size_t count,
+                               const ibv_sge* list) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     SendRequest* const request = ForSetter(builder, &MkeySetters::has_layout);
     if (request == nullptr) return;
@@ -301,8 +304,9 @@ void SetMkeyList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
   });
 }
 
-void SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count, size_t count,
-                        const MkeyPiece* pieces) {
+void Mlx5Builders::SetMkeyInterleaved(ibv_qp_ex* qp, uint32_t repeat_count,
+                                      size_t count,
+                                      const MkeyPiece* pieces) noexcept {
   Build(qp, [&](WorkBuilder& builder) {
     SendRequest* const request = ForSetter(builder, &MkeySetters::has_layout);
     if (request == nullptr) return;

@@ -17,8 +17,6 @@
 namespace verbs_api {
 namespace {
 
-constexpr uint8_t kPort = 1;
-
 constexpr uint32_t kMellanox = 0x02c9;  // an OUI
 constexpr uint32_t kConnectX6Dx = 4125;
 

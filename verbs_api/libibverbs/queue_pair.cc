@@ -8,21 +8,12 @@
 #include "verbs_api/libibverbs/abi.h"
 #include "verbs_api/libibverbs/check.h"
 #include "verbs_api/libibverbs/lookup.h"
+#include "verbs_api/libibverbs/work_builder.h"
 
 namespace verbs_api {
 namespace {
 
-// The ibv_wr_* operations of a queue pair. The bits of the flags are the
-// numbers of the opcodes, except for the last two operations.
-constexpr uint64_t kPlacementOps = kQpExWithFlush | IBV_QP_EX_WITH_ATOMIC_WRITE;
-constexpr int kPlacementShift = 3;
-static_assert(IBV_QP_EX_WITH_RDMA_WRITE == 1 << IBV_WR_RDMA_WRITE);
-static_assert(IBV_QP_EX_WITH_TSO == 1 << IBV_WR_TSO);
-static_assert(IBV_QP_EX_WITH_ATOMIC_WRITE ==
-              1 << IBV_WR_ATOMIC_WRITE >> kPlacementShift);
-static_assert(kQpExWithFlush ==
-              1 << static_cast<int>(transport::SendOpcode::kFlush) >>
-                  kPlacementShift);
+// The ibv_wr_* operations of a queue pair.
 
 uint64_t SendOps(const transport::QpTypeTraits& traits) {
   return (traits.offered & (IBV_QP_EX_WITH_TSO * 2 - 1)) |
@@ -126,6 +117,14 @@ transport::QpCapacity CapacityFor(const ibv_qp_cap& cap, const Extras& extras,
   return out;
 }
 
+ibv_qp_cap ToCap(const transport::QpCapacity& capacity) {
+  return {.max_send_wr = capacity.max_send_wr,
+          .max_recv_wr = capacity.max_recv_wr,
+          .max_send_sge = capacity.max_send_sge,
+          .max_recv_sge = capacity.max_recv_sge,
+          .max_inline_data = capacity.max_inline_data};
+}
+
 Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
            const Extras& extras) {
   Pd* pd = Find(ibv_pd);
@@ -183,11 +182,7 @@ Qp* Create(ibv_pd* ibv_pd, const ibv_qp_init_attr& attr, ibv_qp_cap* cap,
   base->send_cq = traits.requests ? attr.send_cq : nullptr;
   base->recv_cq = receives ? attr.recv_cq : nullptr;
   base->srq = ibv_srq;
-  cap->max_send_wr = config.capacity.max_send_wr;
-  cap->max_recv_wr = config.capacity.max_recv_wr;
-  cap->max_send_sge = config.capacity.max_send_sge;
-  cap->max_recv_sge = config.capacity.max_recv_sge;
-  cap->max_inline_data = config.capacity.max_inline_data;
+  *cap = ToCap(config.capacity);
   Qp* const shown = Show(qp, context, attr.qp_context, attr.qp_type);
   lint::Checker* const checker = lint::Checker::Current();
   if (shown != nullptr && checker != nullptr) {
@@ -295,29 +290,6 @@ int WithoutOtherHalf(const transport::QpTypeTraits& traits, int mask) {
   return mask;
 }
 
-// Copies the attributes that need no conversion.
-void CopyAttributes(const ibv_qp_attr& attr, transport::QpAttributes* out) {
-  out->qkey = attr.qkey;
-  // PSNs are truncated to 24 bits, as in the kernel.
-  out->rq_psn = attr.rq_psn & 0xffffff;
-  out->sq_psn = attr.sq_psn & 0xffffff;
-  out->dest_qpn = attr.dest_qp_num & 0xffffff;
-  out->access_flags = attr.qp_access_flags;
-  out->pkey_index = attr.pkey_index;
-  out->alt_pkey_index = attr.alt_pkey_index;
-  out->en_sqd_async_notify = attr.en_sqd_async_notify != 0;
-  out->max_rd_atomic = attr.max_rd_atomic;
-  out->max_dest_rd_atomic = attr.max_dest_rd_atomic;
-  out->min_rnr_timer = attr.min_rnr_timer;
-  out->port_num = attr.port_num;
-  out->alt_port_num = attr.alt_port_num;
-  out->timeout = attr.timeout;
-  out->alt_timeout = attr.alt_timeout;
-  out->retry_cnt = attr.retry_cnt;
-  out->rnr_retry = attr.rnr_retry;
-  out->path_mig_state = static_cast<uint8_t>(Raw(attr.path_mig_state));
-}
-
 // Checks the attributes in `mask`, and converts all. Returns 0, or an errno
 // value after noting its reason (Because).
 int ToAttributes(const Qp& qp, const ibv_qp_attr& attr, int mask,
@@ -386,7 +358,13 @@ int ToAttributes(const Qp& qp, const ibv_qp_attr& attr, int mask,
     return Because(EINVAL,
                    "IBV_QP_MAX_DEST_RD_ATOMIC: more than max_qp_rd_atom");
   }
-  CopyAttributes(attr, out);
+  CopyQpAttributes(attr, out);
+  // PSNs are truncated to 24 bits, as in the kernel.
+  out->rq_psn = attr.rq_psn & 0xffffff;
+  out->sq_psn = attr.sq_psn & 0xffffff;
+  out->dest_qpn = attr.dest_qp_num & 0xffffff;
+  out->access_flags = attr.qp_access_flags;
+  out->path_mig_state = static_cast<uint8_t>(Raw(attr.path_mig_state));
   return 0;
 }
 
@@ -584,39 +562,22 @@ VERBS_EXPORT int ibv_query_qp(ibv_qp* ibv, ibv_qp_attr* attr, int mask,
     Qp* qp = Find(ibv);
     if (qp == nullptr || attr == nullptr || init == nullptr) return EINVAL;
     const transport::QpAttributes in = qp->pair->Query();
-    const transport::QpCapacity& capacity = qp->pair->capacity();
     std::memset(attr, 0, sizeof(*attr));
     attr->qp_state = static_cast<ibv_qp_state>(in.state);
     attr->cur_qp_state = attr->qp_state;
     attr->path_mtu = MtuCode(in.path_mtu);
     attr->path_mig_state = static_cast<ibv_mig_state>(in.path_mig_state);
-    attr->qkey = in.qkey;
     attr->rq_psn = in.rq_psn;
     attr->sq_psn = in.sq_psn;
     attr->dest_qp_num = in.dest_qpn;
     attr->qp_access_flags = in.access_flags;
-    attr->cap.max_send_wr = capacity.max_send_wr;
-    attr->cap.max_recv_wr = capacity.max_recv_wr;
-    attr->cap.max_send_sge = capacity.max_send_sge;
-    attr->cap.max_recv_sge = capacity.max_recv_sge;
-    attr->cap.max_inline_data = capacity.max_inline_data;
+    attr->cap = ToCap(qp->pair->capacity());
     FromAddressVector(in.av, in.port_num, &attr->ah_attr);
     if (in.alt_av != nullptr) {
       FromAddressVector(*in.alt_av, in.alt_port_num, &attr->alt_ah_attr);
     }
-    attr->pkey_index = in.pkey_index;
-    attr->alt_pkey_index = in.alt_pkey_index;
-    attr->en_sqd_async_notify = in.en_sqd_async_notify ? 1 : 0;
+    CopyQpAttributes(in, attr);
     attr->sq_draining = in.sq_draining ? 1 : 0;
-    attr->max_rd_atomic = in.max_rd_atomic;
-    attr->max_dest_rd_atomic = in.max_dest_rd_atomic;
-    attr->min_rnr_timer = in.min_rnr_timer;
-    attr->port_num = in.port_num;
-    attr->timeout = in.timeout;
-    attr->retry_cnt = in.retry_cnt;
-    attr->rnr_retry = in.rnr_retry;
-    attr->alt_port_num = in.alt_port_num;
-    attr->alt_timeout = in.alt_timeout;
     init->qp_context = ibv->qp_context;
     init->send_cq = ibv->send_cq;
     init->recv_cq = ibv->recv_cq;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "transport/qp/send_operation.h"
 
@@ -66,43 +67,23 @@ class Reader {
   std::span<const uint8_t> bytes_;
 };
 
-// False: the opcode is not supported.
-bool ToOpcode(uint8_t opcode, SendOpcode* out) {
-  switch (opcode) {
-    case MLX5_OPCODE_NOP:
-      *out = SendOpcode::kNop;
-      return true;
-    case MLX5_OPCODE_SEND:
-      *out = SendOpcode::kSend;
-      return true;
-    case MLX5_OPCODE_SEND_IMM:
-      *out = SendOpcode::kSendWithImm;
-      return true;
-    case MLX5_OPCODE_SEND_INVAL:
-      *out = SendOpcode::kSendWithInvalidate;
-      return true;
-    case MLX5_OPCODE_RDMA_WRITE:
-      *out = SendOpcode::kRdmaWrite;
-      return true;
-    case MLX5_OPCODE_RDMA_WRITE_IMM:
-      *out = SendOpcode::kRdmaWriteWithImm;
-      return true;
-    case MLX5_OPCODE_RDMA_READ:
-      *out = SendOpcode::kRdmaRead;
-      return true;
-    case MLX5_OPCODE_ATOMIC_CS:
-      *out = SendOpcode::kCompareSwap;
-      return true;
-    case MLX5_OPCODE_ATOMIC_FA:
-      *out = SendOpcode::kFetchAdd;
-      return true;
-    case MLX5_OPCODE_LOCAL_INVAL:
-      *out = SendOpcode::kLocalInvalidate;
-      return true;
-    default:
-      return false;
-  }
-}
+struct Opcode {
+  uint8_t mlx5;
+  SendOpcode opcode;
+};
+// The opcodes that are supported.
+constexpr Opcode kOpcodes[] = {
+    {MLX5_OPCODE_NOP, SendOpcode::kNop},
+    {MLX5_OPCODE_SEND, SendOpcode::kSend},
+    {MLX5_OPCODE_SEND_IMM, SendOpcode::kSendWithImm},
+    {MLX5_OPCODE_SEND_INVAL, SendOpcode::kSendWithInvalidate},
+    {MLX5_OPCODE_RDMA_WRITE, SendOpcode::kRdmaWrite},
+    {MLX5_OPCODE_RDMA_WRITE_IMM, SendOpcode::kRdmaWriteWithImm},
+    {MLX5_OPCODE_RDMA_READ, SendOpcode::kRdmaRead},
+    {MLX5_OPCODE_ATOMIC_CS, SendOpcode::kCompareSwap},
+    {MLX5_OPCODE_ATOMIC_FA, SendOpcode::kFetchAdd},
+    {MLX5_OPCODE_LOCAL_INVAL, SendOpcode::kLocalInvalidate},
+};
 
 uint32_t FlagsOf(uint8_t fm_ce_se) {
   uint32_t flags = 0;
@@ -204,10 +185,10 @@ int DecodeWqe(std::span<const uint8_t> wqe, bool dc, RawWqe* out) {
   reader.Take(&control);
   const uint32_t opcode = be32toh(control.opmod_idx_opcode);
   // The upper 8 bits modify the opcode. The index in the middle is ignored.
-  if (opcode >> 24 != 0 ||
-      !ToOpcode(static_cast<uint8_t>(opcode), &out->opcode)) {
-    return EOPNOTSUPP;
-  }
+  const auto* const known =
+      std::ranges::find(kOpcodes, static_cast<uint8_t>(opcode), &Opcode::mlx5);
+  if (opcode >> 24 != 0 || known == std::end(kOpcodes)) return EOPNOTSUPP;
+  out->opcode = known->opcode;
   out->flags = FlagsOf(control.fm_ce_se);
   out->qpn = be32toh(control.qpn_ds) >> 8;
   out->imm_be = control.imm;

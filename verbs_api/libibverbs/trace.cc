@@ -77,12 +77,7 @@ int Record(const QueueName& queue, uint32_t qpn, Wr* first, Wr** bad,
   if (error != 0 && bad != nullptr) *bad = refused;
   if (!posting) return error;
   const int before = errno;
-  size_t accepted = 0;
-  for (const Wr* wr = first; wr != nullptr && (error == 0 || wr != refused);
-       wr = wr->next) {
-    ++accepted;
-  }
-  posting->End(accepted, error);
+  posting->End(Accepted(first, refused, error), error);
   errno = before;
   return error;
 }

@@ -9,6 +9,14 @@
 
 namespace verbs_api {
 
+// The number of requests before `bad`; all of them if there was no error.
+template <typename Wr>
+size_t Accepted(const Wr* wr, const Wr* bad, int error) {
+  size_t count = 0;
+  for (; wr != nullptr && (error == 0 || wr != bad); wr = wr->next) ++count;
+  return count;
+}
+
 void TraceOps(ibv_context_ops* ops);
 void TraceCqEx(Cq* cq);
 // These record if the process is recorded; otherwise they only make the usual

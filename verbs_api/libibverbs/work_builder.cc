@@ -19,6 +19,7 @@ namespace verbs_api {
 namespace {
 
 using transport::SendOpcode;
+using transport::SendRequest;
 
 // The data of the request that a setter applies to. Null if there is no
 // request, or its data is already set.
@@ -31,136 +32,111 @@ WorkBuilder::Data* ForData(WorkBuilder& builder) {
   return &builder.data.back();
 }
 
-void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
-          uint64_t remote_addr, uint32_t imm) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode, op)) {
-      request->rkey = rkey;
-      request->remote_addr = remote_addr;
-      request->imm_be = imm;
-    }
+void Rdma(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey, uint64_t remote_addr,
+          uint32_t imm) {
+  Begin(qp, opcode, [&](WorkBuilder&, SendRequest& request) {
+    request.rkey = rkey;
+    request.remote_addr = remote_addr;
+    request.imm_be = imm;
   });
 }
 
 void WrRdmaRead(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
-  Rdma(qp, SendOpcode::kRdmaRead, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_addr,
-       0);
+  Rdma(qp, SendOpcode::kRdmaRead, rkey, remote_addr, 0);
 }
 void WrRdmaWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr) {
-  Rdma(qp, SendOpcode::kRdmaWrite, IBV_QP_EX_WITH_RDMA_WRITE, rkey, remote_addr,
-       0);
+  Rdma(qp, SendOpcode::kRdmaWrite, rkey, remote_addr, 0);
 }
 void WrRdmaWriteImm(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                     __be32 imm) {
-  Rdma(qp, SendOpcode::kRdmaWriteWithImm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
-       rkey, remote_addr, imm);
+  Rdma(qp, SendOpcode::kRdmaWriteWithImm, rkey, remote_addr, imm);
 }
 
-void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint64_t op, uint32_t rkey,
+void Atomic(ibv_qp_ex* qp, SendOpcode opcode, uint32_t rkey,
             uint64_t remote_addr, uint64_t compare_add, uint64_t swap) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, opcode, op)) {
-      request->rkey = rkey;
-      request->remote_addr = remote_addr;
-      request->compare_add = compare_add;
-      request->swap = swap;
-    }
+  Begin(qp, opcode, [&](WorkBuilder&, SendRequest& request) {
+    request.rkey = rkey;
+    request.remote_addr = remote_addr;
+    request.compare_add = compare_add;
+    request.swap = swap;
   });
 }
 
 void WrCompareSwap(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    uint64_t compare, uint64_t swap) {
-  Atomic(qp, SendOpcode::kCompareSwap, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
-         remote_addr, compare, swap);
+  Atomic(qp, SendOpcode::kCompareSwap, rkey, remote_addr, compare, swap);
 }
 void WrFetchAdd(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                 uint64_t add) {
-  Atomic(qp, SendOpcode::kFetchAdd, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
-         remote_addr, add, 0);
+  Atomic(qp, SendOpcode::kFetchAdd, rkey, remote_addr, add, 0);
 }
 
 // Copies the eight bytes at `data` now.
 void WrAtomicWrite(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr,
                    const void* data) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request =
-        Begin(qp, SendOpcode::kAtomicWrite, IBV_QP_EX_WITH_ATOMIC_WRITE);
-    if (request == nullptr) return;
-    request->rkey = rkey;
-    request->remote_addr = remote_addr;
-    BeginInlineData(builder, &builder.data.back());
-    const auto* bytes = static_cast<const uint8_t*>(data);
-    builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
-                                bytes + transport::kAtomicSize);
-    EndInlineData(builder, transport::kAtomicSize);
-  });
+  Begin(qp, SendOpcode::kAtomicWrite,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.rkey = rkey;
+          request.remote_addr = remote_addr;
+          BeginInlineData(builder, &builder.data.back());
+          const auto* bytes = static_cast<const uint8_t*>(data);
+          builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
+                                      bytes + transport::kAtomicSize);
+          EndInlineData(builder, transport::kAtomicSize);
+        });
 }
 
 void WrFlush(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length,
              uint8_t type, uint8_t level) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kFlush, kQpExWithFlush);
-    if (request == nullptr) return;
-    request->rkey = rkey;
-    request->remote_addr = remote_addr;
-    request->compare_add = length;
-    request->swap =
-        transport::FlushOperand({.placement_type = type, .selectivity = level});
-    builder.data.back().is_set = true;  // it has no data
-  });
+  Begin(qp, SendOpcode::kFlush,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.rkey = rkey;
+          request.remote_addr = remote_addr;
+          request.compare_add = length;
+          request.swap = transport::FlushOperand(
+              {.placement_type = type, .selectivity = level});
+          builder.data.back().is_set = true;  // it has no data
+        });
 }
 
 void WrSend(ibv_qp_ex* qp) {
-  Build(qp, [&](WorkBuilder&) {
-    Begin(qp, SendOpcode::kSend, IBV_QP_EX_WITH_SEND);
-  });
+  Begin(qp, SendOpcode::kSend, [](WorkBuilder&, SendRequest&) {});
 }
 void WrSendImm(ibv_qp_ex* qp, __be32 imm) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request =
-            Begin(qp, SendOpcode::kSendWithImm, IBV_QP_EX_WITH_SEND_WITH_IMM)) {
-      request->imm_be = imm;
-    }
-  });
+  Begin(qp, SendOpcode::kSendWithImm,
+        [&](WorkBuilder&, SendRequest& request) { request.imm_be = imm; });
 }
 void WrSendInv(ibv_qp_ex* qp, uint32_t rkey) {
-  Build(qp, [&](WorkBuilder&) {
-    if (auto* request = Begin(qp, SendOpcode::kSendWithInvalidate,
-                              IBV_QP_EX_WITH_SEND_WITH_INV)) {
-      request->invalidate_rkey = rkey;
-    }
-  });
+  Begin(qp, SendOpcode::kSendWithInvalidate,
+        [&](WorkBuilder&, SendRequest& request) {
+          request.invalidate_rkey = rkey;
+        });
 }
 
 // Operations without data.
 void WrLocalInv(ibv_qp_ex* qp, uint32_t rkey) {
-  Build(qp, [&](WorkBuilder& builder) {
-    if (auto* request =
-            Begin(qp, SendOpcode::kLocalInvalidate, IBV_QP_EX_WITH_LOCAL_INV)) {
-      request->invalidate_rkey = rkey;
-      builder.data.back().is_set = true;
-    }
-  });
+  Begin(qp, SendOpcode::kLocalInvalidate,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          request.invalidate_rkey = rkey;
+          builder.data.back().is_set = true;
+        });
 }
 void WrBindMw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey,
               const ibv_mw_bind_info* info) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kBindMw, IBV_QP_EX_WITH_BIND_MW);
-    if (request == nullptr) return;
-    builder.data.back().is_set = true;
-    builder.data.back().window = mw;
-    const int error = info != nullptr
-                          ? ToBindRequest(*Self(qp), mw, rkey, *info, request)
-                          : EINVAL;
-    if (error != 0) Wrong(builder, error);
-  });
+  Begin(qp, SendOpcode::kBindMw,
+        [&](WorkBuilder& builder, SendRequest& request) {
+          builder.data.back().is_set = true;
+          builder.data.back().window = mw;
+          const int error = info != nullptr ? ToBindRequest(*Self(qp), mw, rkey,
+                                                            *info, &request)
+                                            : EINVAL;
+          if (error != 0) Wrong(builder, error);
+        });
 }
 
 // Copies the header now. The data is set as for other operations.
 void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
-  Build(qp, [&](WorkBuilder& builder) {
-    auto* request = Begin(qp, SendOpcode::kTso, IBV_QP_EX_WITH_TSO);
-    if (request == nullptr) return;
+  Begin(qp, SendOpcode::kTso, [&](WorkBuilder& builder, SendRequest& request) {
     if (size > Self(qp)->pair->max_tso_header() ||
         (size > 0 && header == nullptr)) {
       return Wrong(builder, EINVAL);
@@ -170,7 +146,7 @@ void WrSendTso(ibv_qp_ex* qp, void* header, uint16_t size, uint16_t mss) {
     const auto* bytes = static_cast<const uint8_t*>(header);
     builder.inline_bytes.insert(builder.inline_bytes.end(), bytes,
                                 bytes + size);
-    request->tso_mss = mss;
+    request.tso_mss = mss;
   });
 }
 

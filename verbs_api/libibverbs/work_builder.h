@@ -46,17 +46,34 @@ inline transport::SendRequest* Add(ibv_qp_ex* qp, WorkBuilder& builder,
   return &request;
 }
 
-// Begins a work request. Returns null for an operation that was not enabled at
-// creation, or outside of ibv_wr_start and ibv_wr_complete.
-inline transport::SendRequest* Begin(ibv_qp_ex* qp,
-                                     transport::SendOpcode opcode,
-                                     uint64_t op) {
-  WorkBuilder& builder = Self(qp)->builder;
-  if (!builder.active || (Self(qp)->send_ops & op) == 0) {
-    Wrong(builder, EINVAL);
-    return nullptr;
-  }
-  return Add(qp, builder, opcode);
+// The opcodes whose bits in send_ops_flags (IBV_QP_EX_WITH_...) are not their
+// numbers, and by how much they are less.
+inline constexpr uint64_t kPlacementOps =
+    kQpExWithFlush | IBV_QP_EX_WITH_ATOMIC_WRITE;
+inline constexpr int kPlacementShift = 3;
+constexpr uint64_t SendOpOf(transport::SendOpcode opcode) {
+  const int number = static_cast<int>(opcode);
+  return uint64_t{1} << (opcode >= transport::SendOpcode::kFlush
+                             ? number - kPlacementShift
+                             : number);
+}
+static_assert(IBV_QP_EX_WITH_RDMA_WRITE ==
+              SendOpOf(transport::SendOpcode::kRdmaWrite));
+static_assert(IBV_QP_EX_WITH_TSO == SendOpOf(transport::SendOpcode::kTso));
+static_assert(kQpExWithFlush == SendOpOf(transport::SendOpcode::kFlush));
+static_assert(IBV_QP_EX_WITH_ATOMIC_WRITE ==
+              SendOpOf(transport::SendOpcode::kAtomicWrite));
+
+// Adds a work request, which `body` completes, unless the operation was not
+// enabled at creation, or outside of ibv_wr_start and ibv_wr_complete.
+template <typename Body>
+void Begin(ibv_qp_ex* qp, transport::SendOpcode opcode, Body&& body) noexcept {
+  Build(qp, [&](WorkBuilder& builder) {
+    if (!builder.active || (Self(qp)->send_ops & SendOpOf(opcode)) == 0) {
+      return Wrong(builder, EINVAL);
+    }
+    body(builder, *Add(qp, builder, opcode));
+  });
 }
 
 // Begins the inline data of the last request.

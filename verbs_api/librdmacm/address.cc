@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -14,10 +13,6 @@
 
 namespace librdmacm {
 namespace {
-
-void CopyGid(const wire::IpAddress& address, ibv_gid* gid) {
-  std::memcpy(gid->raw, address.bytes.data(), sizeof(gid->raw));
-}
 
 // Reserves the port of `source`. Port 0 is replaced by a free one.
 int Reserve(Id& id, EndpointAddress* source) {
@@ -198,15 +193,15 @@ void SetSource(Id& id, const EndpointAddress& source,
   if (id.part.pd == nullptr && errno == ENOMEM) throw std::bad_alloc();
   id.attributes.gid_index = device.gid_index;
   rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
-  CopyGid(source.address, &gids.sgid);
-  gids.pkey = htons(0xffff);
+  gids.sgid = GidOf(source.address);
+  gids.pkey = htons(kDefaultPkey);
 }
 
 void SetDestination(Id& id, const EndpointAddress& destination) {
   id.destination = destination;
   ToSockaddr(WithPortSpace(id, destination), &id.part.route.addr.dst_storage);
   id.attributes.remote_gid = destination.address;
-  CopyGid(destination.address, &id.part.route.addr.addr.ibaddr.dgid);
+  id.part.route.addr.addr.ibaddr.dgid = GidOf(destination.address);
 }
 
 int Bind(Id& id, const EndpointAddress& named) {

@@ -16,36 +16,19 @@ namespace librdmacm {
 namespace {
 
 // Allocates with malloc, like getaddrinfo, because rdma_freeaddrinfo frees it.
-bool Copy(const void* from, size_t length, void** to) {
+template <typename T, typename Length>
+bool Copy(const T* from, Length length, T** to, Length* to_length) {
   if (from == nullptr || length == 0) return true;
-  *to = std::malloc(length);
+  *to = static_cast<T*>(std::malloc(length));
   if (*to == nullptr) return false;
   std::memcpy(*to, from, length);
-  return true;
-}
-
-template <typename Length>
-bool CopySized(const void* from, Length length, void** to, Length* to_length) {
-  if (!Copy(from, length, to)) return false;
-  *to_length = from != nullptr ? length : 0;
-  return true;
-}
-
-bool CopyAddress(const sockaddr* from, socklen_t length, sockaddr** to,
-                 socklen_t* to_length) {
-  void* copy = nullptr;
-  if (!CopySized(from, length, &copy, to_length)) return false;
-  *to = static_cast<sockaddr*>(copy);
+  *to_length = length;
   return true;
 }
 
 bool CopyString(const char* from, char** to) {
-  void* copy = nullptr;
-  if (from != nullptr && !Copy(from, std::strlen(from) + 1, &copy)) {
-    return false;
-  }
-  *to = static_cast<char*>(copy);
-  return true;
+  if (from != nullptr) *to = strdup(from);
+  return from == nullptr || *to != nullptr;
 }
 
 // Fills in port space and queue pair type; each implies the other. Returns 0 or
@@ -83,11 +66,11 @@ int TakeAddress(const addrinfo& found, bool as_gid, rdma_addrinfo* info) {
     length = SockaddrLength(AF_IB);
   }
   info->ai_family = storage.ss_family;
-  const auto* address = reinterpret_cast<const sockaddr*>(&storage);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&storage);
   const bool copied =
       (info->ai_flags & RAI_PASSIVE) != 0
-          ? CopyAddress(address, length, &info->ai_src_addr, &info->ai_src_len)
-          : CopyAddress(address, length, &info->ai_dst_addr, &info->ai_dst_len);
+          ? Copy(address, length, &info->ai_src_addr, &info->ai_src_len)
+          : Copy(address, length, &info->ai_dst_addr, &info->ai_dst_len);
   return copied ? 0 : EAI_MEMORY;
 }
 
@@ -122,13 +105,13 @@ int ResolveNames(const char* node, const char* service,
 int TakeHints(const rdma_addrinfo& hints, rdma_addrinfo* info) {
   const bool passive = (info->ai_flags & RAI_PASSIVE) != 0;
   if (info->ai_src_addr == nullptr &&
-      !CopyAddress(hints.ai_src_addr, hints.ai_src_len, &info->ai_src_addr,
-                   &info->ai_src_len)) {
+      !Copy(hints.ai_src_addr, hints.ai_src_len, &info->ai_src_addr,
+            &info->ai_src_len)) {
     return EAI_MEMORY;
   }
   if (info->ai_dst_addr == nullptr && !passive &&
-      !CopyAddress(hints.ai_dst_addr, hints.ai_dst_len, &info->ai_dst_addr,
-                   &info->ai_dst_len)) {
+      !Copy(hints.ai_dst_addr, hints.ai_dst_len, &info->ai_dst_addr,
+            &info->ai_dst_len)) {
     return EAI_MEMORY;
   }
   if (info->ai_family == 0) {
@@ -171,16 +154,16 @@ UniqueAddrinfo CopyAddrinfo(const rdma_addrinfo& from) {
   to->ai_qp_type = from.ai_qp_type;
   to->ai_port_space = from.ai_port_space;
   const bool copied =
-      CopyAddress(from.ai_src_addr, from.ai_src_len, &to->ai_src_addr,
-                  &to->ai_src_len) &&
-      CopyAddress(from.ai_dst_addr, from.ai_dst_len, &to->ai_dst_addr,
-                  &to->ai_dst_len) &&
+      Copy(from.ai_src_addr, from.ai_src_len, &to->ai_src_addr,
+           &to->ai_src_len) &&
+      Copy(from.ai_dst_addr, from.ai_dst_len, &to->ai_dst_addr,
+           &to->ai_dst_len) &&
       CopyString(from.ai_src_canonname, &to->ai_src_canonname) &&
       CopyString(from.ai_dst_canonname, &to->ai_dst_canonname) &&
-      CopySized(from.ai_route, from.ai_route_len, &to->ai_route,
-                &to->ai_route_len) &&
-      CopySized(from.ai_connect, from.ai_connect_len, &to->ai_connect,
-                &to->ai_connect_len);
+      Copy(from.ai_route, from.ai_route_len, &to->ai_route,
+           &to->ai_route_len) &&
+      Copy(from.ai_connect, from.ai_connect_len, &to->ai_connect,
+           &to->ai_connect_len);
   return copied ? std::move(to) : nullptr;
 }
 

@@ -25,7 +25,6 @@ namespace cm = transport::cm;
 constexpr uint8_t kResponseTimeout = 20;
 constexpr uint8_t kMaxCmRetries = 15;
 constexpr uint8_t kMaxRetries = 7;  // 3 bits
-constexpr uint16_t kDefaultPkey = 0xffff;
 // RoCE has no LIDs (A17).
 constexpr uint16_t kPermissiveLid = 0xffff;
 // For enhanced connection establishment (IBA 12.6.7.2).

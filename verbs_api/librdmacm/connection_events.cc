@@ -30,6 +30,12 @@ std::span<const uint8_t> ConsumerData(
       .subspan(wire::kRdmaCmHeaderSize);
 }
 
+ibv_ece EceOf(uint32_t vendor_id, const wire::CmView& mad) {
+  return {.vendor_id = vendor_id,
+          .options = mad.header().attribute_modifier,
+          .comp_mask = 0};
+}
+
 // Copies what a REQ requires of our queue pair.
 void TakeReq(const wire::CmReq& req, Id& id) {
   ConnectionAttributes& a = id.attributes;
@@ -121,9 +127,7 @@ void Id::OnRequest(const cm::Event& event) {
     out->SetUdData(ConsumerData(sidr.private_data));
   } else {
     TakeReq(req, *request);
-    request->remote_ece = {.vendor_id = req.vendor_id,
-                           .options = mad.header().attribute_modifier,
-                           .comp_mask = 0};
+    request->remote_ece = EceOf(req.vendor_id, mad);
     ShowRoute(*request);
     out->part.param.conn = request->requested;
     out->SetConnData(ConsumerData(req.private_data));
@@ -151,9 +155,7 @@ void Id::OnReply(const cm::Event& event) {
   attributes.responder_resources = rep.initiator_depth;
   attributes.initiator_depth = rep.responder_resources;
   attributes.rnr_retry_count = rep.rnr_retry_count;
-  remote_ece = {.vendor_id = rep.vendor_id,
-                .options = mad.header().attribute_modifier,
-                .comp_mask = 0};
+  remote_ece = EceOf(rep.vendor_id, mad);
   UnsentEvent out = NewEvent(RDMA_CM_EVENT_CONNECT_RESPONSE);
   state = IdState::kReplied;
   rdma_conn_param& param = out->part.param.conn;
@@ -178,11 +180,10 @@ void Id::OnRejected(const cm::Event& event) {
 }
 
 void Id::OnServiceReply(const cm::Event& event) {
-  const wire::CmSidrRep rep = ViewOf(event).sidr_rep();
+  const wire::CmView mad = ViewOf(event);
+  const wire::CmSidrRep rep = mad.sidr_rep();
   const bool found = rep.status == wire::CmSidrStatus::kOk;
-  remote_ece = {.vendor_id = rep.vendor_id,
-                .options = ViewOf(event).header().attribute_modifier,
-                .comp_mask = 0};
+  remote_ece = EceOf(rep.vendor_id, mad);
   UnsentEvent out =
       NewEvent(found ? RDMA_CM_EVENT_ESTABLISHED : RDMA_CM_EVENT_UNREACHABLE,
                static_cast<int>(rep.status));
@@ -201,13 +202,9 @@ void Id::OnServiceReply(const cm::Event& event) {
 // it.
 void Id::OnCmEvent(const cm::Event& event) {
   std::lock_guard<std::mutex> lock(mutex);
-  switch (event.kind) {
-    case cm::EventKind::kRequest:
-    case cm::EventKind::kServiceRequest:
-      OnRequest(event);
-      return;
-    default:
-      break;
+  if (event.kind == cm::EventKind::kRequest ||
+      event.kind == cm::EventKind::kServiceRequest) {
+    return OnRequest(event);
   }
   if (destroyed) return;
   // Until the application accepts, the request belongs to the listener. Like

@@ -10,8 +10,6 @@ namespace {
 
 namespace cm = transport::cm;
 
-constexpr uint16_t kDefaultPkey = 0xffff;
-
 int Answer(Id& id, wire::CmSidrRep rep, const void* private_data,
            uint8_t length) {
   if (!FillAnswerData(private_data, length, rep.private_data)) return EINVAL;

@@ -86,13 +86,9 @@ void CloseGone(Devices& devices) {
   });
 }
 
-uint32_t InterfaceOf(ibv_device* device) {
-  return rxe_user_interface_of(device);
-}
-
 // `devices.mutex` is held.
 Opened& Of(Devices& devices, ibv_device* device) {
-  const uint32_t interface = InterfaceOf(device);
+  const uint32_t interface = rxe_user_interface_of(device);
   for (const std::shared_ptr<Opened>& opened : devices.opened) {
     if (opened->device == device && opened->interface == interface &&
         !opened->gone) {
@@ -116,7 +112,7 @@ std::vector<Opened*> Open(Devices& devices, Wanted&& wanted) {
     return out;
   }
   for (int i = 0; i < count; ++i) {
-    if (!wanted(InterfaceOf(list.get()[i]))) continue;
+    if (!wanted(rxe_user_interface_of(list.get()[i]))) continue;
     Opened& opened = Of(devices, list.get()[i]);
     if (opened.verbs == nullptr) {
       opened.verbs = ibv_open_device(list.get()[i]);

@@ -13,8 +13,6 @@
 namespace librdmacm {
 namespace {
 
-constexpr uint16_t kDefaultPkey = 0xffff;
-
 // Extracts the port from a service ID. `mask` gives the valid bits.
 int FromServiceId(uint64_t service_id, uint64_t mask, EndpointAddress* to) {
   service_id &= mask;
@@ -50,6 +48,12 @@ sockaddr_ib ToIb(const EndpointAddress& from) {
 }
 
 }  // namespace
+
+ibv_gid GidOf(const wire::IpAddress& address) {
+  ibv_gid gid;
+  std::memcpy(gid.raw, address.bytes.data(), sizeof(gid.raw));
+  return gid;
+}
 
 EndpointAddress EndpointAddress::Of(const rxe_user::LocalAddress& local,
                                     uint16_t port) {

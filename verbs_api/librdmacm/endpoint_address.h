@@ -5,6 +5,7 @@
 #define VERBS_API_LIBRDMACM_ENDPOINT_ADDRESS_H_
 
 #include <infiniband/ib.h>
+#include <infiniband/verbs.h>
 #include <sys/socket.h>
 
 #include <cstdint>
@@ -14,6 +15,8 @@
 #include "wire/address.h"
 
 namespace librdmacm {
+
+constexpr uint16_t kDefaultPkey = 0xffff;
 
 struct EndpointAddress {
   sa_family_t family = AF_UNSPEC;  // AF_INET, AF_INET6 or AF_IB
@@ -31,6 +34,8 @@ struct EndpointAddress {
   // Converts AF_IB to AF_INET or AF_INET6.
   EndpointAddress OfIp() const;
 };
+
+ibv_gid GidOf(const wire::IpAddress& address);
 
 // Returns 0, or EINVAL: null, an unknown family, or a service ID that names no
 // port.

@@ -65,10 +65,6 @@ void OnLinkChange(uint32_t interface, rxe_user::InterfaceChange change) {
   if (change == rxe_user::InterfaceChange::kGone) OnInterfaceGone(interface);
 }
 
-}  // namespace
-
-namespace {
-
 __attribute__((constructor)) void GuardAfterLibibverbs() {
   rxe_user::ForkGuard::RegisterAfter(&rxe_user_guard_files);
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <memory>
 
 #include "verbs_api/librdmacm/id.h"
@@ -18,12 +17,6 @@ namespace {
 
 // The destination queue pair of multicast packets (IBA 3.5.11).
 constexpr uint32_t kMulticastQpn = 0xffffff;
-
-ibv_gid GidOf(const wire::IpAddress& address) {
-  ibv_gid gid;
-  std::memcpy(gid.raw, address.bytes.data(), sizeof(gid.raw));
-  return gid;
-}
 
 // An id may join a group more than once; the queue pair is attached once.
 bool IsAttached(const Id& id, const wire::IpAddress& group) {

@@ -1,7 +1,6 @@
 // rdma_init_qp_attr, and the state transitions of an id's queue pair.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
@@ -65,17 +64,6 @@ void RtsAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
   attr->max_rd_atomic = id.attributes.initiator_depth;
 }
 
-int MoveTo(Id& id, ibv_qp* qp, ibv_qp_state state) {
-  ibv_qp_attr attr = {};
-  attr.qp_state = state;
-  int mask = 0;
-  {
-    std::lock_guard<std::mutex> lock(id.mutex);
-    if (const int error = QpAttributes(id, &attr, &mask)) return error;
-  }
-  return ibv_modify_qp(qp, &attr, mask);
-}
-
 }  // namespace
 
 uint32_t QkeyOf(const Id& id) {
@@ -84,8 +72,7 @@ uint32_t QkeyOf(const Id& id) {
 
 ibv_ah_attr PathTo(const Id& id) {
   ibv_ah_attr path = {};
-  std::memcpy(path.grh.dgid.raw, id.attributes.remote_gid.bytes.data(),
-              sizeof(path.grh.dgid.raw));
+  path.grh.dgid = GidOf(id.attributes.remote_gid);
   path.grh.flow_label = id.attributes.flow_label;
   path.grh.sgid_index = id.attributes.gid_index;
   path.grh.hop_limit = id.attributes.hop_limit;
@@ -113,6 +100,17 @@ int QpAttributes(const Id& id, ibv_qp_attr* attr, int* mask) {
     default:
       return EINVAL;
   }
+}
+
+int MoveTo(Id& id, ibv_qp* qp, ibv_qp_state state) {
+  ibv_qp_attr attr = {};
+  attr.qp_state = state;
+  int mask = 0;
+  {
+    std::lock_guard<std::mutex> lock(id.mutex);
+    if (const int error = QpAttributes(id, &attr, &mask)) return error;
+  }
+  return ibv_modify_qp(qp, &attr, mask);
 }
 
 int MakeReady(Id& id) {

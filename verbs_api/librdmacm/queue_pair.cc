@@ -86,14 +86,7 @@ int CreateCqs(Id& id, ibv_qp_init_attr_ex* attr) {
 // and one for datagrams to RTS.
 int Prepare(Id& id, ibv_qp* qp) {
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-    ibv_qp_attr attr = {};
-    attr.qp_state = state;
-    int mask = 0;
-    {
-      std::lock_guard<std::mutex> lock(id.mutex);
-      if (const int error = QpAttributes(id, &attr, &mask)) return error;
-    }
-    if (const int error = ibv_modify_qp(qp, &attr, mask)) return error;
+    if (const int error = MoveTo(id, qp, state)) return error;
     if (!id.is_datagram()) break;
   }
   return 0;
@@ -142,15 +135,13 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
   attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
   attr->pd = pd;
   // Restores the caller's attributes, so that it may retry.
-  absl::Cleanup restore = [attr, send_cq = attr->send_cq,
-                           recv_cq = attr->recv_cq] {
+  absl::Cleanup undo = [&id, attr, send_cq = attr->send_cq,
+                        recv_cq = attr->recv_cq] {
     attr->send_cq = send_cq;
     attr->recv_cq = recv_cq;
-  };
-  if (const int error = CreateCqs(id, attr)) {
     DestroyCqs(id);
-    return error;
-  }
+  };
+  if (const int error = CreateCqs(id, attr)) return error;
   if (attr->qp_type == IBV_QPT_XRC_RECV) {
     if (const int error = ChooseXrcd(id, attr)) return error;
   } else if (attr->srq == nullptr) {
@@ -163,17 +154,12 @@ int CreateQpEx(Id& id, ibv_qp_init_attr_ex* attr) {
       attr->cap.max_inline_data,
       std::max(attr->cap.max_send_sge, 1u) * sizeof(ibv_sge));
   ibv_qp* const qp = ibv_create_qp_ex(id.part.verbs, attr);
-  if (qp == nullptr) {
-    const int error = errno;
-    DestroyCqs(id);
-    return error;
-  }
+  if (qp == nullptr) return errno;
   if (const int error = Prepare(id, qp)) {
     ibv_destroy_qp(qp);
-    DestroyCqs(id);
     return error;
   }
-  std::move(restore).Cancel();
+  std::move(undo).Cancel();
   id.part.pd = pd;
   id.part.qp = qp;
   return 0;

@@ -21,6 +21,10 @@ ibv_ah_attr PathTo(const Id& id);
 // `id.mutex` is held.
 int QpAttributes(const Id& id, ibv_qp_attr* attr, int* mask);
 
+// Moves the queue pair to the state, with those attributes. Returns 0 or an
+// errno value.
+int MoveTo(Id& id, ibv_qp* qp, ibv_qp_state state);
+
 // Moves the connected queue pair of `id` through INIT and RTR to RTS. Takes
 // `id.mutex`; `id.calls` is held. Returns 0 or the error of ibv_modify_qp.
 // After ENOMEM the next call resumes.

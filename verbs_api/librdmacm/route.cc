@@ -90,7 +90,7 @@ void ShowRoute(Id& id) {
   path.traffic_class = id.attributes.traffic_class;
   path.reversible = 1;
   path.numb_path = 1;
-  path.pkey = htons(0xffff);
+  path.pkey = htons(kDefaultPkey);
   path.sl = id.attributes.sl;
   path.mtu_selector = kExactly;
   path.mtu = static_cast<uint8_t>(id.attributes.path_mtu);

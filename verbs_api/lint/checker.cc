@@ -414,10 +414,7 @@ bool Checker::ExpectsFirstReceive(QpKey key) {
 }
 
 void Checker::OnLateReceive(QpKey key, uint32_t naks) {
-  Session session(*this);
-  Qp* const qp = FindQp(key);
-  if (qp == nullptr) return;
-  Find(session, *qp, Lint::kLateReceive,
+  Find(key, Lint::kLateReceive,
        "its first receive is posted after the peer has sent: the peer got " +
            Number(naks, "RNR NAK") +
            ", and had to wait (min_rnr_timer) and send again, or failed "
@@ -480,32 +477,29 @@ void Checker::OnPolled(const Polled& polled, std::vector<PostedSend>* retired) {
 
 // --- Memory.
 
-void Checker::OnLocalKey(QpKey key, const std::string& what) {
+void Checker::Find(QpKey key, Lint lint, std::string what, std::string remedy) {
   Session session(*this);
   if (Qp* const qp = FindQp(key)) {
-    Find(session, *qp, Lint::kLocalKey, what,
-         "register the memory in the queue pair's protection domain, with "
-         "IBV_ACCESS_LOCAL_WRITE for what is received or read, and use its "
-         "lkey");
+    Find(session, *qp, lint, std::move(what), std::move(remedy));
   }
+}
+
+void Checker::OnLocalKey(QpKey key, const std::string& what) {
+  Find(key, Lint::kLocalKey, what,
+       "register the memory in the queue pair's protection domain, with "
+       "IBV_ACCESS_LOCAL_WRITE for what is received or read, and use its lkey");
 }
 
 void Checker::OnRemoteKey(QpKey key, const std::string& what) {
-  Session session(*this);
-  if (Qp* const qp = FindQp(key)) {
-    Find(session, *qp, Lint::kRemoteKey, what,
-         "use the rkey and address that the peer has told; the peer registers "
-         "the memory with this right");
-  }
+  Find(key, Lint::kRemoteKey, what,
+       "use the rkey and address that the peer has told; the peer registers "
+       "the memory with this right");
 }
 
 void Checker::OnMixedKeys(QpKey key, const std::string& what) {
-  Session session(*this);
-  if (Qp* const qp = FindQp(key)) {
-    Find(session, *qp, Lint::kMixedKeys, what,
-         "tell the peer the rkey of ibv_reg_mr, and use the lkey in sg_list: "
-         "with some devices they are two numbers");
-  }
+  Find(key, Lint::kMixedKeys, what,
+       "tell the peer the rkey of ibv_reg_mr, and use the lkey in sg_list: "
+       "with some devices they are two numbers");
 }
 
 void Checker::OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete) {
@@ -532,25 +526,19 @@ void Checker::OnDeregistered(QpKey key, uint32_t lkey, uint32_t incomplete) {
 }
 
 void Checker::OnBufferChanged(QpKey key, uint64_t wr_id) {
-  Session session(*this);
-  if (Qp* const qp = FindQp(key)) {
-    Find(session, *qp, Lint::kBufferChanged,
-         "the memory of request " + to_string(wr_id) +
-             " was changed between its post and its completion: the peer got "
-             "the old contents, the new ones, or parts of both",
-         "change it after the completion was polled");
-  }
+  Find(key, Lint::kBufferChanged,
+       "the memory of request " + to_string(wr_id) +
+           " was changed between its post and its completion: the peer got "
+           "the old contents, the new ones, or parts of both",
+       "change it after the completion was polled");
 }
 
 void Checker::OnFreedBuffer(QpKey key, const std::string& request,
                             const void* address, const char* when,
                             const char* tool) {
-  Session session(*this);
-  Qp* const qp = FindQp(key);
-  if (qp == nullptr) return;
   char where[24];
   std::snprintf(where, sizeof(where), "%p", address);
-  Find(session, *qp, Lint::kFreedBuffer,
+  Find(key, Lint::kFreedBuffer,
        request + " has memory that is freed, or outside of an allocation, " +
            when + " (" + tool + ": " + where + ")",
        "free memory after the completion of the last request that uses it was "
@@ -560,10 +548,7 @@ void Checker::OnFreedBuffer(QpKey key, const std::string& request,
 void Checker::OnUninitialized(QpKey key, const std::string& request,
                               uint64_t offset, uint64_t length,
                               const char* tool) {
-  Session session(*this);
-  Qp* const qp = FindQp(key);
-  if (qp == nullptr) return;
-  Find(session, *qp, Lint::kUninitialized,
+  Find(key, Lint::kUninitialized,
        request + " sends memory that was never given a value, from byte " +
            to_string(offset) + " of " + to_string(length) + " on (" + tool +
            "): the peer gets what was there before",

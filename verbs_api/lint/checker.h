@@ -209,6 +209,8 @@ class Checker final : private rxe_user::ForkGuard {
   template <typename Object>
   void Find(Session& session, Object& object, Lint lint, std::string what,
             std::string remedy);
+  // The same, for a queue pair; for an unknown one, nothing.
+  void Find(QpKey key, Lint lint, std::string what, std::string remedy);
   static std::string NameOf(const Qp& qp);
   static std::string NameOf(const Cq& cq);
   // Adds (sign 1) or removes (sign -1) the requests of a queue that completes

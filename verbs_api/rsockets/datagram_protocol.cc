@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wire/bytes.h"
+
 namespace rsockets {
 namespace {
 
@@ -16,17 +18,6 @@ constexpr uint8_t kIpv6 = 6;
 size_t AddressSize(uint8_t version) { return version == kIpv4 ? 4 : 16; }
 uint8_t VersionOf(const DatagramAddress& address) {
   return address.family == AF_INET ? kIpv4 : kIpv6;
-}
-
-template <typename T>
-void Put(uint8_t* to, T value) {
-  std::memcpy(to, &value, sizeof(value));
-}
-template <typename T>
-T Get(const uint8_t* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
 }
 
 }  // namespace
@@ -92,11 +83,11 @@ HeaderBytes Encode(const UdpHeader& header) {
   HeaderBytes out = {};
   const uint8_t version = VersionOf(header.address);
   out.length = kUdpFixed + AddressSize(version);
-  Put(&out.bytes[0], htonl(kTag));
+  wire::StoreBe32(&out.bytes[0], kTag);
   out.bytes[4] = version;
   out.bytes[5] = static_cast<uint8_t>(header.op);
   out.bytes[6] = static_cast<uint8_t>(out.length);
-  Put(&out.bytes[8], htonl(header.qpn & 0xffffff));
+  wire::StoreBe32(&out.bytes[8], header.qpn & 0xffffff);
   std::memcpy(&out.bytes[kUdpFixed], header.address.bytes.data(),
               AddressSize(version));
   // As in rdma-core: the union of addresses starts at byte 12, so an IPv6
@@ -106,7 +97,7 @@ HeaderBytes Encode(const UdpHeader& header) {
 
 std::optional<UdpHeader> ParseUdpHeader(std::span<const uint8_t> packet,
                                         size_t* length) {
-  if (packet.size() < kUdpFixed || Get<uint32_t>(&packet[0]) != htonl(kTag)) {
+  if (packet.size() < kUdpFixed || wire::LoadBe32(&packet[0]) != kTag) {
     return std::nullopt;
   }
   const uint8_t version = packet[4];
@@ -118,7 +109,7 @@ std::optional<UdpHeader> ParseUdpHeader(std::span<const uint8_t> packet,
   if (header.op != UdpOp::kData && header.op != UdpOp::kControl) {
     return std::nullopt;
   }
-  header.qpn = ntohl(Get<uint32_t>(&packet[8])) & 0xffffff;
+  header.qpn = wire::LoadBe32(&packet[8]) & 0xffffff;
   header.address.family = version == kIpv4 ? AF_INET : AF_INET6;
   std::memcpy(header.address.bytes.data(), &packet[kUdpFixed],
               AddressSize(version));
@@ -132,8 +123,10 @@ HeaderBytes EncodeSource(const DatagramAddress& source) {
   out.length = before + AddressSize(version);
   out.bytes[0] = version;
   out.bytes[1] = static_cast<uint8_t>(out.length);
-  Put(&out.bytes[2], htons(source.port));
-  if (version == kIpv6) Put(&out.bytes[kSourceFixed], source.flow_info);
+  wire::StoreBe16(&out.bytes[2], source.port);
+  if (version == kIpv6) {
+    std::memcpy(&out.bytes[kSourceFixed], &source.flow_info, kFlowInfo);
+  }
   std::memcpy(&out.bytes[before], source.bytes.data(), AddressSize(version));
   return out;
 }
@@ -148,8 +141,10 @@ std::optional<DatagramAddress> ParseSource(std::span<const uint8_t> packet,
   if (packet[1] != *length || packet.size() < *length) return std::nullopt;
   DatagramAddress source;
   source.family = version == kIpv4 ? AF_INET : AF_INET6;
-  source.port = ntohs(Get<uint16_t>(&packet[2]));
-  if (version == kIpv6) source.flow_info = Get<uint32_t>(&packet[kSourceFixed]);
+  source.port = wire::LoadBe16(&packet[2]);
+  if (version == kIpv6) {
+    std::memcpy(&source.flow_info, &packet[kSourceFixed], kFlowInfo);
+  }
   std::memcpy(source.bytes.data(), &packet[before], AddressSize(version));
   return source;
 }

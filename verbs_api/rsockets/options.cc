@@ -127,73 +127,57 @@ int Socket::SetOption(int level, int name, const void* value,
   }
 }
 
-int Socket::GetSocketOption(int name, int* value) {
+std::optional<int> Socket::GetSocketOption(int name) {
   switch (name) {
     case SO_ERROR:
-      *value = TakeError();
-      return 0;
+      return TakeError();
     case SO_TYPE:
-      *value = type();
-      return 0;
+      return type();
     case SO_DOMAIN:
-      *value = domain_;
-      return 0;
+      return domain_;
     case SO_REUSEADDR:
-      *value = options_.reuse_address;
-      return 0;
+      return options_.reuse_address;
     case SO_KEEPALIVE:
-      *value = options_.keepalive;
-      return 0;
+      return options_.keepalive;
     case SO_OOBINLINE:
-      *value = options_.oob_inline;
-      return 0;
+      return options_.oob_inline;
     case SO_RCVBUF:
-      *value = static_cast<int>(settings_.receive_buffer);
-      return 0;
+      return static_cast<int>(settings_.receive_buffer);
     case SO_SNDBUF:
-      *value = static_cast<int>(settings_.send_buffer);
-      return 0;
+      return static_cast<int>(settings_.send_buffer);
     default:
-      return -ENOPROTOOPT;
+      return std::nullopt;
   }
 }
 
-int Socket::GetTcpOption(int name, int* value) {
+std::optional<int> Socket::GetTcpOption(int name) {
   switch (name) {
     case TCP_NODELAY:
-      *value = options_.no_delay;
-      return 0;
+      return options_.no_delay;
     case TCP_KEEPIDLE:
-      *value = options_.keepalive_seconds;
-      return 0;
+      return options_.keepalive_seconds;
     case TCP_KEEPCNT:
     case TCP_KEEPINTVL:
-      *value = 1;
-      return 0;
+      return 1;
     case TCP_MAXSEG:
-      *value = MaxSegment();
-      return 0;
+      return MaxSegment();
     default:
-      return -ENOPROTOOPT;
+      return std::nullopt;
   }
 }
 
-int Socket::GetRdmaOption(int name, int* value) {
+std::optional<int> Socket::GetRdmaOption(int name) const {
   switch (name) {
     case RDMA_SQSIZE:
-      *value = static_cast<int>(settings_.send_queue);
-      return 0;
+      return static_cast<int>(settings_.send_queue);
     case RDMA_RQSIZE:
-      *value = static_cast<int>(settings_.receive_queue);
-      return 0;
+      return static_cast<int>(settings_.receive_queue);
     case RDMA_INLINE:
-      *value = static_cast<int>(settings_.inline_data);
-      return 0;
+      return static_cast<int>(settings_.inline_data);
     case RDMA_IOMAPSIZE:
-      *value = static_cast<int>(settings_.iomap_entries);
-      return 0;
+      return static_cast<int>(settings_.iomap_entries);
     default:
-      return -ENOPROTOOPT;
+      return std::nullopt;
   }
 }
 
@@ -212,26 +196,22 @@ int Socket::GetOption(int level, int name, void* value, socklen_t* length) {
         name == SO_RCVTIMEO ? options_.receive_timeout : options_.send_timeout,
         value, length);
   }
-  int number = 0;
-  int error = -ENOPROTOOPT;
+  std::optional<int> number;
   switch (level) {
     case SOL_SOCKET:
-      error = GetSocketOption(name, &number);
+      number = GetSocketOption(name);
       break;
     case IPPROTO_TCP:
-      error = GetTcpOption(name, &number);
+      number = GetTcpOption(name);
       break;
     case IPPROTO_IPV6:
-      if (name == IPV6_V6ONLY) {
-        number = options_.ipv6_only;
-        error = 0;
-      }
+      if (name == IPV6_V6ONLY) number = options_.ipv6_only;
       break;
     case SOL_RDMA:
-      error = GetRdmaOption(name, &number);
+      number = GetRdmaOption(name);
       break;
   }
-  return error != 0 ? error : Give(number, value, length);
+  return number ? Give(*number, value, length) : -ENOPROTOOPT;
 }
 
 }  // namespace rsockets

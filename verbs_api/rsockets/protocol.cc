@@ -1,10 +1,9 @@
 #include "verbs_api/rsockets/protocol.h"
 
-#include <endian.h>
-
 #include <algorithm>
-#include <bit>
 #include <cstring>
+
+#include "wire/bytes.h"
 
 namespace rsockets {
 namespace {
@@ -26,24 +25,15 @@ void Put(uint8_t* to, T value) {
   std::memcpy(to, &value, sizeof(value));
 }
 
-template <typename T>
-T Get(const uint8_t* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
 void PutBuffer(uint8_t* to, const Buffer& buffer, bool swap) {
   Put(to, swap ? __builtin_bswap64(buffer.address) : buffer.address);
   Put(to + 8, swap ? __builtin_bswap32(buffer.key) : buffer.key);
   Put(to + 12, swap ? __builtin_bswap32(buffer.length) : buffer.length);
 }
 
-constexpr bool kSwapNet = std::endian::native == std::endian::little;
-
 Buffer GetNetBuffer(const uint8_t* from) {
-  return {be64toh(Get<uint64_t>(from)), be32toh(Get<uint32_t>(from + 8)),
-          be32toh(Get<uint32_t>(from + 12))};
+  return {wire::LoadBe64(from), wire::LoadBe32(from + 8),
+          wire::LoadBe32(from + 12)};
 }
 
 }  // namespace
@@ -66,10 +56,10 @@ std::array<uint8_t, kConnectionDataSize> Encode(const ConnectionData& data) {
   bytes[0] = kVersion;
   bytes[kFlags] = static_cast<uint8_t>((data.big_endian ? kFlagBigEndian : 0) |
                                        (data.has_iomap ? kFlagIomap : 0));
-  Put(&bytes[kCredits], htobe16(data.credits));
+  wire::StoreBe16(&bytes[kCredits], data.credits);
   bytes[kIomapEntries] = ScaleIomapEntries(data.iomap_entries);
-  PutBuffer(&bytes[kTargetList], data.target_list, kSwapNet);
-  PutBuffer(&bytes[kData], data.data, kSwapNet);
+  PutBuffer(&bytes[kTargetList], data.target_list, /*swap=*/true);
+  PutBuffer(&bytes[kData], data.data, /*swap=*/true);
   return bytes;
 }
 
@@ -81,7 +71,7 @@ std::optional<ConnectionData> ParseConnectionData(
   ConnectionData data;
   data.big_endian = (bytes[kFlags] & kFlagBigEndian) != 0;
   data.has_iomap = (bytes[kFlags] & kFlagIomap) != 0;
-  data.credits = be16toh(Get<uint16_t>(&bytes[kCredits]));
+  data.credits = wire::LoadBe16(&bytes[kCredits]);
   if (data.has_iomap) {
     data.iomap_entries = UnscaleIomapEntries(bytes[kIomapEntries]);
   }

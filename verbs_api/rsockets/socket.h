@@ -206,9 +206,10 @@ class Socket : public std::enable_shared_from_this<Socket> {
   }
   int WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable);
   void Forget(Waiter* waiter);
-  int GetSocketOption(int name, int* value);
-  int GetTcpOption(int name, int* value);
-  int GetRdmaOption(int name, int* value);
+  // Absent: not an option.
+  std::optional<int> GetSocketOption(int name);
+  std::optional<int> GetTcpOption(int name);
+  std::optional<int> GetRdmaOption(int name) const;
   int SetSocketOption(int name, const void* value, socklen_t length);
   int SetRdmaOption(int name, int value);
 

@@ -52,6 +52,13 @@ rdma_conn_param ParamOf(const std::array<uint8_t, kConnectionDataSize>& data) {
   return param;
 }
 
+// Returns 0 or a negative errno value.
+int SetIdOption(rdma_cm_id* id, int name, int value) {
+  return rdma_set_option(id, RDMA_OPTION_ID, name, &value, sizeof(value)) == 0
+             ? 0
+             : -errno;
+}
+
 // Converts to the family of the socket: an IPv6 socket shows IPv4 as mapped
 // (ipv6(7)).
 void FillAddress(int domain, const sockaddr* from, sockaddr_storage* to) {
@@ -116,18 +123,14 @@ int Stream::Bind(const sockaddr* address, socklen_t) {
 }
 
 int Stream::SetIdOptions() {
-  int on = 1;
-  if (options_.reuse_address &&
-      rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on,
-                      sizeof(on)) != 0) {
-    return -errno;
+  int error = 0;
+  if (options_.reuse_address) {
+    error = SetIdOption(id_, RDMA_OPTION_ID_REUSEADDR, 1);
   }
-  if (options_.ipv6_only &&
-      rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on,
-                      sizeof(on)) != 0) {
-    return -errno;
+  if (error == 0 && options_.ipv6_only) {
+    error = SetIdOption(id_, RDMA_OPTION_ID_AFONLY, 1);
   }
-  return 0;
+  return error;
 }
 
 int Stream::Answer(const Request& request) {
@@ -332,18 +335,12 @@ void Stream::OnAccepted(sockaddr_storage* peer) {
 int Stream::Apply(int level, int name, int value) {
   if (level == SOL_SOCKET && name == SO_REUSEADDR) {
     // A port that is already bound keeps its setting.
-    if (state_ == StreamState::kIdle &&
-        rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &value,
-                        sizeof(value)) != 0) {
-      return -errno;
-    }
-    return 0;
+    return state_ == StreamState::kIdle
+               ? SetIdOption(id_, RDMA_OPTION_ID_REUSEADDR, value)
+               : 0;
   }
   if (level == IPPROTO_IPV6) {
-    return rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &value,
-                           sizeof(value)) == 0
-               ? 0
-               : -errno;
+    return SetIdOption(id_, RDMA_OPTION_ID_AFONLY, value);
   }
   return connected() ? SetKeepalive() : 0;
 }

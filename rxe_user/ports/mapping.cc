@@ -1,4 +1,4 @@
-#include "rxe_user/ports/shared_memory.h"
+#include "rxe_user/ports/mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,12 +15,19 @@ constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
 
-SharedMemory::~SharedMemory() {
+Mapping::~Mapping() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes,
-                                                  UniqueFd* file) {
+Mapping Mapping::Prefaulted(size_t bytes) {
+  void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (p == MAP_FAILED) return {};
+  (void)::madvise(p, bytes, MADV_DONTFORK);
+  return {p, bytes};
+}
+
+absl::StatusOr<Mapping> Mapping::CreateShared(size_t bytes, UniqueFd* file) {
   file->Reset(MoveHigh(
       ::memfd_create("rxe_user-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!file->valid()) return ErrnoStatus(errno, "memfd_create");
@@ -28,10 +35,10 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(size_t bytes,
       ::fcntl(file->get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     return ErrnoStatus(errno, "shared memory");
   }
-  return Map(file->get(), bytes);
+  return MapShared(file->get(), bytes);
 }
 
-absl::StatusOr<SharedMemory> SharedMemory::Map(int file, size_t bytes) {
+absl::StatusOr<Mapping> Mapping::MapShared(int file, size_t bytes) {
   const int seals = ::fcntl(file, F_GET_SEALS);
   struct stat status {};
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals ||
@@ -42,8 +49,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(int file, size_t bytes) {
   void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_POPULATE, file, 0);
   if (p == MAP_FAILED) return ErrnoStatus(errno, "shared memory");
-  SharedMemory memory;
-  memory.bytes_ = {static_cast<uint8_t*>(p), bytes};
+  Mapping memory(p, bytes);
   if (::madvise(p, bytes, MADV_DONTFORK) != 0) {
     return ErrnoStatus(errno, "shared memory");
   }

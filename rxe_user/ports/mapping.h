@@ -1,0 +1,50 @@
+// Mapped memory: buffers of this process, and files that two processes share.
+#ifndef RXE_USER_PORTS_MAPPING_H_
+#define RXE_USER_PORTS_MAPPING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "rxe_user/base/unique_fd.h"
+
+namespace rxe_user {
+
+// Unmapped by the destructor. Children of fork do not have it.
+class Mapping {
+ public:
+  Mapping() = default;
+  // Memory whose pages are mapped from the start, since a page fault costs more
+  // than a packet. Empty if there is no memory.
+  static Mapping Prefaulted(size_t bytes);
+  // Creates an anonymous file of `bytes` zeros and allocates all its memory, so
+  // that no access can fail later. `*file` is for the other process; its size
+  // is sealed. Errors: no memory, no descriptors.
+  static absl::StatusOr<Mapping> CreateShared(size_t bytes, UniqueFd* file);
+  // Maps a file from another process. Error: its size is not `bytes`, or is not
+  // sealed: if it changed, accesses would fail (SIGBUS).
+  static absl::StatusOr<Mapping> MapShared(int file, size_t bytes);
+
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+
+  std::span<uint8_t> bytes() const { return bytes_; }
+  // In a child of fork: forgets the mapping, which the child does not have.
+  void Release() { bytes_ = {}; }
+
+ private:
+  Mapping(void* memory, size_t bytes)
+      : bytes_(static_cast<uint8_t*>(memory), bytes) {}
+
+  std::span<uint8_t> bytes_;
+};
+
+}  // namespace rxe_user
+
+#endif  // RXE_USER_PORTS_MAPPING_H_
