@@ -74,21 +74,10 @@ void WriteProcess(Writer* out) {
 }
 
 const char* NameOf(transport::WaitsFor what) {
-  switch (what) {
-    case transport::WaitsFor::kNothing:
-      return "nothing";
-    case transport::WaitsFor::kAck:
-      return "ack";
-    case transport::WaitsFor::kRnr:
-      return "rnr_timer";
-    case transport::WaitsFor::kCredits:
-      return "credits";
-    case transport::WaitsFor::kWindow:
-      return "window";
-    case transport::WaitsFor::kResume:
-      return "resume";
-  }
-  return "";
+  // In the order of WaitsFor.
+  static constexpr const char* kNames[] = {"nothing", "ack",    "rnr_timer",
+                                           "credits", "window", "resume"};
+  return kNames[static_cast<size_t>(what)];
 }
 
 void WriteRefusals(Writer* out) {

@@ -114,6 +114,26 @@ constexpr SyndromeText kSyndromes[] = {
     {0xf9, 5, "flushed: the queue pair is in the error state", true},
 };
 
+// The status of the reasons from `first` to the next row.
+struct StatusFrom {
+  Reason first;
+  uint32_t status;
+};
+constexpr StatusFrom kStatusFrom[] = {
+    {Reason::kNone, 0},
+    {Reason::kNeverAnswered, 12},
+    {Reason::kRnrRetriesExceeded, 13},
+    {Reason::kNakAccess, 10},
+    {Reason::kNakInvalidRequest, 9},
+    {Reason::kNakOperational, 11},
+    {Reason::kBadResponse, 7},
+    {Reason::kLocalKey, 4},
+    {Reason::kReceiveTooShort, 1},
+    {Reason::kNoReadsAllowed, 2},
+    {Reason::kBindKey, 6},
+    {Reason::kRemoteKey, 5},
+};
+
 }  // namespace
 
 const StatusText* FindStatus(uint32_t status) {
@@ -131,61 +151,18 @@ const SyndromeText* FindSyndrome(uint32_t vendor_err) {
 }
 
 uint32_t StatusOf(Reason reason) {
-  switch (reason) {
-    case Reason::kNone:
-      return 0;
-    case Reason::kNeverAnswered:
-    case Reason::kPeerSilent:
-    case Reason::kNoProgress:
-    case Reason::kGapRepeated:
-      return 12;
-    case Reason::kRnrRetriesExceeded:
-      return 13;
-    case Reason::kNakAccess:
-      return 10;
-    case Reason::kNakInvalidRequest:
-      return 9;
-    case Reason::kNakOperational:
-      return 11;
-    case Reason::kBadResponse:
-      return 7;
-    case Reason::kLocalKey:
-    case Reason::kLocalDomain:
-    case Reason::kLocalWindow:
-    case Reason::kLocalRange:
-    case Reason::kLocalRight:
-    case Reason::kLocalFault:
-      return 4;
-    case Reason::kReceiveTooShort:
-    case Reason::kMessageTooLong:
-    case Reason::kAtomicTooShort:
-      return 1;
-    case Reason::kNoReadsAllowed:
-    case Reason::kBadTsoHeader:
-      return 2;
-    case Reason::kBindKey:
-    case Reason::kBindDomain:
-    case Reason::kBindWindow:
-    case Reason::kBindRange:
-    case Reason::kBindRight:
-      return 6;
-    default:
-      return 5;
+  uint32_t status = 0;
+  for (const StatusFrom& from : kStatusFrom) {
+    if (from.first <= reason) status = from.status;
   }
+  return status;
 }
 
 std::string_view NameOf(Side side) {
-  switch (side) {
-    case Side::kNone:
-      return "none";
-    case Side::kOwn:
-      return "this side";
-    case Side::kPeer:
-      return "the peer's side";
-    case Side::kEither:
-      return "either side";
-  }
-  return "";
+  // In the order of Side.
+  static constexpr std::string_view kNames[] = {
+      "none", "this side", "the peer's side", "either side"};
+  return kNames[static_cast<size_t>(side)];
 }
 
 }  // namespace rxe_user

@@ -103,25 +103,16 @@ constexpr size_t kMaxComment = 60;
 
 // Why the device dropped a packet; empty: it did not.
 std::string_view WhyDropped(Disposition disposition) {
-  switch (disposition) {
-    case Disposition::kTooShort:
-      return "dropped: too short";
-    case Disposition::kUnknownOpcode:
-      return "dropped: unknown opcode";
-    case Disposition::kBadLength:
-      return "dropped: wrong length";
-    case Disposition::kBadHeader:
-      return "dropped: wrong header";
-    case Disposition::kBadSyndrome:
-      return "dropped: wrong syndrome";
-    case Disposition::kBadIcrc:
-      return "dropped: wrong ICRC";
-    case Disposition::kUnknownQp:
-      return "dropped: unknown queue pair";
-    case Disposition::kDelivered:
-      break;
-  }
-  return {};
+  // In the order of Disposition.
+  static constexpr std::string_view kWhy[] = {
+      "dropped: too short",         "dropped: unknown opcode",
+      "dropped: wrong length",      "dropped: wrong header",
+      "dropped: wrong syndrome",    "dropped: wrong ICRC",
+      "dropped: unknown queue pair"};
+  static_assert(std::size(kWhy) == transport::kDropKinds);
+  return disposition != Disposition::kDelivered
+             ? kWhy[static_cast<size_t>(disposition)]
+             : std::string_view();
 }
 
 // The event of the packet's fault, without its header.

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -17,19 +18,9 @@ namespace {
 
 // Signals that the terminal sends to the process group in its foreground.
 bool IsOfTerminal(int signal) {
-  switch (signal) {
-    case SIGHUP:
-    case SIGINT:
-    case SIGQUIT:
-    case SIGTSTP:
-    case SIGTTIN:
-    case SIGTTOU:
-    case SIGCONT:
-    case SIGWINCH:
-      return true;
-    default:
-      return false;
-  }
+  constexpr int kAll[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTSTP,
+                          SIGTTIN, SIGTTOU, SIGCONT, SIGWINCH};
+  return std::ranges::find(kAll, signal) != std::end(kAll);
 }
 
 // All signals but those of this process's own errors, which are not blocked.

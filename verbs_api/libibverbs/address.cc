@@ -81,16 +81,10 @@ VERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* ibv, ibv_ah_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_ah(ibv_ah* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Ah* ah = FindToDestroy(ibv, &error);
-    if (ah == nullptr) return error;
+  return DestroyCall(ibv, [](Ah* ah) -> int {
     Handles<Ah>().Remove(ah->handle);
     --ah->domain->users;
-    Context* context = ah->owner;
-    delete ah;
-    Release(context);
+    Delete(ah);
     return 0;
   });
 }

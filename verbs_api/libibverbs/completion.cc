@@ -101,10 +101,7 @@ VERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    Channel* channel = Find(ibv);
-    if (channel == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](Channel* channel) -> int {
     {
       std::lock_guard<std::mutex> lock(channel->mutex);
       if (channel->refcnt != 0) return EBUSY;
@@ -193,11 +190,7 @@ VERBS_EXPORT int ibv_resize_cq(ibv_cq* ibv, int cqe) {
 }
 
 VERBS_EXPORT int ibv_destroy_cq(ibv_cq* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Cq* cq = FindToDestroy(ibv, &error);
-    if (cq == nullptr) return error;
+  return DestroyCall(ibv, [](Cq* cq) -> int {
     if (cq->queue->used()) return EBUSY;
     // From here on, no event is posted for the queue, and no lookup finds it.
     const uint32_t completion_events = cq->queue->WithdrawCompletionEvents();

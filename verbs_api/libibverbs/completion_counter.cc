@@ -85,16 +85,11 @@ NEWER_EXPORT(CompletionCounterPart*, ibv_create_comp_cntr, ibv_context* ibv,
 }
 
 NEWER_EXPORT(int, ibv_destroy_comp_cntr, CompletionCounterPart* part) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(part)) return 0;
-    CompletionCounter* counter = Find(part);
-    if (counter == nullptr) return EINVAL;
+  return DestroyCall(part, [](CompletionCounter* counter) -> int {
     // Queue pairs still use the counter.
     if (counter->counter.use_count() > 1) return EBUSY;
     SetLive(counter, false);
-    Context* context = counter->owner;
-    delete counter;
-    Release(context);
+    Delete(counter);
     return 0;
   });
 }

@@ -43,9 +43,7 @@ ibv_dm* ShowDm(Context* context, Context* owner,
 void HideDm(Dm* dm) {
   Handles<Dm>().Remove(dm->handle);
   --dm->memory->handles;
-  Context* owner = dm->owner;
-  delete dm;
-  if (owner != nullptr) Release(owner);
+  Delete(dm);
 }
 
 }  // namespace
@@ -71,11 +69,7 @@ ibv_dm* AllocDm(ibv_context* ibv, ibv_alloc_dm_attr* attr) {
 }
 
 int FreeDm(ibv_dm* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Dm* dm = FindToDestroy(ibv, &error);
-    if (dm == nullptr) return error;
+  return DestroyCall(ibv, [](Dm* dm) -> int {
     // Regions still use the memory.
     if (dm->memory.use_count() > dm->memory->handles) return EBUSY;
     dm->memory->gone = true;

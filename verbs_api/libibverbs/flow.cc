@@ -186,10 +186,7 @@ void EndFlow(Flow* flow) {
 }
 
 int DestroyFlow(ibv_flow* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    Flow* flow = Find(ibv);
-    if (flow == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](Flow* flow) -> int {
     SetLive(flow, false);
     Context* context = flow->owner;
     {
@@ -222,15 +219,10 @@ ibv_counters* CreateCounters(ibv_context* ibv, ibv_counters_init_attr* attr) {
 }
 
 int DestroyCounters(ibv_counters* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    Counters* counters = Find(ibv);
-    if (counters == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](Counters* counters) -> int {
     if (counters->users > 0) return EBUSY;
     SetLive(counters, false);
-    Context* context = counters->owner;
-    delete counters;
-    Release(context);
+    Delete(counters);
     return 0;
   });
 }

@@ -145,7 +145,7 @@ template <typename Ibv>
 // errno value in `*error`. Handles are per context, so an object whose member
 // `context` was changed is not found either. Device memory in a child of fork()
 // has no owner.
-template <typename Ibv>
+template <HasHandle Ibv>
 ObjectOf<Ibv>* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = FindIncludingClosed(ibv);
   if (found == nullptr) {
@@ -268,6 +268,13 @@ inline CompletionCounter* Find(CompletionCounterPart* ibv) {
 }
 inline Mkey* Find(MkeyNumbers* ibv) { return FindLive<Mkey>(ibv); }
 
+template <typename Ibv>
+requires(!HasHandle<Ibv>) auto* FindToDestroy(Ibv* ibv, int* error) {
+  auto* const found = Find(ibv);
+  if (found == nullptr) *error = EINVAL;
+  return found;
+}
+
 bool IsInherited(ibv_context* ibv);
 template <typename Ibv>
 requires(!HasHandle<Ibv>) bool IsInherited(Ibv* ibv) {
@@ -298,6 +305,30 @@ void Retain(Context* context);
 void Release(Context* context);
 // A channel stays in memory while threads wait on it.
 void Release(Channel* channel);
+
+// Deletes an object that no lookup finds any more. Its owner may be null.
+template <typename T>
+void Delete(T* object) {
+  Context* const owner = object->owner;
+  delete object;
+  if (owner != nullptr) Release(owner);
+}
+
+// For functions that destroy `ibv`: `body` gets our object, and returns an
+// errno value. A child of fork() leaves inherited objects alone.
+template <typename Ibv, typename Body>
+int DestroyCall(Ibv* ibv, Body&& body,
+                const char* function = __builtin_FUNCTION()) noexcept {
+  return ErrnoCall(
+      [&]() -> int {
+        if (IsInherited(ibv)) return 0;
+        int error = 0;
+        auto* const object = FindToDestroy(ibv, &error);
+        return object != nullptr ? body(object) : error;
+      },
+      function);
+}
+
 // Holds a context or a channel while a thread waits. If the thread is
 // cancelled, unwinding releases it.
 class Hold {

@@ -36,16 +36,12 @@ bool HasOtherHandles(const Pd& pd) { return pd.domain.use_count() > 1; }
 void HidePd(Pd* pd) {
   Handles<Pd>().Remove(pd->handle);
   if (pd->td != nullptr) --pd->td->users;
-  Context* context = pd->owner;
-  delete pd;
-  Release(context);
+  Delete(pd);
 }
 
 void HideMr(Mr* mr) {
   Handles<Mr>().Remove(mr->handle);
-  Context* context = mr->owner;
-  delete mr;
-  Release(context);
+  Delete(mr);
 }
 
 ibv_mr* Register(ibv_pd* ibv, void* address, size_t length, uint64_t iova,
@@ -224,11 +220,7 @@ ibv_pd* AllocParentDomain(ibv_context* ibv, ibv_parent_domain_init_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_dealloc_pd(ibv_pd* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Pd* pd = FindToDestroy(ibv, &error);
-    if (pd == nullptr) return error;
+  return DestroyCall(ibv, [](Pd* pd) -> int {
     if (pd->domain->users > 0) return EBUSY;
     pd->domain->gone = true;
     HidePd(pd);
@@ -330,13 +322,8 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
 }
 
 VERBS_EXPORT int ibv_dereg_mr(ibv_mr* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Mr* mr = FindToDestroy(ibv, &error);
-    if (mr == nullptr) return error;
-    error = mr->region->Withdraw();
-    if (error != 0) return error;
+  return DestroyCall(ibv, [](Mr* mr) -> int {
+    if (const int error = mr->region->Withdraw()) return error;
     if (lint::Checker::Current() != nullptr) CheckDeregistered(*mr);
     HideMr(mr);
     return 0;

@@ -60,15 +60,9 @@ ibv_mw* AllocMw(ibv_pd* ibv, ibv_mw_type type) {
 }
 
 int DeallocMw(ibv_mw* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Mw* mw = FindToDestroy(ibv, &error);
-    if (mw == nullptr) return error;
+  return DestroyCall(ibv, [](Mw* mw) -> int {
     Handles<Mw>().Remove(mw->handle);
-    Context* context = mw->owner;
-    delete mw;
-    Release(context);
+    Delete(mw);
     return 0;
   });
 }

@@ -168,14 +168,9 @@ class Interface final : public Mlx5Builders {
     });
   }
   int DestroyMkey(MkeyNumbers* numbers) noexcept override {
-    return ErrnoCall([&]() -> int {
-      if (IsInherited(numbers)) return 0;
-      Mkey* const mkey = Find(numbers);
-      if (mkey == nullptr) return EINVAL;
+    return DestroyCall(numbers, [](Mkey* mkey) -> int {
       SetLive(mkey, false);
-      Context* const context = mkey->owner;
-      delete mkey;
-      Release(context);
+      Delete(mkey);
       return 0;
     });
   }

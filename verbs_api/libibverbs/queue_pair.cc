@@ -478,11 +478,7 @@ VERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* ibv) {
 }
 
 VERBS_EXPORT int ibv_destroy_qp(ibv_qp* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Qp* qp = FindToDestroy(ibv, &error);
-    if (qp == nullptr) return error;
+  return DestroyCall(ibv, [ibv](Qp* qp) -> int {
     // As in the kernel, it must first be detached from all groups.
     if (qp->pair != nullptr &&
         (qp->pair->AttachedToAny() || qp->pair->flows() > 0)) {

@@ -145,11 +145,7 @@ VERBS_EXPORT int ibv_query_srq(ibv_srq* ibv, ibv_srq_attr* attr) {
 }
 
 VERBS_EXPORT int ibv_destroy_srq(ibv_srq* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Srq* srq = FindToDestroy(ibv, &error);
-    if (srq == nullptr) return error;
+  return DestroyCall(ibv, [](Srq* srq) -> int {
     if (srq->queue->users > 0) return EBUSY;
     srq->queue->Retire();
     const uint32_t events = srq->queue->WithdrawAsyncEvents();

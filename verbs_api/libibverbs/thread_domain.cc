@@ -20,15 +20,10 @@ ibv_td* AllocTd(ibv_context* ibv, ibv_td_init_attr* attr) {
 }
 
 int DeallocTd(ibv_td* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    Td* td = Find(ibv);
-    if (td == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](Td* td) -> int {
     if (td->users > 0) return EBUSY;
     SetLive(td, false);
-    Context* context = td->owner;
-    delete td;
-    Release(context);
+    Delete(td);
     return 0;
   });
 }

@@ -98,11 +98,7 @@ int ModifyWq(ibv_wq* ibv, ibv_wq_attr* attr) {
 }
 
 int DestroyWq(ibv_wq* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    int error = 0;
-    Wq* wq = FindToDestroy(ibv, &error);
-    if (wq == nullptr) return error;
+  return DestroyCall(ibv, [](Wq* wq) -> int {
     if (wq->queue->users > 0) return EBUSY;
     // No lane fills the queue any more, so no event follows.
     const uint32_t events = wq->queue->WithdrawAsyncEvents();
@@ -110,9 +106,7 @@ int DestroyWq(ibv_wq* ibv) {
     Handles<Wq>().Remove(wq->handle);
     pthread_cond_destroy(&wq->cond);
     pthread_mutex_destroy(&wq->mutex);
-    Context* context = wq->owner;
-    delete wq;
-    Release(context);
+    Delete(wq);
     return 0;
   });
 }
@@ -145,16 +139,11 @@ ibv_rwq_ind_table* CreateRwqTable(ibv_context* ibv,
 }
 
 int DestroyRwqTable(ibv_rwq_ind_table* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    RwqTable* table = Find(ibv);
-    if (table == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](RwqTable* table) -> int {
     if (table->users > 0) return EBUSY;
     SetLive(table, false);
     for (Wq* wq : table->queues) --wq->queue->users;
-    Context* context = table->owner;
-    delete table;
-    Release(context);
+    Delete(table);
     return 0;
   });
 }

@@ -31,15 +31,10 @@ ibv_xrcd* OpenXrcd(ibv_context* ibv, ibv_xrcd_init_attr* attr) {
 }
 
 int CloseXrcd(ibv_xrcd* ibv) {
-  return ErrnoCall([&]() -> int {
-    if (IsInherited(ibv)) return 0;
-    Xrcd* xrcd = Find(ibv);
-    if (xrcd == nullptr) return EINVAL;
+  return DestroyCall(ibv, [](Xrcd* xrcd) -> int {
     if (xrcd->users > 0) return EBUSY;
     SetLive(xrcd, false);
-    Context* context = xrcd->owner;
-    delete xrcd;
-    Release(context);
+    Delete(xrcd);
     return 0;
   });
 }

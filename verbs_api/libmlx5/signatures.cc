@@ -3,6 +3,7 @@
 #include "verbs_api/libmlx5/signatures.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "verbs_api/libmlx5/mkey.h"
 #include "verbs_api/libmlx5/verbs.h"
@@ -82,25 +83,12 @@ bool ReadCrc(const mlx5dv_sig_crc* from, SignatureDomain* out) {
 bool ReadDomain(const mlx5dv_sig_block_domain* from, SignatureDomain* out) {
   if (from == nullptr) return true;
   if (from->comp_mask != 0) return false;
-  switch (Raw(from->block_size)) {
-    case MLX5DV_BLOCK_SIZE_512:
-      out->block_size = 512;
-      break;
-    case MLX5DV_BLOCK_SIZE_520:
-      out->block_size = 520;
-      break;
-    case MLX5DV_BLOCK_SIZE_4048:
-      out->block_size = 4048;
-      break;
-    case MLX5DV_BLOCK_SIZE_4096:
-      out->block_size = 4096;
-      break;
-    case MLX5DV_BLOCK_SIZE_4160:
-      out->block_size = 4160;
-      break;
-    default:
-      return false;
-  }
+  // In the order of mlx5dv_block_size.
+  constexpr uint16_t kSizes[] = {512, 520, 4048, 4096, 4160};
+  static_assert(MLX5DV_BLOCK_SIZE_512 == 0 && MLX5DV_BLOCK_SIZE_4160 == 4);
+  const uint32_t size = Raw(from->block_size);
+  if (size >= std::size(kSizes)) return false;
+  out->block_size = kSizes[size];
   switch (Raw(from->sig_type)) {
     case MLX5DV_SIG_TYPE_T10DIF:
       return ReadT10(from->sig.dif, out);

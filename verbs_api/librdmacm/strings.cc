@@ -2,46 +2,45 @@
 #include <rdma/rdma_cma.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "verbs_api/librdmacm/abi.h"
 #include "verbs_api/librdmacm/newer.h"
 
 namespace librdmacm {
 
+namespace {
+
+constexpr const char* kNames[] = {"RDMA_CM_EVENT_ADDR_RESOLVED",
+                                  "RDMA_CM_EVENT_ADDR_ERROR",
+                                  "RDMA_CM_EVENT_ROUTE_RESOLVED",
+                                  "RDMA_CM_EVENT_ROUTE_ERROR",
+                                  "RDMA_CM_EVENT_CONNECT_REQUEST",
+                                  "RDMA_CM_EVENT_CONNECT_RESPONSE",
+                                  "RDMA_CM_EVENT_CONNECT_ERROR",
+                                  "RDMA_CM_EVENT_UNREACHABLE",
+                                  "RDMA_CM_EVENT_REJECTED",
+                                  "RDMA_CM_EVENT_ESTABLISHED",
+                                  "RDMA_CM_EVENT_DISCONNECTED",
+                                  "RDMA_CM_EVENT_DEVICE_REMOVAL",
+                                  "RDMA_CM_EVENT_MULTICAST_JOIN",
+                                  "RDMA_CM_EVENT_MULTICAST_ERROR",
+                                  "RDMA_CM_EVENT_ADDR_CHANGE",
+                                  "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+                                  "RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+                                  "RDMA_CM_EVENT_ADDRINFO_ERROR",
+                                  "RDMA_CM_EVENT_USER",
+                                  "RDMA_CM_EVENT_INTERNAL"};
+static_assert(RDMA_CM_EVENT_ADDR_RESOLVED == 0 &&
+              RDMA_CM_EVENT_TIMEWAIT_EXIT + 1 == kAddrinfoResolved &&
+              std::size(kNames) == kInternalEvent + 1);
+
+}  // namespace
+
 CM_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
-#define NAME(name) \
-  case name:       \
-    return #name
-  int number;  // may be newer than our header
+  unsigned number;  // may be newer than our header
   std::memcpy(&number, &event, sizeof(number));
-  switch (number) {
-    NAME(RDMA_CM_EVENT_ADDR_RESOLVED);
-    NAME(RDMA_CM_EVENT_ADDR_ERROR);
-    NAME(RDMA_CM_EVENT_ROUTE_RESOLVED);
-    NAME(RDMA_CM_EVENT_ROUTE_ERROR);
-    NAME(RDMA_CM_EVENT_CONNECT_REQUEST);
-    NAME(RDMA_CM_EVENT_CONNECT_RESPONSE);
-    NAME(RDMA_CM_EVENT_CONNECT_ERROR);
-    NAME(RDMA_CM_EVENT_UNREACHABLE);
-    NAME(RDMA_CM_EVENT_REJECTED);
-    NAME(RDMA_CM_EVENT_ESTABLISHED);
-    NAME(RDMA_CM_EVENT_DISCONNECTED);
-    NAME(RDMA_CM_EVENT_DEVICE_REMOVAL);
-    NAME(RDMA_CM_EVENT_MULTICAST_JOIN);
-    NAME(RDMA_CM_EVENT_MULTICAST_ERROR);
-    NAME(RDMA_CM_EVENT_ADDR_CHANGE);
-    NAME(RDMA_CM_EVENT_TIMEWAIT_EXIT);
-#undef NAME
-    case kAddrinfoResolved:
-      return "RDMA_CM_EVENT_ADDRINFO_RESOLVED";
-    case kAddrinfoError:
-      return "RDMA_CM_EVENT_ADDRINFO_ERROR";
-    case kUserEvent:
-      return "RDMA_CM_EVENT_USER";
-    case kInternalEvent:
-      return "RDMA_CM_EVENT_INTERNAL";
-  }
-  return "UNKNOWN EVENT";
+  return number < std::size(kNames) ? kNames[number] : "UNKNOWN EVENT";
 }
 
 }  // namespace librdmacm
