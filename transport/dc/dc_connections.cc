@@ -1,6 +1,5 @@
 #include "transport/dc/dc_connections.h"
 
-#include <algorithm>
 #include <cassert>
 #include <new>
 #include <optional>
@@ -8,7 +7,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "transport/dc/dct_queue_pair.h"
-#include "wire/dc.h"
 
 namespace transport {
 
