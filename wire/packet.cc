@@ -2,7 +2,6 @@
 
 #include "wire/aeth.h"
 #include "wire/dc.h"
-#include "wire/psn.h"
 
 namespace wire {
 namespace {

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "rxe_user/base/close_elsewhere.h"
 #include "rxe_user/base/errno_status.h"

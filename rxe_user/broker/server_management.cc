@@ -11,11 +11,9 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "rxe_user/base/random.h"
-#include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/server.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"

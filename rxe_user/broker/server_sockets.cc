@@ -5,14 +5,10 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
-#include <span>
-#include <string_view>
 #include <utility>
 
 #include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/server.h"
-#include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
 namespace rxe_user::broker {

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <new>
-#include <span>
 #include <string>
 #include <utility>
 

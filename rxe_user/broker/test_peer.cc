@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <map>
 
 #include "rxe_user/broker/connection.h"
 #include "wire/packet.h"

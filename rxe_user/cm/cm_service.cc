@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "rxe_user/base/fork_guard.h"
-#include "rxe_user/broker/slot.h"
 #include "rxe_user/cm/cm_service_impl.h"
 
 namespace rxe_user {

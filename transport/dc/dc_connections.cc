@@ -1,6 +1,5 @@
 #include "transport/dc/dc_connections.h"
 
-#include <algorithm>
 #include <cassert>
 #include <new>
 #include <optional>
@@ -9,7 +8,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/hash/hash.h"
 #include "transport/dc/dct_queue_pair.h"
-#include "wire/dc.h"
 
 namespace transport {
 

@@ -7,7 +7,6 @@
 
 #include "transport/base/burst.h"
 #include "transport/rc/responder.h"
-#include "wire/psn.h"
 
 namespace transport {
 

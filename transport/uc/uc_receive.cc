@@ -1,7 +1,6 @@
 // The UC responder (IBA vol. 1, 9.8.2, 9.8.3). It silently drops packets that
 // it cannot execute.
 #include "transport/uc/uc_queue_pair.h"
-#include "wire/headers.h"
 #include "wire/psn.h"
 
 namespace transport {
