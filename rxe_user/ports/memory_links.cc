@@ -528,8 +528,8 @@ bool MemoryLinks::RequestRing(Link& link) {
     return false;
   }
   UniqueFd file;
-  absl::StatusOr<Mapping> ring =
-      Mapping::CreateShared(sizeof(RingMemory), &file);
+  absl::StatusOr<MappedMemory> ring =
+      MappedMemory::CreateShared(sizeof(RingMemory), &file);
   if (!ring.ok()) return false;
   link.ring = *std::move(ring);
   Request request;
@@ -577,8 +577,8 @@ MemoryLinks::State MemoryLinks::TakeRequest(Link& link) {
       ErrorOf({request.source, IsLinkLocal(request.source) ? scope : 0}) != 0) {
     return State::kEnded;
   }
-  absl::StatusOr<Mapping> ring =
-      Mapping::MapShared(fds[0].get(), sizeof(RingMemory));
+  absl::StatusOr<MappedMemory> ring =
+      MappedMemory::MapShared(fds[0].get(), sizeof(RingMemory));
   if (!ring.ok()) return State::kEnded;
   link.ring = *std::move(ring);
   const int bit = std::countr_one(incoming_);
@@ -601,8 +601,8 @@ MemoryLinks::State MemoryLinks::TakeAnswer(Link& link) {
       fds[1].get() < kFirstHighFd || !IsEventfd(fds[1].get())) {
     return State::kEnded;
   }
-  absl::StatusOr<Mapping> doorbell =
-      Mapping::MapShared(fds[0].get(), kDoorbellBytes);
+  absl::StatusOr<MappedMemory> doorbell =
+      MappedMemory::MapShared(fds[0].get(), kDoorbellBytes);
   if (!doorbell.ok()) return State::kEnded;
   link.doorbell = *std::move(doorbell);
   link.wake = std::move(fds[1]);

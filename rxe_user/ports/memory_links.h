@@ -32,7 +32,7 @@
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/local_address.h"
 #include "rxe_user/base/unique_fd.h"
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 #include "rxe_user/ports/memory_ring.h"
 #include "rxe_user/ports/port.h"
 #include "wire/address.h"
@@ -145,8 +145,8 @@ class MemoryLinks final : public Port::ControlTask, private ForkGuard {
     int number = -1;  // of an outgoing link; -1: none
     UniqueFd socket;
     UniqueFd wake;
-    Mapping ring;
-    Mapping doorbell;
+    MappedMemory ring;
+    MappedMemory doorbell;
   };
   struct Listener {
     LocalAddress local;

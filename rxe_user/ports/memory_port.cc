@@ -69,12 +69,12 @@ MemoryPort::~MemoryPort() = default;
 absl::Status MemoryPort::Open() {
   wake_ = UniqueFd(MoveHigh(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!wake_.valid()) return ErrnoStatus(errno, "eventfd");
-  absl::StatusOr<Mapping> doorbell =
-      Mapping::CreateShared(kDoorbellBytes, &doorbell_file_);
+  absl::StatusOr<MappedMemory> doorbell =
+      MappedMemory::CreateShared(kDoorbellBytes, &doorbell_file_);
   if (!doorbell.ok()) return doorbell.status();
   doorbell_memory_ = *std::move(doorbell);
   doorbell_ = Doorbell::In(doorbell_memory_.bytes());
-  buffer_ = Mapping::Prefaulted(kBufferBytes);
+  buffer_ = MappedMemory::Prefaulted(kBufferBytes);
   if (buffer_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }

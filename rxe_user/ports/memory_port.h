@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rxe_user/base/unique_fd.h"
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 #include "rxe_user/ports/memory_links.h"
 #include "rxe_user/ports/memory_ring.h"
 #include "rxe_user/ports/port.h"
@@ -192,7 +192,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
 
   // --- Receive.
   UniqueFd wake_;
-  Mapping doorbell_memory_;
+  MappedMemory doorbell_memory_;
   UniqueFd doorbell_file_;
   Doorbell* doorbell_ = nullptr;
   std::array<Reader, Doorbell::kRings> readers_;
@@ -202,7 +202,7 @@ class MemoryPort final : public Port, private MemoryLinkUser {
   uint64_t sockets_read_ = 0;  // bytes, as SO_RCVBUF counts them
   uint64_t sleeps_ = 0;        // number of the last Doorbell::Sleep
   int next_ = 0;               // the ring to read first
-  Mapping buffer_;
+  MappedMemory buffer_;
   std::vector<transport::GroBatch> batches_;
   uint32_t skipped_ = 0;  // calls in a row that did not ask the sockets
   uint32_t quiet_ = 0;    // calls in a row that found nothing there

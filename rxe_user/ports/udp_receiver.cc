@@ -8,7 +8,7 @@ namespace rxe_user {
 
 absl::Status UdpReceiver::Open(std::span<uint8_t> memory) {
   if (memory.empty()) {
-    memory_ = Mapping::Prefaulted(kMemoryBytes);
+    memory_ = MappedMemory::Prefaulted(kMemoryBytes);
     memory = memory_.bytes();
   }
   if (memory.empty()) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/receive_sockets.h"
 #include "rxe_user/ports/udp_socket.h"
@@ -65,7 +65,7 @@ class UdpReceiver {
 
   PortCounters& counters_;
   ReceiveSockets sockets_;
-  Mapping memory_;
+  MappedMemory memory_;
   std::array<Incoming, kBuffers> incoming_;
   std::array<mmsghdr, kBuffers> messages_{};
   std::vector<transport::GroBatch> arrivals_;

@@ -71,7 +71,7 @@ absl::Status TooManyAddresses() {
 }  // namespace
 
 absl::Status UdpTransmitter::Open() {
-  memory_ = Mapping::Prefaulted(kBuffers * kDatagramBytes);
+  memory_ = MappedMemory::Prefaulted(kBuffers * kDatagramBytes);
   if (memory_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }

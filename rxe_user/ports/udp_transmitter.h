@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 #include "rxe_user/ports/port.h"
 #include "rxe_user/ports/udp_socket.h"
 #include "wire/icrc.h"
@@ -151,7 +151,7 @@ class UdpTransmitter {
   std::array<Socket, kMaxSockets> sockets_;
   size_t socket_count_ = 0;
 
-  Mapping memory_;
+  MappedMemory memory_;
   std::array<Outgoing, kBuffers> outgoing_;
   std::vector<uint8_t> free_;    // indices; the last is used next
   std::vector<uint8_t> queued_;  // indices, in order

@@ -132,8 +132,8 @@ absl::Status Uring::OpenRing(Requests requests) {
 
 absl::Status Uring::Open(Requests requests) {
   if (absl::Status status = OpenRing(requests); !status.ok()) return status;
-  entries_ = Mapping::Prefaulted(kPage);
-  memory_ = Mapping::Prefaulted(kBuffers * kStride);
+  entries_ = MappedMemory::Prefaulted(kPage);
+  memory_ = MappedMemory::Prefaulted(kBuffers * kStride);
   if (entries_.bytes().empty() || memory_.bytes().empty()) {
     return absl::ResourceExhaustedError("no memory for packet buffers");
   }

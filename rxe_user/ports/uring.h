@@ -36,7 +36,7 @@
 #include <span>
 
 #include "absl/status/status.h"
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 #include "rxe_user/ports/udp_socket.h"
 
 namespace rxe_user {
@@ -155,8 +155,8 @@ class Uring {
   bool open_ = false;
   bool works_ = false;
   msghdr sizes_{};  // of a buffer's parts
-  Mapping entries_;
-  Mapping memory_;
+  MappedMemory entries_;
+  MappedMemory memory_;
   std::array<uint16_t, kBuffers> free_{};  // the last is used next
   size_t free_count_ = 0;
   size_t provided_ = 0;

@@ -1,4 +1,4 @@
-#include "rxe_user/ports/mapping.h"
+#include "rxe_user/ports/mapped_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,11 +15,11 @@ constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 }  // namespace
 
-Mapping::~Mapping() {
+MappedMemory::~MappedMemory() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
 }
 
-Mapping Mapping::Prefaulted(size_t bytes) {
+MappedMemory MappedMemory::Prefaulted(size_t bytes) {
   void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (p == MAP_FAILED) return {};
@@ -27,7 +27,8 @@ Mapping Mapping::Prefaulted(size_t bytes) {
   return {p, bytes};
 }
 
-absl::StatusOr<Mapping> Mapping::CreateShared(size_t bytes, UniqueFd* file) {
+absl::StatusOr<MappedMemory> MappedMemory::CreateShared(size_t bytes,
+                                                        UniqueFd* file) {
   file->Reset(MoveHigh(
       ::memfd_create("rxe_user-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (!file->valid()) return ErrnoStatus(errno, "memfd_create");
@@ -38,7 +39,7 @@ absl::StatusOr<Mapping> Mapping::CreateShared(size_t bytes, UniqueFd* file) {
   return MapShared(file->get(), bytes);
 }
 
-absl::StatusOr<Mapping> Mapping::MapShared(int file, size_t bytes) {
+absl::StatusOr<MappedMemory> MappedMemory::MapShared(int file, size_t bytes) {
   const int seals = ::fcntl(file, F_GET_SEALS);
   struct stat status {};
   if (seals < 0 || (seals & kSizeSeals) != kSizeSeals ||
@@ -49,7 +50,7 @@ absl::StatusOr<Mapping> Mapping::MapShared(int file, size_t bytes) {
   void* const p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_POPULATE, file, 0);
   if (p == MAP_FAILED) return ErrnoStatus(errno, "shared memory");
-  Mapping memory(p, bytes);
+  MappedMemory memory(p, bytes);
   if (::madvise(p, bytes, MADV_DONTFORK) != 0) {
     return ErrnoStatus(errno, "shared memory");
   }
