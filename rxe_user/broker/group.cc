@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/random.h"
 #include "wire/packet.h"

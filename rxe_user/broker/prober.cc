@@ -2,11 +2,11 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "rxe_user/base/clock.h"
 #include "rxe_user/broker/steering.h"
 #include "wire/packet.h"
 
@@ -38,18 +38,10 @@ std::optional<uint32_t> DropsOf(int fd) {
   return info[kMeminfoDrops];
 }
 
-int64_t Ns(clockid_t clock) {
-  timespec t;
-  clock_gettime(clock, &t);
-  return t.tv_sec * int64_t{1'000'000'000} + t.tv_nsec;
-}
-
 // The clock is the thread's CPU time, so preemption does not count.
-int64_t ThreadNs() { return Ns(CLOCK_THREAD_CPUTIME_ID); }
+int64_t ThreadNs() { return ClockNs(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace
-
-int64_t MonotonicNs() { return Ns(CLOCK_MONOTONIC); }
 
 uint32_t ProbeIdentity(int fd) {
   // Cookies are consecutive, so no two sockets of a group share these bits.

@@ -58,8 +58,6 @@ class Prober {
   const uint32_t probe_word_;
 };
 
-int64_t MonotonicNs();
-
 // A socket's name in probes; constant for its lifetime.
 uint32_t ProbeIdentity(int fd);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,8 @@ const char* NameOf(transport::WaitsFor what) {
   // In the order of WaitsFor.
   static constexpr const char* kNames[] = {"nothing", "ack",    "rnr_timer",
                                            "credits", "window", "resume"};
+  static_assert(std::size(kNames) ==
+                static_cast<size_t>(transport::WaitsFor::kResume) + 1);
   return kNames[static_cast<size_t>(what)];
 }
 

@@ -1,5 +1,8 @@
 #include "rxe_user/observe/status_text.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace rxe_user {
 namespace {
 
@@ -114,7 +117,7 @@ constexpr SyndromeText kSyndromes[] = {
     {0xf9, 5, "flushed: the queue pair is in the error state", true},
 };
 
-// The status of the reasons from `first` to the next row.
+// The status of the reasons from `first` to the next row. Ascending.
 struct StatusFrom {
   Reason first;
   uint32_t status;
@@ -133,6 +136,7 @@ constexpr StatusFrom kStatusFrom[] = {
     {Reason::kBindKey, 6},
     {Reason::kRemoteKey, 5},
 };
+static_assert(std::ranges::is_sorted(kStatusFrom, {}, &StatusFrom::first));
 
 }  // namespace
 
@@ -162,6 +166,7 @@ std::string_view NameOf(Side side) {
   // In the order of Side.
   static constexpr std::string_view kNames[] = {
       "none", "this side", "the peer's side", "either side"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Side::kEither) + 1);
   return kNames[static_cast<size_t>(side)];
 }
 

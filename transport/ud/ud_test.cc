@@ -242,6 +242,8 @@ TEST(DestinationsTest, DeletesUnusedDestinations) {
   EXPECT_EQ(destinations.Find(avs[3], {}), kept);
   // All of them share one path.
   EXPECT_EQ(destinations.Find(avs[4], {})->path, kept->path);
+  destinations.DeleteUnused();  // the mark was removed
+  EXPECT_EQ(destinations.size(), 0u);
 }
 
 TEST_F(UdTest, Drains) {

@@ -16,8 +16,8 @@ namespace {
 // The functions without faults. Written once, before a context can be used.
 ibv_context_ops before;
 
-// Whether the call fails on command; *error is its errno then. `wr`: the first
-// request of a post.
+// Whether the call fails on command; then *error is its errno, and *bad is
+// `wr`, the first request of a post.
 template <typename Wr>
 bool Fails(const char* call, Wr* wr, Wr** bad, int* error) {
   *error = wr != nullptr ? FailOnCommand(call, wr->wr_id) : FailOnCommand(call);

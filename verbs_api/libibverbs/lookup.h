@@ -268,6 +268,7 @@ inline CompletionCounter* Find(CompletionCounterPart* ibv) {
 }
 inline Mkey* Find(MkeyNumbers* ibv) { return FindLive<Mkey>(ibv); }
 
+// The same for an object without a handle: EINVAL.
 template <typename Ibv>
 requires(!HasHandle<Ibv>) auto* FindToDestroy(Ibv* ibv, int* error) {
   auto* const found = Find(ibv);

@@ -85,7 +85,8 @@ bool ReadDomain(const mlx5dv_sig_block_domain* from, SignatureDomain* out) {
   if (from->comp_mask != 0) return false;
   // In the order of mlx5dv_block_size.
   constexpr uint16_t kSizes[] = {512, 520, 4048, 4096, 4160};
-  static_assert(MLX5DV_BLOCK_SIZE_512 == 0 && MLX5DV_BLOCK_SIZE_4160 == 4);
+  static_assert(MLX5DV_BLOCK_SIZE_512 == 0 &&
+                std::size(kSizes) == MLX5DV_BLOCK_SIZE_4160 + 1);
   const uint32_t size = Raw(from->block_size);
   if (size >= std::size(kSizes)) return false;
   out->block_size = kSizes[size];
