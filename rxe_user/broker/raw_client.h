@@ -80,9 +80,11 @@ class RawClient {
     Unreserve unreserve;
     unreserve.token = token;
     unreserve.sequence = 1;
-    Send(fd_.get(), unreserve);
+    // Not Send, which does not wait for space in the broker's queue.
+    const std::span<const uint8_t> bytes(
+        reinterpret_cast<const uint8_t*>(&unreserve), sizeof(unreserve));
     Message message;
-    return Next<ReserveReply>(message).has_value();
+    return SendRaw(bytes, {}) && Next<ReserveReply>(message).has_value();
   }
   void SendStray(const StrayHead& head, std::span<const uint8_t> bytes) {
     broker::SendStray(fd_.get(), head, bytes);
