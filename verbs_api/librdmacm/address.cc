@@ -10,6 +10,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "verbs_api/librdmacm/source_address.h"
+#include "wire/headers.h"
 
 namespace librdmacm {
 namespace {
@@ -194,7 +195,7 @@ void SetSource(Id& id, const EndpointAddress& source,
   id.attributes.gid_index = device.gid_index;
   rdma_ib_addr& gids = id.part.route.addr.addr.ibaddr;
   gids.sgid = GidOf(source.address);
-  gids.pkey = htons(kDefaultPkey);
+  gids.pkey = htons(wire::kDefaultPkey);
 }
 
 void SetDestination(Id& id, const EndpointAddress& destination) {

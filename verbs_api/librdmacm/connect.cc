@@ -15,6 +15,7 @@
 #include "verbs_api/librdmacm/private_data.h"
 #include "verbs_api/librdmacm/queue_pair.h"
 #include "wire/cm.h"
+#include "wire/headers.h"
 
 namespace librdmacm {
 namespace {
@@ -98,7 +99,7 @@ wire::CmReq RequestOf(const Id& id, const rdma_conn_param& param) {
   req.starting_psn = a.local_psn;
   req.local_cm_response_timeout = kResponseTimeout;
   req.retry_count = a.retry_count;
-  req.pkey = kDefaultPkey;
+  req.pkey = wire::kDefaultPkey;
   req.path_mtu = static_cast<uint8_t>(a.path_mtu);
   req.rnr_retry_count = a.rnr_retry_count;
   req.max_cm_retries = kMaxCmRetries;

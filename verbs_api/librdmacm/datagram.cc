@@ -4,6 +4,7 @@
 
 #include "verbs_api/librdmacm/private_data.h"
 #include "verbs_api/librdmacm/queue_pair.h"
+#include "wire/headers.h"
 
 namespace librdmacm {
 namespace {
@@ -36,7 +37,7 @@ int ResolveDatagram(Id& id, const rdma_conn_param* param) {
     if (id.state != IdState::kRouteResolved) return EINVAL;
     options.local = id.source.address;
     options.remote = id.destination.address;
-    options.req.pkey = kDefaultPkey;
+    options.req.pkey = wire::kDefaultPkey;
     options.req.service_id =
         wire::RdmaServiceId(id.port_space(), id.destination.port);
     if (!FillRequestData(id, param != nullptr ? *param : rdma_conn_param{},

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "wire/headers.h"
 #include "wire/rdma_cm.h"
 
 namespace librdmacm {
@@ -37,7 +38,7 @@ int FromIb(const sockaddr_ib& in, EndpointAddress* to) {
 sockaddr_ib ToIb(const EndpointAddress& from) {
   sockaddr_ib in = {};
   in.sib_family = AF_IB;
-  in.sib_pkey = htons(kDefaultPkey);
+  in.sib_pkey = htons(wire::kDefaultPkey);
   std::memcpy(in.sib_addr.sib_raw, from.address.bytes.data(), 16);
   if (from.port_space != 0 || from.port != 0) {
     in.sib_sid = htobe64(wire::RdmaServiceId(from.port_space, from.port));

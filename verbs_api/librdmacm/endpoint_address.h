@@ -16,8 +16,6 @@
 
 namespace librdmacm {
 
-constexpr uint16_t kDefaultPkey = 0xffff;
-
 struct EndpointAddress {
   sa_family_t family = AF_UNSPEC;  // AF_INET, AF_INET6 or AF_IB
   wire::IpAddress address;         // IPv4 mapped

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "verbs_api/librdmacm/address.h"
+#include "wire/headers.h"
 
 namespace librdmacm {
 namespace {
@@ -90,7 +91,7 @@ void ShowRoute(Id& id) {
   path.traffic_class = id.attributes.traffic_class;
   path.reversible = 1;
   path.numb_path = 1;
-  path.pkey = htons(kDefaultPkey);
+  path.pkey = htons(wire::kDefaultPkey);
   path.sl = id.attributes.sl;
   path.mtu_selector = kExactly;
   path.mtu = static_cast<uint8_t>(id.attributes.path_mtu);
