@@ -9,9 +9,10 @@
 #include <mutex>
 #include <vector>
 
-#include "rxe_user/objects/limits.h"
-
 namespace rxe_user {
+
+// Handles of a table, with 0, which is none.
+inline constexpr uint32_t kMaxObjects = 1u << 20;
 
 // Objects of one kind by 32-bit handle: an index, and above it a generation, so
 // that the handle of a destroyed object is not reused at once. 0 is no handle.

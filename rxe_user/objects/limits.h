@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "rxe_user/engine/engine.h"
+#include "rxe_user/objects/handle_table.h"
 #include "transport/base/work.h"
 
 namespace rxe_user {
@@ -34,7 +35,7 @@ constexpr uint32_t CqCapacity(uint32_t cqe) {
 inline constexpr uint16_t kMaxCqCount = 0xffff;
 inline constexpr uint16_t kMaxCqPeriod = 4095;
 inline constexpr uint32_t kMaxSrqWr = 32768;
-inline constexpr uint32_t kMaxObjects = 1u << 20;  // of each other kind
+// Of each other kind: kMaxObjects - 1 (handle_table.h).
 inline constexpr uint32_t kMaxRdAtomic = 128;      // each direction, per QP
 inline constexpr uint64_t kMaxRegion = uint64_t{1} << 47;  // bytes
 inline constexpr uint64_t kMaxDeviceMemory = 64 << 20;     // bytes, per context

@@ -23,12 +23,7 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define FUZZ_DEAD_HANDLES 0
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FUZZ_DEAD_HANDLES 0
-#endif
-#endif
-#ifndef FUZZ_DEAD_HANDLES
+#else
 #define FUZZ_DEAD_HANDLES 1
 #endif
 
