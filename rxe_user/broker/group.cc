@@ -294,7 +294,7 @@ absl::Status Group::Install() {
 
 void Group::BeginLocating() {
   located_ = false;
-  locating_.emplace();
+  locating_ = Locating();
   for (const Member& m : members_) locating_->candidate.push_back(m.index);
 }
 

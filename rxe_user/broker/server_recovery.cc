@@ -28,7 +28,7 @@ constexpr milliseconds kSettleAgain[] = {milliseconds{60}, milliseconds{250},
 
 // The interval is doubled up to this while positions are not found, since
 // probing costs CPU time.
-constexpr milliseconds kSettleGapsMost{60'000};
+constexpr milliseconds kMaxSettleGaps{60'000};
 
 }  // namespace
 
@@ -267,7 +267,7 @@ void Server::SettleGroups() {
     Record(group);
   }
   settle_gaps_ =
-      located ? kSettleGaps : std::min(2 * settle_gaps_, kSettleGapsMost);
+      located ? kSettleGaps : std::min(2 * settle_gaps_, kMaxSettleGaps);
   // Requests for a group wait until it has settled.
   const std::vector<ClientPtr> clients(clients_.begin(), clients_.end());
   for (const ClientPtr& client : clients) {

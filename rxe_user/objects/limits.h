@@ -36,7 +36,7 @@ inline constexpr uint16_t kMaxCqCount = 0xffff;
 inline constexpr uint16_t kMaxCqPeriod = 4095;
 inline constexpr uint32_t kMaxSrqWr = 32768;
 // Of each other kind: kMaxObjects - 1 (handle_table.h).
-inline constexpr uint32_t kMaxRdAtomic = 128;      // each direction, per QP
+inline constexpr uint32_t kMaxRdAtomic = 128;  // each direction, per QP
 inline constexpr uint64_t kMaxRegion = uint64_t{1} << 47;  // bytes
 inline constexpr uint64_t kMaxDeviceMemory = 64 << 20;     // bytes, per context
 inline constexpr uint32_t kMaxLogDeviceMemoryAlign = 21;   // 2 MiB

@@ -159,8 +159,9 @@ class Responder {
   Outcome Fail(wire::NakCode code, Reason reason, QpEvent event);
   // The same, but the receive in use completes with `status`.
   Outcome FailReceive(wire::NakCode code, WcStatus status, Time now);
-  // Sends no NAK: the message has arrived, and only the key that it was to
-  // invalidate does not exist (9.9.3, class J).
+  // Completes the receive in use with `status`, without a NAK of its own: the
+  // message has arrived, and only the key that it was to invalidate does not
+  // exist (9.9.3, class J).
   Outcome FailSilently(WcStatus status, Time now);
   Outcome Invalid(Reason reason);
   Outcome AccessDenied(Reason reason);

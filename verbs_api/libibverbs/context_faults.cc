@@ -7,14 +7,9 @@
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/observe/process_files.h"
 #include "transport/faults/events.h"
+#include "verbs_api/libibverbs/abi.h"
 
 namespace verbs_api {
-namespace {
-
-constexpr int kPort = 1;
-
-}  // namespace
-
 std::unique_ptr<ContextFaults> ContextFaults::Create(
     std::shared_ptr<rxe_user::Context> device, rxe_user::EventQueue& async) {
   rxe_user::ProcessFaults* const faults = rxe_user::ProcessFaults::Find();
