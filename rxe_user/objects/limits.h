@@ -1,5 +1,5 @@
 // The limits of a device: ibv_query_device reports them, and creation enforces
-// them.
+// them. Of objects that are not named here there may be kMaxObjects - 1.
 #ifndef RXE_USER_OBJECTS_LIMITS_H_
 #define RXE_USER_OBJECTS_LIMITS_H_
 
@@ -35,7 +35,6 @@ constexpr uint32_t CqCapacity(uint32_t cqe) {
 inline constexpr uint16_t kMaxCqCount = 0xffff;
 inline constexpr uint16_t kMaxCqPeriod = 4095;
 inline constexpr uint32_t kMaxSrqWr = 32768;
-// Of each other kind: kMaxObjects - 1 (handle_table.h).
 inline constexpr uint32_t kMaxRdAtomic = 128;  // each direction, per QP
 inline constexpr uint64_t kMaxRegion = uint64_t{1} << 47;  // bytes
 inline constexpr uint64_t kMaxDeviceMemory = 64 << 20;     // bytes, per context
