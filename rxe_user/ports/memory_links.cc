@@ -298,7 +298,8 @@ void MemoryLinks::AddSlot(uint16_t slot) {
 // the listener.
 void MemoryLinks::Listen(const LocalAddress& local, uint16_t slot) {
   const Name name(local, slot);
-  Listener& listener = listeners_.emplace_back(local, slot, UnixSocket());
+  Listener& listener =
+      listeners_.emplace_back(Listener{local, slot, UnixSocket()});
   const int fd = listener.socket.get();
   if (fd < 0 || ::bind(fd, name.get(), name.size) != 0 ||
       !Watch(fd, &listener) || ::listen(fd, kBacklog) != 0) {

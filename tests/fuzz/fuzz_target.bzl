@@ -7,8 +7,7 @@ def fuzz_target(
         srcs,
         deps,
         inputs,
-        seeds = "no_seeds.cc",
-        seeds_deps = [],
+        seeds = ":no_seeds",
         test_srcs = [],
         **test_arguments):
     """A fuzz target, twice.
@@ -22,8 +21,7 @@ def fuzz_target(
       srcs: sources, with LLVMFuzzerTestOneInput.
       deps: what they need.
       inputs: how many mutations the test runs.
-      seeds: a source that defines MadeSeeds (seeds.h).
-      seeds_deps: what that needs.
+      seeds: a library that defines MadeSeeds (seeds.h).
       test_srcs: what else the test is linked with.
       **test_arguments: of the cc_test.
     """
@@ -47,16 +45,13 @@ def fuzz_target(
     )
     cc_test(
         name = name + "_test",
-        srcs = [
-            "mutate_main.cc",
-            "seeds.h",
-            seeds,
-        ] + test_srcs,
+        srcs = test_srcs,
         args = ["--inputs=%d" % inputs] + ["$(rootpath %s)" % f for f in corpus],
         data = corpus,
         deps = [
             ":%s_target" % name,
-            "@gtest",
-        ] + seeds_deps,
+            ":mutate_main",
+            seeds,
+        ],
         **test_arguments
     )

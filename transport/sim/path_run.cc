@@ -169,7 +169,7 @@ void PathRun::RunAppOn(Connection& connection, int node) {
           network_.now() + random_.Pick<Time>({0, 1, 30, 60}) * kMillisecond;
     }
   }
-  const auto works = [this, &connection, node, &end] {
+  const auto works = [&connection, node, &end] {
     // The connection may have been created again.
     return connection.ends[node].get() == &end && end.qp != nullptr &&
            (end.qp->state() == QpState::kRts ||
