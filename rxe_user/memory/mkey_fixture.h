@@ -296,9 +296,9 @@ class Pair {
   // One exchange. If nothing was sent, time then passes until the next timer.
   void Step() {
     Time now = a.now + transport::kMicrosecond;
-    const bool sent = a.SendTo(b, now, random, loss_percent_) |
-                      b.SendTo(a, now, random, loss_percent_);
-    if (!sent) {
+    const bool a_sent = a.SendTo(b, now, random, loss_percent_);
+    const bool b_sent = b.SendTo(a, now, random, loss_percent_);
+    if (!a_sent && !b_sent) {
       const Time next =
           std::min(a.endpoint.NextTimeout(), b.endpoint.NextTimeout());
       if (next != transport::kNever) now = std::max(now, next);
