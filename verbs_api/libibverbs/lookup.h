@@ -251,8 +251,9 @@ void SetLive(T* object, bool live) {
 
 template <typename T, typename Ibv>
 T* FindLive(Ibv* ibv) {
-  T* const object = static_cast<T*>(ibv);
-  return ibv != nullptr && RegistryOf<T>().IsLive(object) ? object : nullptr;
+  // `ibv` may be any address. An object begins with what the application sees.
+  const bool live = ibv != nullptr && RegistryOf<T>().IsLive(ibv);
+  return live ? static_cast<T*>(ibv) : nullptr;
 }
 Context* Find(ibv_context* ibv);  // open contexts only
 inline Channel* Find(ibv_comp_channel* ibv) { return FindLive<Channel>(ibv); }
@@ -280,7 +281,7 @@ bool IsInherited(ibv_context* ibv);
 template <typename Ibv>
 requires(!HasHandle<Ibv>) bool IsInherited(Ibv* ibv) {
   using Object = std::remove_pointer_t<decltype(Find(ibv))>;
-  return RegistryOf<Object>().IsInherited(static_cast<Object*>(ibv));
+  return RegistryOf<Object>().IsInherited(ibv);
 }
 
 // Calls `call` for each live context, under a lock that keeps it live. `call`
