@@ -6,21 +6,22 @@
 namespace verbs_api {
 namespace {
 
-Context* FromIbv(ibv_context* context) {
-  return static_cast<Context*>(reinterpret_cast<verbs_context*>(
-      reinterpret_cast<char*>(context) - offsetof(verbs_context, context)));
+// Where the Context begins if `ibv`, which may be any address, is of one.
+void* BeginOf(ibv_context* ibv) {
+  return reinterpret_cast<char*>(ibv) - offsetof(verbs_context, context);
 }
 
 }  // namespace
 
 Context* Find(ibv_context* ibv) {
-  return ibv != nullptr && RegistryOf<Context>().IsLive(FromIbv(ibv))
-             ? FromIbv(ibv)
-             : nullptr;
+  if (ibv == nullptr || !RegistryOf<Context>().IsLive(BeginOf(ibv))) {
+    return nullptr;
+  }
+  return static_cast<Context*>(BeginOf(ibv));
 }
 
 bool IsInherited(ibv_context* ibv) {
-  return ibv != nullptr && RegistryOf<Context>().IsInherited(FromIbv(ibv));
+  return ibv != nullptr && RegistryOf<Context>().IsInherited(BeginOf(ibv));
 }
 
 void ForEachLiveContext(const std::function<void(const Context&)>& call) {
