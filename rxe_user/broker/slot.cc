@@ -44,10 +44,12 @@ absl::StatusOr<std::unique_ptr<Slot>> Slot::Acquire() {
 
 absl::StatusOr<std::vector<PortUse>> ProbePorts(
     std::span<const LocalAddress> addresses) {
+  // Before the broker is sought: one that starts in between would have sockets
+  // in the list, and they would be taken for another program's.
+  const auto sockets = broker::ListPortSockets();
   ucred who;
   const absl::Status broker = broker::FindBroker(&who);
   if (!broker.ok() && !absl::IsNotFound(broker)) return broker;
-  const auto sockets = broker::ListPortSockets();
   std::vector<PortUse> uses;
   for (const LocalAddress& known : addresses) {
     const LocalAddress local = Bound(known);
