@@ -1,12 +1,15 @@
 // The events that programs get for events of the connection manager.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "rxe_user/base/unique_fd.h"
 #include "verbs_api/librdmacm/connect.h"
 #include "verbs_api/librdmacm/id.h"
 
@@ -92,6 +95,39 @@ TEST_F(EventChannelTest, AnEventTakenBetweenAReadAndItsEvent) {
     reader.join();
     ASSERT_FALSE(IsReadable()) << "round " << round;
   }
+}
+
+// rping 44 destroys its id and its channel while a thread of it waits for
+// events. Its exit status is 0 only if that thread gets neither an event nor an
+// error. Here the thread has read from the counter when its event is withdrawn.
+TEST_F(EventChannelTest, AThreadThatWaitsWhenTheChannelIsClosed) {
+  Push();
+  const int fd = channel_->part()->fd;
+  const rxe_user::UniqueFd copy(dup(fd));
+  std::thread reader;
+  int error = 0;
+  (void)channel_->WithdrawIf([&](const Event&) {
+    reader = std::thread([&] {
+      rdma_cm_event* event = nullptr;
+      EXPECT_EQ(TakeEvent(*channel_, &event), -1);
+      error = errno;
+    });
+    while (IsReadable()) std::this_thread::yield();
+    return true;
+  });
+  channel_->Close();
+  // Neither does it read what has the descriptor's number next.
+  const rxe_user::UniqueFd other(eventfd(7, EFD_NONBLOCK | EFD_SEMAPHORE));
+  // This is how it can be made to return.
+  ASSERT_EQ(fcntl(copy.get(), F_SETFL, O_NONBLOCK), 0);
+  ASSERT_EQ(eventfd_write(copy.get(), 1), 0);
+  reader.join();
+  EXPECT_EQ(error, EAGAIN);
+  for (int i = 0; i < 7; ++i) {
+    eventfd_t one = 0;
+    EXPECT_EQ(eventfd_read(other.get(), &one), 0);
+  }
+  EXPECT_EQ(fcntl(fd, F_GETFD), -1) << "the last thread closes it";
 }
 
 TEST_F(EventChannelTest, AnEventOfADestroyedIdIsNotPutBack) {

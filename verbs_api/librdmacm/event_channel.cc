@@ -95,7 +95,7 @@ std::shared_ptr<EventChannel> EventChannel::Create() {
 }
 
 void EventChannel::Insert(Events::const_iterator where, Events events) {
-  if (!fd_.valid()) return;
+  if (closed_) return;
   const uint64_t count = events.size();
   for (const Waiter* waiter = waiters_; waiter != nullptr;
        waiter = waiter->next) {
@@ -112,8 +112,7 @@ void EventChannel::Push(Events events) {
 
 bool EventChannel::Read() {
   uint64_t one;
-  // Without the lock. The descriptor stays open unless the application destroys
-  // the channel that it waits on.
+  // Without the lock.
   while (read(part_.fd, &one, sizeof(one)) < 0) {
     if (errno != EAGAIN) return false;
     // TakeOne may have set O_NONBLOCK for a moment.
@@ -129,6 +128,22 @@ bool EventChannel::Read() {
 
 Events EventChannel::Take() {
   Events taken;
+  ++readers_;
+  // Also runs when the thread is cancelled.
+  const absl::Cleanup leave = [this] {
+    if (--readers_ != 0 || !closed_) return;
+    const NoCancellation no_cancellation;
+    const int error = errno;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (readers_ == 0) fd_.Reset();
+    }
+    errno = error;
+  };
+  if (closed_) {
+    errno = EBADF;
+    return taken;
+  }
   for (;;) {
     if (!Read()) return taken;
     const NoCancellation no_cancellation;
@@ -166,7 +181,7 @@ Events EventChannel::TakeIf(const Matches& matches) {
     {
       const NoCancellation no_cancellation;
       std::lock_guard<std::mutex> lock(mutex_);
-      if (!fd_.valid()) {
+      if (closed_) {
         errno = EBADF;
         return taken;
       }
@@ -228,15 +243,14 @@ Events EventChannel::WithdrawIf(const Matches& matches) {
     const auto event = at++;
     if (matches(**event)) withdrawn.splice(withdrawn.end(), events_, event);
   }
-  if (fd_.valid()) {
-    for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken();
-  }
+  for (size_t i = 0; i < withdrawn.size(); ++i) TakeToken();
   return withdrawn;
 }
 
 Events EventChannel::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
-  fd_.Reset();
+  closed_ = true;
+  if (readers_ == 0) fd_.Reset();
   for (const Waiter* waiter = waiters_; waiter != nullptr;
        waiter = waiter->next) {
     Add(waiter->bell.get(), 1);

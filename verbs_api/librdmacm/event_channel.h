@@ -4,6 +4,7 @@
 
 #include <rdma/rdma_cma.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -49,7 +50,8 @@ class EventChannel {
   void Push(Events events);
   // Waits for an event unless the descriptor is non-blocking. A cancellation
   // point. Counts the event as unacknowledged by its owner. Empty, with errno,
-  // on failure: EAGAIN, EINTR, ...
+  // on failure: EAGAIN, EINTR, ... A thread that waits when the channel is
+  // closed goes on waiting, as in the kernel.
   Events Take();
   // The same for the first event that satisfies `matches`. Other events stay,
   // and the descriptor stays readable for them. Also fails with EBADF when the
@@ -66,7 +68,8 @@ class EventChannel {
   Events Withdraw(const Id* owner);
   // Removes the queued events that satisfy `matches`.
   Events WithdrawIf(const Matches& matches);
-  // Closes the descriptor. Returns the events that were not taken.
+  // Closes the descriptor, once no thread is in Take. Returns the events that
+  // were not taken.
   Events Close();
 
  private:
@@ -88,6 +91,11 @@ class EventChannel {
   void TakeToken();
 
   rdma_event_channel part_ = {};
+  // Threads in Take. They read the descriptor without the lock, so it stays
+  // open until the last one leaves. Each counts itself before it looks at
+  // closed_; Close sets closed_ before it looks at the count.
+  std::atomic<int> readers_ = 0;
+  std::atomic<bool> closed_ = false;
   std::mutex mutex_;  // guards the members below
   rxe_user::UniqueFd fd_;
   Events events_;
