@@ -275,16 +275,18 @@ absl::Status FindBroker(ucred* who) {
        pause = std::min(2 * pause, kLongestPauseMs)) {
     UniqueFd socket;
     const int error = TryConnect(socket);
-    // A full queue means that someone listens.
     *who = {};
-    if (error == EAGAIN) return absl::OkStatus();
+    who->uid = kUnknownUser;
     if (error == ECONNREFUSED) return absl::NotFoundError("no broker");
-    if (error != 0) {
+    if (error != 0 && error != EAGAIN) {
       return ErrnoStatus(error, "cannot connect to the port broker");
     }
-    const absl::Status trust = CheckTrust(socket, *who);
-    if (trust.ok()) return trust;
-    (void)CloseElsewhere(socket);
+    absl::Status trust;  // a full queue means that someone listens
+    if (error == 0) {
+      trust = CheckTrust(socket, *who);
+      if (trust.ok()) return trust;
+      (void)CloseElsewhere(socket);
+    }
     if (MonotonicMs() >= leave_until_ms) return trust;
     socket.Reset();
     SleepMs(pause);

@@ -42,6 +42,7 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
                                 Failure& failure);
 
 // OK: a broker runs that we trust; `*who` is its process (pid 0 if unknown).
+// Also OK, with kUnknownUser, if its queue of connections stays full.
 // kNotFound: none runs. kPermissionDenied: it belongs to another user. Other
 // errors: it cannot be asked.
 absl::Status FindBroker(ucred* who);

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "rxe_user/base/service_thread.h"
+#include "rxe_user/base/users.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
@@ -221,6 +222,11 @@ std::optional<std::vector<PortSocket>> ListPortSockets() {
   return sockets;
 }
 
+static bool IsUserOf(const ucred& broker, uid_t uid) {
+  return broker.uid == kUnknownUser ? uid == 0 || IsOwnUser(uid)
+                                    : uid == broker.uid;
+}
+
 std::string ForeignHolder(const std::vector<PortSocket>& sockets,
                           const wire::IpAddress& ip, const ucred* broker) {
   std::optional<std::set<uint64_t>> of_broker;
@@ -231,7 +237,7 @@ std::string ForeignHolder(const std::vector<PortSocket>& sockets,
       // Where we may not inspect the broker, all sockets of its user count as
       // its own.
       if (of_broker.has_value() ? of_broker->contains(socket.inode)
-                                : socket.uid == broker->uid) {
+                                : IsUserOf(*broker, socket.uid)) {
         continue;
       }
     }

@@ -4,9 +4,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
+#include "rxe_user/broker/connection.h"
 #include "rxe_user/broker/test_peer.h"
 #include "rxe_user/broker/udp.h"
 #include "rxe_user/testing/descriptors.h"
@@ -86,6 +88,40 @@ TEST_F(PortHolderTest, InTransitBetweenProcesses) {
   EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();
   to.Reset();
   EXPECT_EQ(Holder(), "");
+}
+
+// Its queue of connections is full.
+TEST_F(PortHolderTest, OfABrokerThatCannotBeAsked) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  const auto unix_socket = [] {
+    return UniqueFd(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  };
+  const UniqueFd listener = unix_socket();
+  const SocketAddress name = BrokerAddress();
+  ASSERT_EQ(bind(listener.get(), name.get(), name.size), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  std::vector<UniqueFd> queued;
+  do {
+    queued.push_back(unix_socket());
+  } while (connect(queued.back().get(), name.get(), name.size) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+
+  ASSERT_EQ(seteuid(kSomebody), 0);
+  const UniqueFd socket = Bound();
+  ucred who{};
+  const absl::Status found = FindBroker(&who);
+  const std::string to_its_user =
+      ForeignHolder(*ListPortSockets(), local_.address, &who);
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_EQ(seteuid(kAnother), 0);
+  const std::string to_another =
+      ForeignHolder(*ListPortSockets(), local_.address, &who);
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_TRUE(socket.valid());
+  EXPECT_TRUE(found.ok()) << found;
+  EXPECT_EQ(to_its_user, "");
+  EXPECT_NE(to_another, "");
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ struct PortSocket {
 // All sockets on the RoCE port. nullopt where /proc does not show them.
 std::optional<std::vector<PortSocket>> ListPortSockets();
 
+// The user of a broker that could not be asked: root or our own, since it would
+// not be trusted otherwise.
+inline constexpr uid_t kUnknownUser = static_cast<uid_t>(-1);
+
 // Describes, as PortHolder does, the socket among `sockets` that keeps the
 // running broker (null: none runs) and the next one from the port of `ip`.
 // Empty if there is none. Not foreign are sockets of a broker, of a process
