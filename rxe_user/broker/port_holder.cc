@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -263,7 +264,17 @@ std::string PortHolder(const LocalAddress& local) {
 }
 
 bool AnyoneOnPort() {
-  return !ListPortSockets().value_or(std::vector<PortSocket>()).empty();
+  const auto sockets = ListPortSockets();
+  if (sockets.has_value()) return !sockets->empty();
+  // Without /proc. A socket of all addresses conflicts with every other one.
+  for (const char* any : {"0.0.0.0", "::"}) {
+    const LocalAddress all = {*wire::IpAddress::Parse(any), 0};
+    if (!BindUdp(all, wire::kRoceUdpPort, Sharing::kExclusive).valid() &&
+        errno == EADDRINUSE) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::string PortTakenText(const LocalAddress& local) {

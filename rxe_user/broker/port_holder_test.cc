@@ -1,4 +1,6 @@
 // Which holder of the port is reported while sockets appear and disappear.
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -88,6 +90,24 @@ TEST_F(PortHolderTest, InTransitBetweenProcesses) {
   EXPECT_NE(Holder().find("a process of user "), std::string::npos) << Holder();
   to.Reset();
   EXPECT_EQ(Holder(), "");
+}
+
+// As in a sandbox.
+TEST_F(PortHolderTest, AnyoneIsFoundWithoutProc) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  ASSERT_EQ(unshare(CLONE_NEWNS), 0);
+  ASSERT_EQ(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
+  ASSERT_EQ(mount("none", "/proc", "tmpfs", 0, nullptr), 0);
+  EXPECT_FALSE(ListPortSockets().has_value());
+  EXPECT_FALSE(AnyoneOnPort());
+  for (const char* text : {"127.0.0.1", "::1"}) {
+    const UniqueFd socket =
+        BindUdp({Ip(text), 0}, wire::kRoceUdpPort, Sharing::kReusePort);
+    ASSERT_TRUE(socket.valid());
+    EXPECT_TRUE(AnyoneOnPort()) << text;
+  }
+  EXPECT_FALSE(AnyoneOnPort());
+  ASSERT_EQ(umount2("/proc", MNT_DETACH), 0);
 }
 
 // Its queue of connections is full.

@@ -11,20 +11,21 @@ namespace rxe_user::broker {
 class TokenBucket {
  public:
   TokenBucket(int64_t rate, int64_t burst)
-      : rate_(rate), burst_(burst), tokens_(burst) {}
+      : rate_(rate), burst_(1000 * burst), thousandths_(burst_) {}
   // Whether one more is allowed at `now_ms`, which must not decrease.
   bool Take(int64_t now_ms) {
-    tokens_ = std::min(burst_, tokens_ + (now_ms - last_ms_) * rate_ / 1000);
+    thousandths_ = std::min(burst_, thousandths_ + (now_ms - last_ms_) * rate_);
     last_ms_ = now_ms;
-    if (tokens_ == 0) return false;
-    --tokens_;
+    if (thousandths_ < 1000) return false;
+    thousandths_ -= 1000;
     return true;
   }
 
  private:
   int64_t rate_;
+  // In thousandths of a token: a millisecond adds `rate_` of them.
   int64_t burst_;
-  int64_t tokens_;
+  int64_t thousandths_;
   int64_t last_ms_ = 0;
 };
 
