@@ -33,11 +33,6 @@ constexpr int64_t kNameMs = 3000;
 // ends as soon as it has seen our connection.
 constexpr int64_t kLeaveMs = 300;
 
-void SleepMs(int64_t ms) {
-  const timespec t{0, ms * 1'000'000};
-  nanosleep(&t, nullptr);
-}
-
 // Returns errno of connect, or 0.
 int TryConnect(UniqueFd& socket_out) {
   socket_out.Reset(MoveHigh(
@@ -96,6 +91,11 @@ int64_t MonotonicMs() {
   timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * int64_t{1000} + t.tv_nsec / 1'000'000;
+}
+
+void SleepMs(int64_t ms) {
+  const timespec t{0, ms * 1'000'000};
+  nanosleep(&t, nullptr);
 }
 
 Message::Outcome Await(int socket, int64_t deadline_ms, Message& message) {

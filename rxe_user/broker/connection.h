@@ -41,6 +41,8 @@ absl::StatusOr<Session> Connect(uint16_t slot, int ledger, int64_t patience_ms,
                                 Start start, UniqueFd& starting,
                                 Failure& failure);
 
+void SleepMs(int64_t ms);
+
 // OK: a broker runs that we trust; `*who` is its process (pid 0 if unknown).
 // Also OK, with kUnknownUser, if its queue of connections stays full.
 // kNotFound: none runs. kPermissionDenied: it belongs to another user. Other

@@ -262,6 +262,32 @@ TEST_F(LifetimeTest, RootsBrokerServesEveryUser) {
   }
 }
 
+// They start one themselves if root does not.
+TEST_F(LifetimeTest, CallsWaitForRootsNextBroker) {
+  if (!Root()) GTEST_SKIP() << "needs root";
+  const PublicBroker broker;
+  const auto become_somebody = [] {
+    return setresuid(kSomebody, kSomebody, 0) == 0;
+  };
+  const auto become_root = [] { return setresuid(0, 0, 0) == 0; };
+  {
+    const auto first = Slot::Acquire();  // starts root's broker
+    ASSERT_TRUE(first.ok()) << first.status();
+  }
+  ASSERT_TRUE(become_somebody());
+  const auto slot = Slot::Acquire();
+  ASSERT_TRUE(become_root());
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  KillBroker();
+  ASSERT_TRUE(Eventually([] { return !NameExists(); }));
+  ASSERT_TRUE(become_somebody());
+  const auto opened = (*slot)->OpenAddress({Ip("127.0.0.2")});
+  ASSERT_TRUE(become_root());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  close(*opened);
+  EXPECT_EQ(UidOf(BrokerPid()), kSomebody);
+}
+
 TEST_F(LifetimeTest, UsersBrokerIsNotTrustedByOthers) {
   if (!Root()) GTEST_SKIP() << "needs root";
   const PublicBroker program;

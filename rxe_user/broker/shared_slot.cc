@@ -48,8 +48,9 @@ uint32_t WantsUnverified(const LocalAddress& local) {
 
 // Waits for space until the deadline.
 template <typename T>
-bool SendSoon(int socket, const T& message, int64_t deadline_ms) {
-  while (!Send(socket, message)) {
+bool SendSoon(int socket, const T& message, int64_t deadline_ms,
+              std::initializer_list<int> fds = {}) {
+  while (!Send(socket, message, fds)) {
     const int64_t left = deadline_ms - MonotonicMs();
     if (errno != EAGAIN || left <= 0) return false;
     pollfd p{socket, POLLOUT, 0};
@@ -164,8 +165,8 @@ bool SharedSlot::RestoreAll(const Session& session, int64_t deadline_ms) {
     message.index = h.index;
     message.address = h.local;
     message.wants_unverified = WantsUnverified(h.local);
-    if (!Send(session.socket.get(), message,
-              {h.socket.get(), h.anchor.get()})) {
+    if (!SendSoon(session.socket.get(), message, deadline_ms,
+                  {h.socket.get(), h.anchor.get()})) {
       return false;
     }
   }
@@ -198,15 +199,17 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
   return true;
 }
 
+// Root's broker served all users, so a new broker of root is preferred.
+bool SharedSlot::LetsRoot() const {
+  return broker_uid_ == 0 && !IsRootOfTheMachine() &&
+         MonotonicMs() - lost_since_ms_ < kLetRootMs;
+}
+
 // Called when the broker has died: finds or starts another one, and hands the
 // sockets back to it. A failure is retried later. Established traffic does not
 // need the broker.
 absl::Status SharedSlot::Recover(int64_t patience_ms) {
-  const int64_t now = MonotonicMs();
-  if (lost_since_ms_ == 0) lost_since_ms_ = now;
-  // Root's broker served all users, so a new broker of root is preferred.
-  const bool lets_root = broker_uid_ == 0 && !IsRootOfTheMachine() &&
-                         now - lost_since_ms_ < kLetRootMs;
+  if (lost_since_ms_ == 0) lost_since_ms_ = MonotonicMs();
   Failure failure{};
   UniqueFd starting;
   {
@@ -215,7 +218,7 @@ absl::Status SharedSlot::Recover(int64_t patience_ms) {
   }
   absl::StatusOr<Session> session =
       Connect(number_, ledger_.get(), patience_ms,
-              lets_root ? Start::kNever : Start::kIfNeeded, starting, failure);
+              LetsRoot() ? Start::kNever : Start::kIfNeeded, starting, failure);
   {
     const std::lock_guard lock(descriptors_);
     starting_ = std::move(starting);
@@ -332,7 +335,7 @@ absl::Status SharedSlot::Ask(const T& request, Message& message,
   const int64_t until = MonotonicMs() + patience_ms;
   for (;;) {
     Message::Outcome outcome = Message::Outcome::kClosed;
-    if (connection_.valid() && Send(connection_.get(), request)) {
+    if (connection_.valid() && SendSoon(connection_.get(), request, until)) {
       const int64_t deadline = MonotonicMs() + patience_ms;
       do {
         outcome = Await(connection_.get(), deadline, message);
@@ -341,12 +344,22 @@ absl::Status SharedSlot::Ask(const T& request, Message& message,
         }
         if (outcome == Message::Outcome::kMessage) KeepEarly(message);
       } while (outcome == Message::Outcome::kMessage);
+    } else if (connection_.valid() && errno == EAGAIN) {
+      // The broker is alive, but does not read. A new connection would end this
+      // one, and with it our hold of the slot.
+      outcome = Message::Outcome::kNothing;
+    } else if (connection_.valid() && errno != EPIPE && errno != ECONNRESET) {
+      return ErrnoStatus(errno, "cannot ask the port broker");
     }
     const int64_t left = until - MonotonicMs();
     if (outcome == Message::Outcome::kNothing || left <= 0) {
       return NoAnswer(broker_pid_, patience_ms);
     }
     const absl::Status recovered = Recover(left);
+    if (absl::IsNotFound(recovered) && LetsRoot()) {
+      SleepMs(kRetry.count());
+      continue;
+    }
     if (absl::IsDeadlineExceeded(recovered)) return recovered;
     if (!recovered.ok()) {
       return absl::UnavailableError("the port broker has ended: " +

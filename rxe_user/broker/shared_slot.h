@@ -57,6 +57,8 @@ class SharedSlot final : public Slot, private ForkGuard {
   SharedSlot(uint16_t number, UniqueFd readable);
   // requests_ held for the following.
   absl::Status Recover(int64_t patience_ms);
+  // Whether to wait, without a broker, for one that root starts.
+  bool LetsRoot() const;
   bool RestoreAll(const Session& session, int64_t deadline_ms);
   // Sends all connections, as the answer to ListConnected or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);

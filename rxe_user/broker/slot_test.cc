@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <set>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "rxe_user/broker/protocol.h"
 #include "rxe_user/broker/raw_client.h"
 #include "rxe_user/broker/test_peer.h"
+#include "rxe_user/broker/token_bucket.h"
 #include "rxe_user/broker/udp.h"
 #include "wire/packet.h"
 
@@ -45,6 +47,44 @@ TEST_F(SlotTest, SteersIpv4AndIpv6ToTheProcessOfTheSlot) {
     for (const Peer& p : peers) EXPECT_TRUE(asker.AskOnce(p.slot())) << to;
     EXPECT_EQ(asker.asked(), 3);
   }
+}
+
+// 'S' is sleeping (proc(5)).
+char StateOf(pid_t thread) {
+  std::ifstream in("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string id, name;
+  char state = 0;
+  in >> id >> name >> state;
+  return state;
+}
+
+// It is alive: a process that connects again loses what it has there.
+TEST_F(SlotTest, ABrokerWhoseQueueIsFullIsWaitedFor) {
+  const auto slot = Slot::Acquire();
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  const auto first = (*slot)->OpenAddress({Ip("127.0.0.1")});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const pid_t broker = BrokerPid();
+  ASSERT_EQ(kill(broker, SIGSTOP), 0);
+  const std::vector<uint8_t> bytes(4000);
+  Stray stray;
+  stray.source = stray.destination = Ip("127.0.0.1");
+  stray.bytes = bytes;
+  for (int i = 0; i < kStrayBurst; ++i) (*slot)->Forward(stray);
+  const pid_t opener = gettid();
+  std::thread later([&] {
+    EXPECT_TRUE(Eventually([&] { return StateOf(opener) == 'S'; }));
+    kill(broker, SIGCONT);
+  });
+  const auto second = (*slot)->OpenAddress({Ip("127.0.0.2")});
+  later.join();
+  ASSERT_TRUE(second.ok()) << second.status();
+  const UniqueFd sockets[] = {UniqueFd(*first), UniqueFd(*second)};
+  EXPECT_EQ(BrokerPid(), broker);
+  Asker(Ip("127.0.0.2")).Send(PacketFor((*slot)->number()));
+  uint8_t payload[64];
+  EXPECT_TRUE(Eventually(
+      [&] { return recv(*second, payload, sizeof(payload), 0) == 24; }));
 }
 
 TEST_F(SlotTest, SteersAll4000Slots) {
