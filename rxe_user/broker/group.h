@@ -50,7 +50,7 @@ class Group {
 
   // Takes the sockets that a client hands back: `slot`'s, and slot 0's, which
   // may be missing. Refuses a socket that is not in this group, belongs to
-  // another slot, or is unknown to a created group.
+  // another slot, or is unknown to a created group. May be repeated.
   bool Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
              UniqueFd anchor);
   // Merges a dead broker's record of an adopted group.

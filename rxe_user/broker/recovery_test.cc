@@ -183,6 +183,47 @@ TEST_F(RecoveryTest, OpeningAnAddressStartsABrokerIfNecessary) {
       Eventually([&] { return recv(*b, payload, sizeof(payload), 0) == 24; }));
 }
 
+// The process is alive, but had no descriptor for the reply, say.
+TEST_F(RecoveryTest, AClientThatGivesUpMidwayKeepsItsSlotAndItsSocket) {
+  const LocalAddress local = {Ip("127.0.0.1"), 0};
+  Peer peer;  // starts the brokers
+  ASSERT_EQ(peer.Start(), "");
+  RawClient first;
+  const uint16_t slot = first.Greet();
+  ASSERT_NE(slot, 0);
+  const UniqueFd socket = first.OpenAddress(local);
+  ASSERT_TRUE(socket.valid());
+  ReplaceBroker();
+  for (const bool with_socket : {false, true}) {
+    RawClient midway;
+    ASSERT_EQ(midway.Greet(slot, first.ledger()), slot);
+    if (with_socket) midway.HandBack(local, socket.get());
+    midway.HangUp();
+  }
+  // More than the slots that rest before they are granted again.
+  std::vector<RawClient> others(100);
+  for (RawClient& other : others) {
+    const uint16_t granted = other.Greet();
+    ASSERT_NE(granted, 0);
+    EXPECT_NE(granted, slot);
+    const UniqueFd lent = other.OpenAddress(local);
+    ASSERT_TRUE(lent.valid()) << other.refusal_text();
+    EXPECT_NE(SocketCookie(lent.get()), SocketCookie(socket.get()));
+  }
+  RawClient again;
+  ASSERT_EQ(again.Greet(slot, first.ledger()), slot);
+  again.HandBack(local, socket.get());
+  again.EndOfHandingBack();
+  const UniqueFd back = again.OpenAddress(local);
+  EXPECT_EQ(SocketCookie(back.get()), SocketCookie(socket.get()));
+  Asker asker;
+  EXPECT_TRUE(Eventually([&] {
+    asker.Send(PacketFor(slot));
+    uint8_t payload[64];
+    return recv(socket.get(), payload, sizeof(payload), MSG_DONTWAIT) == 24;
+  }));
+}
+
 TEST_F(RecoveryTest, FurtherSlotsComeBack) {
   Peer witness;
   ASSERT_EQ(witness.Start(), "");

@@ -50,6 +50,8 @@ constexpr milliseconds kTurn{1};
 constexpr size_t kRestingSlots = 64;
 // Connections accepted before messages are read.
 constexpr int kConnectionsPerTurn = 64;
+// Without descriptors or memory. Nothing signals that there are some again.
+constexpr milliseconds kAcceptRetry{100};
 
 // Whether the client has closed its connection. A client does so when its Hello
 // is not answered in time, and then connects again.
@@ -150,12 +152,24 @@ void Server::AwaitClients(stream_descriptor& listener) {
   listener.async_wait(stream_descriptor::wait_read,
                       [this, &listener](error_code error) {
                         if (error) return;
-                        Accept(listener.native_handle());
-                        AwaitClients(listener);
+                        if (Accept(listener.native_handle())) {
+                          AwaitClients(listener);
+                        } else {
+                          AwaitResources(listener);
+                        }
                       });
 }
 
-void Server::Accept(int listener) {
+// The connection that could not be accepted keeps the listener readable.
+void Server::AwaitResources(stream_descriptor& listener) {
+  const auto retry =
+      std::make_shared<boost::asio::steady_timer>(io_, kAcceptRetry);
+  retry->async_wait([this, &listener, retry](error_code error) {
+    if (!error) AwaitClients(listener);
+  });
+}
+
+bool Server::Accept(int listener) {
   // A refused connection may contain messages with descriptors.
   const ShortWaits short_waits;
   for (int i = 0; i < kConnectionsPerTurn; ++i) {
@@ -166,9 +180,9 @@ void Server::Accept(int listener) {
       spare_.Reset();
       UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       spare_.Reset(fcntl(listener, F_DUPFD_CLOEXEC, 3));
-      return;
+      return spare_.valid();
     }
-    if (!fd.valid()) return;
+    if (!fd.valid()) return errno != ENOMEM && errno != ENOBUFS;
     ucred peer{};
     socklen_t size = sizeof(peer);
     if (clients_.size() >= kMaxClients ||
@@ -223,6 +237,7 @@ void Server::Accept(int listener) {
     leave_.cancel();
     AwaitMessages(client);
   }
+  return true;
 }
 
 void Server::Refuse(int fd, Refusal refusal, absl::string_view text) {
@@ -490,22 +505,32 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
   return Next::kKeep;
 }
 
+// The slot's process has ended.
+void Server::Free(uint16_t slot) {
+  for (const auto& [local, group] : groups_) NoteUnread(slot, group);
+  DisconnectAll(slot);
+  qp1_.Forget(slot);
+  GiveUp(slot);
+  for (auto& [local, group] : groups_) {
+    group.Forget(slot);
+    group.Release(slot);
+  }
+}
+
 void Server::Drop(const ClientPtr& client) {
   if (client->slot.has_value()) {
-    const uint16_t main = *client->slot;
-    for (const auto& [local, group] : groups_) NoteUnread(main, group);
     for (uint16_t slot = 1; slot < kSlots; ++slot) {
       if (holders_[slot] != client.get()) continue;
-      DisconnectAll(slot);
-      qp1_.Forget(slot);
-      GiveUp(slot);
-      if (slot == main) continue;
-      for (auto& [local, group] : groups_) group.Forget(slot);
+      if (client->restoring) {
+        // Its process may be alive and try again, for want of descriptors, say.
+        holders_[slot] = nullptr;
+        qp1_.Forget(slot);
+        AddAbsent(slot, client->uid);
+      } else {
+        Free(slot);
+      }
     }
-    for (auto& [local, group] : groups_) {
-      group.Release(main);
-      Record(group);
-    }
+    for (auto& [local, group] : groups_) Record(group);
     FreeUnusedGroups();
   }
   trusted_restoring_ -= client->restoring && client->trusted;

@@ -71,7 +71,9 @@ class Server {
   // --- Life (server.cc).
   void ListenToContainers();
   void AwaitClients(boost::asio::posix::stream_descriptor& listener);
-  void Accept(int listener);
+  // False if there are no resources to accept the next client.
+  bool Accept(int listener);
+  void AwaitResources(boost::asio::posix::stream_descriptor& listener);
   void Refuse(int fd, Refusal refusal, absl::string_view text);
   void LeaveAfter(std::chrono::milliseconds linger);
   void AwaitMessages(const ClientPtr& client);
@@ -89,6 +91,7 @@ class Server {
   // client's first slot.
   void Hold(Client& client, uint16_t slot);
   void GiveUp(uint16_t slot);
+  void Free(uint16_t slot);
   size_t FreeSlots() const;
   // Returns the free slot after the last one granted, within a range a little
   // larger than the number of slots in use: slots are not reused soon, and the
@@ -140,6 +143,7 @@ class Server {
   // For `rxe-user stat` (server_report.cc).
   void OpenReport();
   void AwaitReport();
+  void AnswerReports();
 
   // --- Recovery after a dead broker (server_recovery.cc).
   void StartRecovery();
@@ -157,6 +161,7 @@ class Server {
   // client's.
   std::optional<OpenConnection> Validated(const Client& client,
                                           OpenConnection connection) const;
+  void AddAbsent(uint16_t slot, uid_t uid);
   void AwaitAbsent(uint16_t slot);
   void OnAbsentTooLong(uint16_t slot);
   void EndRecoveryIfDone();
@@ -199,6 +204,7 @@ class Server {
   // Null where the system refuses it.
   std::unique_ptr<StatServer> stat_server_;
   boost::asio::posix::stream_descriptor stat_socket_{io_};
+  boost::asio::steady_timer stat_retry_{io_};
   boost::asio::steady_timer early_timer_{io_};
 
   // Trusted clients that are restoring.
@@ -211,7 +217,8 @@ class Server {
   // When a trusted program of another protocol version last sent a request.
   std::optional<Clock::time_point> other_version_at_;
   bool former_trusted_ = false;  // handed over by a trusted client
-  // Processes that held a slot under the dead broker and have not come back.
+  // Processes that held a slot under the dead broker and have not come back, or
+  // not with everything.
   struct Absent {
     uid_t uid;  // the user who may reclaim it
     boost::asio::steady_timer deadline;

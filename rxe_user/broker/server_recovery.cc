@@ -100,12 +100,16 @@ void Server::MergeLedger(const LedgerData& former) {
   ours.group_count = former.group_count;
   for (uint16_t slot = 1; slot < kSlots; ++slot) {
     if (former.main[slot] == 0 || InUse(slot)) continue;
-    absent_.emplace(slot,
-                    Absent{former.uid[slot], boost::asio::steady_timer(io_)});
     ours.main[slot] = slot;
     ours.uid[slot] = former.uid[slot];
-    AwaitAbsent(slot);
+    AddAbsent(slot, former.uid[slot]);
   }
+}
+
+void Server::AddAbsent(uint16_t slot, uid_t uid) {
+  const auto added =
+      absent_.emplace(slot, Absent{uid, boost::asio::steady_timer(io_)});
+  if (added.second) AwaitAbsent(slot);
 }
 
 void Server::AwaitAbsent(uint16_t slot) {
@@ -123,9 +127,8 @@ void Server::OnAbsentTooLong(uint16_t slot) {
   // A process that did not come back may still have its sockets in the groups.
   if (AnyGaps()) return AwaitAbsent(slot);
   absent_.erase(absent);
-  for (auto& [local, group] : groups_) group.Forget(slot);
+  Free(slot);
   FreeUnusedGroups();
-  ledger_.data().main[slot] = 0;
   EndRecoveryIfDone();
 }
 

@@ -43,11 +43,17 @@ void Server::AwaitReport() {
   stat_socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                           [this](boost::system::error_code error) {
                             if (error) return;
-                            stat_server_->OnReadable();
-                            // -1: blocked by other users' connections. We then
-                            // stop serving the report.
-                            if (stat_server_->fd() >= 0) AwaitReport();
+                            AnswerReports();
                           });
+}
+
+void Server::AnswerReports() {
+  stat_server_->OnReadable();
+  if (stat_server_->fd() >= 0) return AwaitReport();
+  stat_retry_.expires_at(stat_server_->time());
+  stat_retry_.async_wait([this](boost::system::error_code error) {
+    if (!error) AnswerReports();
+  });
 }
 
 }  // namespace rxe_user::broker

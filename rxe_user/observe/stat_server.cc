@@ -108,7 +108,8 @@ StatServer::~StatServer() {
 
 int StatServer::fd() {
   if (blocked_ && CloseForeignClient()) blocked_ = false;
-  return blocked_ ? -1 : listener_.get();
+  if (short_ && Clock::now() >= retry_at_) short_ = false;
+  return blocked_ || short_ ? -1 : listener_.get();
 }
 
 // The connection may contain descriptors whose closing blocks the thread.
@@ -128,7 +129,13 @@ void StatServer::OnReadable() {
       client_.Reset(::accept4(listener_.get(), nullptr, nullptr,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
     }
-    if (!client_.valid()) return;
+    if (!client_.valid()) {
+      // The connection stays queued, and the listener readable.
+      short_ = errno == EMFILE || errno == ENFILE || errno == ENOMEM ||
+               errno == ENOBUFS;
+      retry_at_ = Clock::now() + kRetry;
+      return;
+    }
     if (MayAsk(client_.get())) {
       Answer();
     } else if (!CloseForeignClient()) {

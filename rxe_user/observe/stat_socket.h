@@ -50,12 +50,13 @@ class StatServer final : private ForkGuard {
                                                           Command command = {});
   ~StatServer();
 
-  // -1 in a child of fork(), and while closing other users' connections takes
-  // too long (base/close_elsewhere.h).
+  // -1 in a child of fork(), while closing other users' connections takes too
+  // long (base/close_elsewhere.h), and for a while if there is no descriptor or
+  // no memory to accept a connection.
   int fd();
-  // When to retry while fd() is -1 for the latter reason.
+  // When to retry while fd() is -1 for the latter two reasons.
   Clock::time_point time() const {
-    return blocked_ ? retry_at_ : Clock::time_point::max();
+    return blocked_ || short_ ? retry_at_ : Clock::time_point::max();
   }
   // Answers the clients that have connected. Does not block.
   void OnReadable();
@@ -81,6 +82,7 @@ class StatServer final : private ForkGuard {
   UniqueFd client_;
   UniqueFd file_;
   bool blocked_ = false;  // by another user's connection, client_
+  bool short_ = false;    // of descriptors or memory
   Clock::time_point retry_at_;
 };
 

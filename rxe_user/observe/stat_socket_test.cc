@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -416,6 +417,29 @@ TEST(StatSocket, ManyForeignClientsSilenceItWhileTheyLive) {
     (*server)->OnReadable();
   }
   EXPECT_EQ((*server)->time(), StatServer::Clock::time_point::max());
+  EXPECT_GE((*server)->fd(), 0);
+}
+
+// The connection that cannot be accepted keeps the listener readable.
+TEST(StatSocket, WithoutADescriptorItTriesAgainLater) {
+  auto server = StatServer::Open([] { return "text"; });
+  ASSERT_TRUE(server.ok());
+  const UniqueFd client(Connect(Ours()[0]));
+  ASSERT_TRUE(client.valid());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  (*server)->OnReadable();
+  const int fd = (*server)->fd();
+  const auto time = (*server)->time();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(fd, -1);
+  ASSERT_NE(time, StatServer::Clock::time_point::max());
+  std::this_thread::sleep_until(time);
+  (*server)->OnReadable();
+  EXPECT_TRUE(Readable(client.get(), 10'000));
   EXPECT_GE((*server)->fd(), 0);
 }
 
