@@ -208,12 +208,15 @@ int CmServiceImpl::OpenLocked(const LocalAddress& local) {
   if (local.address.is_unspecified()) return EINVAL;
   absl::StatusOr<int> socket = slot_->OpenAddress(local);
   if (!socket.ok()) return ErrnoFor(socket.status());
+  // An open address must have a thread that reads it, so it is removed if that
+  // fails.
+  absl::Cleanup undo = [&] {
+    sockets_.Remove(local);
+    slot_->CloseAddress(local);
+  };
   const absl::StatusOr<uint64_t> number =
       sockets_.Add(local, UniqueFd(*socket));
   if (!number.ok()) return ErrnoFor(number.status());
-  // An open address must have a thread that reads it, so it is removed if that
-  // fails.
-  absl::Cleanup undo = [&] { sockets_.Remove(local); };
   const CmSockets::Opened opened = {local, *number};
   std::vector<ControlThread::Source> sources(2);
   sources[0].fd = [this, opened] {
@@ -268,7 +271,10 @@ bool CmServiceImpl::OpenAll(const absl::StatusOr<Devices>& devices) {
   for (const auto& device : *devices) {
     for (const LocalAddress& local : device->gids) {
       if (local.address.is_unspecified()) continue;
-      all &= OpenLocked(Normalized(local)) != ENOMEM;
+      const int error = OpenLocked(Normalized(local));
+      // The broker does not answer: the next would wait as long again.
+      if (error == ETIMEDOUT) return all;
+      all &= error != ENOMEM;
     }
   }
   return all;

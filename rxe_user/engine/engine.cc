@@ -145,6 +145,8 @@ absl::Status EngineImpl::OpenParts() {
     const absl::Status status = OpenAddressLocked(entry);
     any = any || status.ok();
     first_error.Update(status);
+    // The broker does not answer: the next address would wait as long again.
+    if (absl::IsDeadlineExceeded(status)) break;
   }
   if (!any) {
     if (!first_error.ok()) return first_error;

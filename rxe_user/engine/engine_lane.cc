@@ -56,7 +56,11 @@ absl::Status EngineLane::OpenAddress(const LocalAddress& local) {
   absl::StatusOr<int> fd = slot_->OpenAddress(local);
   if (!fd.ok()) return fd.status();
   absl::Status status = port->AddReceiver(local, *fd);
-  if (!status.ok()) return status;
+  if (!status.ok()) {
+    // Nobody would read the datagrams that are steered to it.
+    slot_->CloseAddress(local);
+    return status;
+  }
   addresses_.push_back({local, *fd});
   lane_.SocketAdded(*fd);
   return absl::OkStatus();
