@@ -270,7 +270,8 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
           "another process has reserved a service ID that this process "
           "listens on, while there was no port broker");
     }
-    if (const auto lost = message.As<ExtendReply>()) {
+    if (const auto lost = message.As<ExtendReply>();
+        lost.has_value() && lost->refusal != Refusal::kNone) {
       Warn(std::string(TextOf(lost->text)));
     }
     if (message.As<ListConnected>().has_value()) {
@@ -296,8 +297,11 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
 
 void SharedSlot::KeepEarly(Message& message) {
   const std::optional<Message::StrayView> stray = message.AsStray();
-  if (early_.size() == kMaxEarly ||
-      (!stray.has_value() && !message.As<ListConnected>().has_value())) {
+  const std::optional<ReserveReply> reserved = message.As<ReserveReply>();
+  const bool unasked = reserved.has_value() && reserved->sequence == 0;
+  if (early_.size() == kMaxEarly || (!stray.has_value() && !unasked &&
+                                     !message.As<ListConnected>().has_value() &&
+                                     !message.As<ExtendReply>().has_value())) {
     return;
   }
   try {
@@ -378,7 +382,9 @@ absl::StatusOr<uint16_t> SharedSlot::Extend() {
   std::optional<ExtendReply> reply;
   const absl::Status answered = Ask(broker::Extend{}, message, kRequestMs, [&] {
     reply = message.As<ExtendReply>();
-    return reply.has_value();
+    // Not the refusal of a slot that was to come back.
+    return reply.has_value() &&
+           (reply->refusal == Refusal::kNone || reply->slot == 0);
   });
   AnnounceEarly();
   if (!answered.ok()) return answered;

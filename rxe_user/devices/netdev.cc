@@ -126,9 +126,14 @@ int ReadAddresses(nl_sock* socket, Interface* interface) {
   wanted.ifa_index = interface->index;
   Reading reading = {interface};
   nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, OnAddress, &reading);
-  const int sent =
-      nl_send_simple(socket, RTM_GETADDR, NLM_F_DUMP, &wanted, sizeof(wanted));
-  return sent < 0 ? sent : nl_recvmsgs_default(socket);
+  int error = 0;
+  do {
+    interface->addresses.clear();
+    error = nl_send_simple(socket, RTM_GETADDR, NLM_F_DUMP, &wanted,
+                           sizeof(wanted));
+    if (error >= 0) error = nl_recvmsgs_default(socket);
+  } while (error == -NLE_DUMP_INTR);  // addresses changed meanwhile
+  return error;
 }
 
 }  // namespace
