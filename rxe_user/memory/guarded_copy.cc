@@ -168,7 +168,8 @@ bool WriteByKernel(const Pieces& from, const Pieces& to, size_t bytes) {
   const ssize_t done = process_vm_writev(getpid(), from.data(), from.size(),
                                          to.data(), to.size(), 0);
   if (done < 0 && Forbidden()) {
-    for (size_t i = 0; i < from.size() && from[i].iov_len > 0; ++i) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (from[i].iov_len == 0) continue;
       std::atomic_thread_fence(std::memory_order_release);
       std::memcpy(to[i].iov_base, from[i].iov_base, to[i].iov_len);
     }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "rxe_user/testing/refused_calls.h"
 #include "wire/icrc.h"
 
 namespace rxe_user {
@@ -388,6 +391,43 @@ TEST_F(GuardedCopyTest, CopiesByTheKernel) {
         internal::KernelCopyTo(pages.end() - size + 1, from.data(), size));
     EXPECT_FALSE(
         internal::KernelCopyFrom(to.data(), pages.end() - size + 1, size));
+  }
+}
+
+// The size at which a copy was wrong; 0: none.
+size_t WrongCopyByTheKernel() {
+  uint8_t from[16], to[16];
+  for (size_t i = 0; i < sizeof(from); ++i) from[i] = static_cast<uint8_t>(~i);
+  for (size_t size = 1; size <= sizeof(from); ++size) {
+    std::memset(to, 0, sizeof(to));
+    if (!internal::KernelCopyTo(to, from, size) ||
+        std::memcmp(to, from, size) != 0) {
+      return size;
+    }
+    std::memset(to, 0, sizeof(to));
+    if (!internal::KernelCopyFrom(to, from, size) ||
+        std::memcmp(to, from, size) != 0) {
+      return size;
+    }
+  }
+  return 0;
+}
+
+TEST_F(GuardedCopyTest, CopiesWhenTheKernelRefusesTo) {
+  for (const int error : {EPERM, ENOSYS}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!RefuseCall(SYS_process_vm_writev, error) ||
+          !RefuseCall(SYS_process_vm_readv, error)) {
+        _exit(99);
+      }
+      _exit(static_cast<int>(WrongCopyByTheKernel()));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 99) GTEST_SKIP() << "no seccomp filters";
+    EXPECT_EQ(WEXITSTATUS(status), 0) << "bytes";
   }
 }
 
