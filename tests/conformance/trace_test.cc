@@ -403,6 +403,32 @@ TEST_F(TraceTest, ARefusedCall) {
       << text;
 }
 
+// A batch that ends with a request whose inline data is too long.
+TEST_F(TraceTest, InlineDataThatIsTooLong) {
+  DestroySide(&a_);
+  DestroySide(&b_);
+  QpOptions options;
+  options.send_ops = IBV_QP_EX_WITH_SEND;
+  options.cap.max_inline_data = 16;
+  MakeSide(&a_, options);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  ASSERT_EQ(Receive(b_, 1, 0, 64), 0);
+  ibv_qp_ex* const qpx = ibv_qp_to_qp_ex(a_.qp);
+  ASSERT_NE(qpx, nullptr);
+  std::vector<uint8_t> data(10'000);
+  ibv_wr_start(qpx);
+  ibv_wr_send(qpx);
+  ibv_wr_set_inline_data(qpx, data.data(), data.size());
+  EXPECT_EQ(ibv_wr_complete(qpx), EINVAL);
+  // Nothing was posted.
+  ASSERT_EQ(Send(a_, IBV_WR_RDMA_WRITE, 2, 0, 8, IBV_SEND_SIGNALED,
+                 b_.address(), b_.mr->rkey),
+            0);
+  ExpectSuccess(a_.cq, 2);
+  ExpectNothing(b_.cq);
+}
+
 // The file of a killed process shows what it did.
 TEST_F(TraceTest, AKilledProcess) {
   const std::string file = folder_ + "/child.pcapng";

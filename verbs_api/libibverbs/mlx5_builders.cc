@@ -222,10 +222,10 @@ void Mlx5Builders::PostRawWqe(ibv_qp_ex* qp, const void* wqe) noexcept {
       EndInlineData(builder, raw.inline_size);
     } else {
       data.first_sge = builder.sges.size();
-      data.num_sge = raw.num_sge;
       builder.sges.insert(
           builder.sges.end(), raw.sges.begin(),
           raw.sges.begin() + static_cast<std::ptrdiff_t>(raw.num_sge));
+      data.num_sge = raw.num_sge;
     }
   });
 }

@@ -187,9 +187,9 @@ void WrSetSgeList(ibv_qp_ex* qp, size_t count, const ibv_sge* list) {
       return Wrong(builder, EINVAL);
     }
     data->first_sge = builder.sges.size();
-    data->num_sge = count;
     const auto sges = ToSges(list, count);
     builder.sges.insert(builder.sges.end(), sges.begin(), sges.end());
+    data->num_sge = count;
   });
 }
 

@@ -82,12 +82,12 @@ inline void BeginInlineData(WorkBuilder& builder, WorkBuilder::Data* data) {
   data->is_set = true;
   data->first_inline = builder.inline_bytes.size();
   data->first_sge = builder.sges.size();
-  data->num_sge = 1;
 }
 // Ends the inline data of `total` bytes. Their address is filled in later, when
 // the vectors no longer move.
 inline void EndInlineData(WorkBuilder& builder, size_t total) {
   builder.sges.push_back({0, static_cast<uint32_t>(total), 0});
+  builder.data.back().num_sge = 1;
 }
 
 // ibv_wr_complete(3).
