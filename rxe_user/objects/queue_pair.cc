@@ -652,13 +652,20 @@ int QueuePair::Posting::SendInline(const transport::SendRequest& request) {
   return qp_.transport_->PostSend(copied, Now());
 }
 
+namespace {
+
+// Whether the segments of a TSO request are within the device's limits.
+bool FitSegments(const transport::SendRequest& request) {
+  return transport::TotalLength(request.sges) <= kMaxTso &&
+         request.tso_header.size() <= kMaxTsoHeader;
+}
+
+}  // namespace
+
 // The header of segments is in plain memory of the application, too.
 int QueuePair::Posting::SendSegmented(const transport::SendRequest& request) {
-  const uint64_t length = transport::TotalLength(request.sges);
   uint8_t header[kMaxTsoHeader];
-  if (length > kMaxTso || request.tso_header.size() > sizeof(header)) {
-    return EINVAL;
-  }
+  if (!FitSegments(request)) return EINVAL;
   if (!request.tso_header.empty() &&
       !GuardedCopyFrom(header, request.tso_header.data(),
                        request.tso_header.size())) {
@@ -674,6 +681,10 @@ int QueuePair::Posting::SendAll(
   if (requests.size() > qp_.transport_->SendRoom()) return ENOMEM;
   for (const transport::SendRequest& request : requests) {
     if (const int error = qp_.transport_->CheckSend(request)) return error;
+    if (request.opcode == transport::SendOpcode::kTso &&
+        !FitSegments(request)) {
+      return EINVAL;
+    }
     if (request.ah == nullptr) continue;
     transport::AddressVector av = *request.ah;
     if (const int error = qp_.ChoosePort(request.remote_qpn, &av)) return error;

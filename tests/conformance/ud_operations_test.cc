@@ -274,6 +274,32 @@ TEST_F(UdTest, SegmentsOfOneSend) {
   DestroySide(&x);
 }
 
+TEST_F(UdTest, ABatchWithTooManySegmentsPostsNothing) {
+  ibv_device_attr_ex device = {};
+  ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &device), 0);
+  uint8_t header[20] = {};
+  Side x;
+  Make(&x, {.send_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO,
+            .max_tso_header = sizeof(header)});
+  ibv_qp_ex* const qpx = ibv_qp_to_qp_ex(x.qp);
+  ASSERT_NE(qpx, nullptr);
+  ASSERT_EQ(Receive(b_, 1, kReceives, 4096), 0);
+  ibv_wr_start(qpx);
+  qpx->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(qpx);
+  ibv_wr_set_ud_addr(qpx, ah_, b_.qp->qp_num, kQkey);
+  ibv_wr_set_sge(qpx, x.mr->lkey, x.address(), 64);
+  ibv_wr_send_tso(qpx, header, sizeof(header), 1000);
+  ibv_wr_set_ud_addr(qpx, ah_, b_.qp->qp_num, kQkey);
+  ibv_wr_set_sge(qpx, x.mr->lkey, x.address(), device.tso_caps.max_tso + 1);
+  EXPECT_EQ(ibv_wr_complete(qpx), EINVAL);
+  // The next datagram is the first.
+  ASSERT_EQ(SendTo(x, b_, 2, 10), 0);
+  ExpectSuccess(x.cq, 2);
+  EXPECT_EQ(ExpectSuccess(b_.cq, 1).byte_len, kGrh + 10);
+  DestroySide(&x);
+}
+
 // The address for a reply is built from the GRH and the completion.
 TEST_F(UdTest, AnswerByTheCompletion) {
   ASSERT_EQ(Receive(b_, 5, kReceives, 4096), 0);
