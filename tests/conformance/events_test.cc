@@ -284,6 +284,40 @@ TEST_F(EventTest, AChannelWithQueuesIsBusy) {
 
 // --- Asynchronous events.
 
+class OverrunBySendsTest : public EventTest,
+                           public testing::WithParamInterface<ibv_qp_type> {};
+INSTANTIATE_TEST_SUITE_P(, OverrunBySendsTest,
+                         testing::Values(IBV_QPT_RC, IBV_QPT_UC));
+
+TEST_P(OverrunBySendsTest, EndsTheQueuePair) {
+  QpOptions options;
+  options.type = GetParam();
+  Side c, d;
+  MakeSide(&c, options, /*cqe=*/4);
+  MakeSide(&d, options);
+  Connect(&c, &d);
+  const int capacity = c.cq->cqe;
+  for (int i = 0; i <= capacity; ++i) {
+    ASSERT_EQ(Send(c, IBV_WR_RDMA_WRITE, static_cast<uint64_t>(i), 0, 8,
+                   IBV_SEND_SIGNALED, d.address(), d.mr->rkey),
+              0);
+  }
+  const ibv_async_event event = NextAsync();
+  EXPECT_EQ(event.event_type, IBV_EVENT_CQ_ERR);
+  EXPECT_EQ(event.element.cq, c.cq);
+  const ibv_async_event fatal = NextAsync();
+  EXPECT_EQ(fatal.event_type, IBV_EVENT_QP_FATAL);
+  EXPECT_EQ(fatal.element.qp, c.qp);
+  EXPECT_EQ(StateOf(c.qp), IBV_QPS_ERR);
+  for (int i = 0; i < capacity; ++i) {
+    ExpectSuccess(c.cq, static_cast<uint64_t>(i));
+  }
+  ExpectNothing(c.cq);
+  EXPECT_FALSE(Readable(context_->async_fd, 0));
+  DestroySide(&c);
+  DestroySide(&d);
+}
+
 TEST_F(EventTest, OverrunEndsTheQueuePairs) {
   Side c, d;
   MakeSide(&c);

@@ -63,7 +63,8 @@ QpCore::QpCore(const QpConfig& config, wire::Transport transport)
 void QpCore::Fail(Reason reason, std::optional<QpEvent> event) {
   if (failed) return;
   has_findings = failed = true;
-  failure_event = event;
+  // A lost completion is always reported.
+  failure_event = send_cq_lost ? event.value_or(QpEvent::kFatal) : event;
   NoteFirstError(reason);
 }
 

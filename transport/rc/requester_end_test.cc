@@ -191,6 +191,24 @@ TEST(RequesterTest, LostCompletionQueueEndsTheQueuePair) {
   peer.Ack(102);
   EXPECT_EQ(peer.qp->state(), QpState::kErr);
   EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));  // and no more
+  EXPECT_EQ(peer.events.Take(), std::vector<QpEvent>{QpEvent::kFatal});
+}
+
+// The completion of the request that failed is the lost one.
+TEST(RequesterTest, LostCompletionOfAFailure) {
+  RequesterPeer peer;
+  OverrunCq cq;
+  QpConfig config = peer.qp->config();
+  config.send_cq = &cq;
+  peer.qp.reset();
+  peer.qp = MakeQueuePair(peer.endpoint, config);
+  peer.Connect();
+  for (int i = 1; i <= 2; ++i) peer.Send(i, 1);
+  peer.Transmit();
+  peer.Nak(101, wire::NakCode::kRemoteOperational);
+  EXPECT_EQ(peer.qp->state(), QpState::kErr);
+  EXPECT_EQ(cq.ids, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(peer.events.Take(), std::vector<QpEvent>{QpEvent::kFatal});
 }
 
 // A sink may post when it gets a completion, even of a flush.

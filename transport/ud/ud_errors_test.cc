@@ -172,6 +172,7 @@ TEST_F(UdTest, LostCompletions) {
   ASSERT_EQ(a.Send(11, b, 1), 0);
   All(a);
   EXPECT_EQ(a.qp->state(), QpState::kErr);
+  EXPECT_EQ(a.events.Take(), std::vector<QpEvent>{QpEvent::kFatal});
 }
 
 }  // namespace
