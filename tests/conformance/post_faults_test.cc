@@ -82,5 +82,21 @@ TEST_F(PostFaultsTest, ARefusedPostWithoutMemoryTakesBackNothingElse) {
   EXPECT_EQ(Event(), IBV_EVENT_PKEY_CHANGE);
 }
 
+// A READ whose list of SGEs is invalid is refused, as without rules.
+TEST_F(PostFaultsTest, AReadWithoutValidSgesIsRefused) {
+  ibv_sge sge = a_.Sge(0, 64);
+  ibv_send_wr wr = {};
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.wr.rdma = {b_.address(), b_.mr->rkey};
+  for (const int count : {1, 1 << 30, -1}) {
+    wr.num_sge = count;
+    ibv_send_wr* bad = nullptr;
+    EXPECT_EQ(ibv_post_send(a_.qp, &wr, &bad), EINVAL) << count;
+    EXPECT_EQ(bad, &wr);
+    wr.sg_list = &sge;  // of the others
+  }
+  ExpectNothing(a_.cq);
+}
+
 }  // namespace
 }  // namespace conformance

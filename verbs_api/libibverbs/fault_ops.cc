@@ -72,7 +72,8 @@ int FaultedPostSend(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad) {
   for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
     if (!sends(*one)) continue;
     PostedRequest request = {.wr_id = one->wr_id};
-    if (one->opcode == IBV_WR_RDMA_READ) {
+    if (one->opcode == IBV_WR_RDMA_READ && one->sg_list != nullptr &&
+        one->num_sge <= transport::kMaxSge) {  // else it is refused
       for (int i = 0; i < one->num_sge; ++i) {
         request.read_bytes += one->sg_list[i].length;
       }
