@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <map>
 
 #include "tests/conformance/fixture.h"
 #include "tests/conformance/scarce_malloc.h"
@@ -17,7 +18,9 @@ class PostFaultsTest : public PairTest {
   void SetUp() override {
     setenv("RXE_USER_FAULTS",
            "event LID_CHANGE tx wr_id=1\n"
-           "event PKEY_CHANGE tx wr_id=9",
+           "event PKEY_CHANGE tx wr_id=9\n"
+           "event SM_CHANGE tx wr_id=21 every=1\n"
+           "event CLIENT_REREGISTER tx wr_id=22 every=1",
            1);
     PairTest::SetUp();
   }
@@ -96,6 +99,34 @@ TEST_F(PostFaultsTest, AReadWithoutValidSgesIsRefused) {
     wr.sg_list = &sge;  // of the others
   }
   ExpectNothing(a_.cq);
+}
+
+// A long READ has several request packets. They are one message.
+TEST_F(PostFaultsTest, ALongReadIsOneMessage) {
+  QpOptions options;
+  options.send_ops = IBV_QP_EX_WITH_RDMA_READ;
+  DestroySide(&a_);
+  DestroySide(&b_);
+  MakeSide(&a_, options);
+  MakeSide(&b_);
+  Connect(&a_, &b_);
+  ibv_qp_ex* const qpx = ibv_qp_to_qp_ex(a_.qp);
+  ASSERT_NE(qpx, nullptr);
+  ibv_wr_start(qpx);
+  qpx->wr_flags = IBV_SEND_SIGNALED;
+  for (const uint64_t id : {21, 22}) {
+    qpx->wr_id = id;
+    ibv_wr_rdma_read(qpx, b_.mr->rkey, b_.address());
+    ibv_wr_set_sge(qpx, a_.mr->lkey, a_.address(), 256 << 10);
+  }
+  ASSERT_EQ(ibv_wr_complete(qpx), 0);
+  ExpectSuccess(a_.cq, 21);
+  ExpectSuccess(a_.cq, 22);
+  std::map<int, int> events;
+  while (const int event = Event()) ++events[event];
+  EXPECT_EQ(events.size(), 2u);
+  EXPECT_GT(events[IBV_EVENT_SM_CHANGE], 1);
+  EXPECT_GT(events[IBV_EVENT_CLIENT_REREGISTER], 1);
 }
 
 }  // namespace

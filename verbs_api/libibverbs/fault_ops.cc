@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "rxe_user/faults/process_faults.h"
@@ -114,13 +115,16 @@ int FaultedWrComplete(ibv_qp_ex* ibv) {
   rxe_user::ProcessFaults& faults = *rxe_user::ProcessFaults::Find();
   const uint32_t qpn = qp->pair->qpn();
   Requests requests;
-  for (const transport::SendRequest& one : qp->builder.requests) {
+  const WorkBuilder& builder = qp->builder;
+  for (size_t i = 0; i < builder.requests.size(); ++i) {
+    const transport::SendRequest& one = builder.requests[i];
     if (!SendsMessage(one.opcode)) continue;
     PostedRequest request = {.wr_id = one.wr_id};
-    if (one.opcode == transport::SendOpcode::kRdmaRead) {
-      for (const transport::Sge& sge : one.sges) {
-        request.read_bytes += sge.length;
-      }
+    if (transport::GetSendOperation(one.opcode).kind ==
+        transport::SendKind::kRead) {
+      const WorkBuilder::Data& data = builder.data[i];
+      request.read_bytes = transport::TotalLength(
+          std::span(builder.sges).subspan(data.first_sge, data.num_sge));
     }
     requests.Add(request);
   }
