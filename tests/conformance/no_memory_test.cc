@@ -12,6 +12,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/conformance/fixture.h"
@@ -215,6 +216,42 @@ TEST_F(NoMemoryTest, QueuePairs) {
   DESTROY(ibv_destroy_qp, qp);
   DESTROY(ibv_destroy_srq, srq);
   DESTROY(ibv_destroy_cq, cq);
+  EXPECT_GT(refused_, 0);
+}
+
+// A batch that lacks memory at any of its calls posts nothing.
+TEST_F(NoMemoryTest, WorkBuilders) {
+  Do("ibv_wr_complete", [&] {
+    const int granted = std::exchange(mallocs_left, kUnlimited);
+    // A new one has no memory of an earlier batch.
+    Side side;
+    QpOptions options;
+    options.send_ops = IBV_QP_EX_WITH_RDMA_WRITE;
+    MakeSide(&side, options);
+    EXPECT_EQ(ToRts(side.qp, side.qp->qp_num), 0);
+    ibv_qp_ex* const qpx = ibv_qp_to_qp_ex(side.qp);
+    uint64_t data = 1;
+    mallocs_left = granted;
+    ibv_wr_start(qpx);
+    qpx->wr_flags = IBV_SEND_SIGNALED;
+    for (qpx->wr_id = 1; qpx->wr_id <= 2; ++qpx->wr_id) {
+      ibv_wr_rdma_write(qpx, side.mr->rkey, side.address());
+      ibv_wr_set_inline_data(qpx, &data, sizeof(data));
+    }
+    const int error = ibv_wr_complete(qpx);
+    mallocs_left = kUnlimited;
+    if (error == 0) {
+      ExpectSuccess(side.cq, 1);
+      ExpectSuccess(side.cq, 2);
+    } else {
+      EXPECT_EQ(Send(side, IBV_WR_RDMA_WRITE, 3, 0, 8, IBV_SEND_SIGNALED,
+                     side.address(), side.mr->rkey),
+                0);
+      ExpectSuccess(side.cq, 3);
+    }
+    DestroySide(&side);
+    return error;
+  });
   EXPECT_GT(refused_, 0);
 }
 

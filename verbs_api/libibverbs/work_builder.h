@@ -37,8 +37,13 @@ void Build(ibv_qp_ex* qp, Body&& body) noexcept {
 // Adds a work request with the queue pair's `wr_id` and `wr_flags`.
 inline transport::SendRequest* Add(ibv_qp_ex* qp, WorkBuilder& builder,
                                    transport::SendOpcode opcode) {
-  builder.data.emplace_back();
   transport::SendRequest& request = builder.requests.emplace_back();
+  try {
+    builder.data.emplace_back();
+  } catch (...) {
+    builder.requests.pop_back();
+    throw;
+  }
   request.wr_id = qp->wr_id;
   request.opcode = opcode;
   // The data setter decides whether data is inline.
