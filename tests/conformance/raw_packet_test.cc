@@ -373,6 +373,20 @@ TEST_F(RawPacketTest, SegmentsOfOneSend) {
   ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
+TEST_F(RawPacketTest, AWorkQueueTellsItsSize) {
+  ibv_wq_init_attr init{};
+  init.wq_type = IBV_WQT_RQ;
+  init.max_wr = 64;
+  init.max_sge = 0;
+  init.pd = pd_;
+  init.cq = b_.cq;
+  ibv_wq* const wq = ibv_create_wq(context_, &init);
+  ASSERT_NE(wq, nullptr);
+  EXPECT_EQ(init.max_wr, 64u);
+  EXPECT_EQ(init.max_sge, 1u);
+  ASSERT_EQ(ibv_destroy_wq(wq), 0);
+}
+
 TEST_F(RawPacketTest, WorkQueuesShareTheFrames) {
   constexpr uint32_t kQueues = 4;
   ibv_wq_init_attr init{};

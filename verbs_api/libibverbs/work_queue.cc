@@ -54,6 +54,7 @@ ibv_wq* CreateWq(ibv_context* ibv, ibv_wq_init_attr* attr) {
     }
     wq->handle = Handles<Wq>().Add(wq.get());
     if (wq->handle == 0) return Fail(ENOMEM);
+    attr->max_sge = config.max_sge;
     wq->owner = context;
     wq->context = ibv;
     wq->wq_context = attr->wq_context;
