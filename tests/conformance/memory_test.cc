@@ -68,10 +68,20 @@ TEST_F(MemoryTest, ReregistrationChangesAnyCombination) {
     const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool leaves = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     const bool opens = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-    // Arguments without a flag are not read.
+    // An access without its flag is refused (rdma-core). Other arguments
+    // without a flag are not read.
+    if (!opens) {
+      errno = 0;
+      EXPECT_EQ(ibv_rereg_mr(mr, flags, pd, other.data(), other.size(),
+                             IBV_ACCESS_LOCAL_WRITE),
+                IBV_REREG_MR_ERR_INPUT);
+      EXPECT_EQ(errno, EINVAL);
+      EXPECT_EQ(mr->addr, b_.memory.data());
+      EXPECT_EQ(mr->pd, pd_);
+    }
     ASSERT_EQ(ibv_rereg_mr(mr, flags, leaves ? pd : nullptr,
                            moves ? other.data() : nullptr,
-                           moves ? other.size() : 0, opens ? kAllAccess : -1),
+                           moves ? other.size() : 1, opens ? kAllAccess : 0),
               0);
     EXPECT_EQ(mr->rkey, key);
     EXPECT_EQ(mr->addr, moves ? other.data() : b_.memory.data());

@@ -286,7 +286,8 @@ VERBS_EXPORT int ibv_rereg_mr(ibv_mr* ibv, int flags, ibv_pd* ibv_pd,
       [&]() -> int {
         Mr* mr = Find(ibv);
         if (mr == nullptr || flags == 0 ||
-            (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) {
+            (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+            (access != 0 && (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0)) {
           return input_error(EINVAL);
         }
         rxe_user::MemoryRegion::Change change;
