@@ -82,6 +82,7 @@ constexpr Text kEvents[] = {
     {IBV_EVENT_CLIENT_REREGISTER, "client reregistration"},
     {IBV_EVENT_GID_CHANGE, "GID table change"},
     {IBV_EVENT_WQ_FATAL, "WQ fatal"},
+    {20, "Device link speed change"},  // IBV_EVENT_DEVICE_SPEED_CHANGE
 };
 constexpr Text kNodes[] = {
     {IBV_NODE_CA, "InfiniBand channel adapter"},
