@@ -3,20 +3,28 @@
 #include <pthread.h>
 
 #include <array>
+#include <atomic>
 #include <set>
+
+#include "rxe_user/base/only_one.h"
 
 namespace rxe_user {
 
 namespace {
 void (*register_first)() = nullptr;
+
+// How many times the handlers of this thread's fork were called before it.
+thread_local int times_called = 0;
 }  // namespace
 
 class ForkGuard::Registry {
  public:
   static Registry& Get() {
-    // Never destroyed: exit handlers may call fork().
-    static Registry* const registry = new Registry;
-    return *registry;
+    Registry& registry = OnlyOne<Registry>();
+    if (!registry.registered_.load(std::memory_order_acquire)) {
+      registry.Register();
+    }
+    return registry;
   }
   void Add(ForkGuard* guard) {
     Level& level = At(guard);
@@ -37,10 +45,22 @@ class ForkGuard::Registry {
     std::set<ForkGuard*> guards;
   };
 
-  Registry() {
+  // Threads that do this at the same time register the handlers several times,
+  // of which a fork calls all: the first call before it and the last one after
+  // it count.
+  void Register() {
     if (register_first != nullptr) register_first();
-    pthread_atfork([] { Get().Before(); }, [] { Get().InParent(); },
-                   [] { Get().InChild(); });
+    pthread_atfork(
+        [] {
+          if (times_called++ == 0) OnlyOne<Registry>().Before();
+        },
+        [] {
+          if (--times_called == 0) OnlyOne<Registry>().InParent();
+        },
+        [] {
+          if (--times_called == 0) OnlyOne<Registry>().InChild();
+        });
+    registered_.store(true, std::memory_order_release);
   }
   Level& At(const ForkGuard* guard) {
     return levels_[static_cast<size_t>(guard->level_)];
@@ -71,6 +91,7 @@ class ForkGuard::Registry {
   }
 
   std::array<Level, static_cast<size_t>(ForkLevel::kCount)> levels_;
+  std::atomic<bool> registered_ = false;
 };
 
 void ForkGuard::RegisterAfter(void (*other)()) { register_first = other; }

@@ -1,5 +1,6 @@
 #include "rxe_user/base/fork_guard.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,8 +16,51 @@
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
 
+namespace {
+
+// A thread that registers handlers waits for `may_register` first, if set.
+thread_local bool waits_to_register = false;
+std::atomic<bool> waiting = false;
+std::binary_semaphore may_register(0);
+
+}  // namespace
+
+// Replaces the C library's function, which pthread_atfork calls.
+extern "C" int __register_atfork(void (*before)(), void (*in_parent)(),
+                                 void (*in_child)(), void* library) {
+  if (waits_to_register) {
+    waiting = true;
+    may_register.acquire();
+  }
+  static const auto real = reinterpret_cast<decltype(&__register_atfork)>(
+      dlsym(RTLD_NEXT, "__register_atfork"));
+  return real(before, in_parent, in_child, library);
+}
+
 namespace rxe_user {
 namespace {
+
+// First: in a process that has no handlers yet.
+TEST(ForkGuard, FirstUseInChildWhileTheParentRegisters) {
+  std::thread registers([] {
+    waits_to_register = true;
+    SecureRandom32();
+  });
+  while (!waiting) std::this_thread::yield();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);
+    SecureRandom32();
+    _exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  // The handlers of the two threads are registered both.
+  SecureRandom32();
+  may_register.release();
+  registers.join();
+}
 
 // Records its calls.
 class Recorder final : public ForkGuard {

@@ -19,6 +19,7 @@
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/random.h"
 #include "rxe_user/base/warn_once.h"
@@ -54,15 +55,20 @@ class Port final : private ForkGuard {
   }
 
   static std::shared_ptr<Port> Get() {
-    static std::mutex mu;
-    static std::weak_ptr<Port> port;
-    const std::lock_guard lock(mu);
-    std::shared_ptr<Port> p = port.lock();
-    if (p == nullptr || p->dead_) {
-      p = std::make_shared<Port>();
-      port = p;
-    }
-    return p;
+    struct Current {
+      ForkSafeMutex mutex;
+      std::weak_ptr<Port> port;  // under the mutex
+    };
+    Current& current = OnlyOne<Current>();
+    // Created even if it turns out not to be needed: no lock may be taken while
+    // the mutex is held.
+    const auto fresh = std::make_shared<Port>();
+    std::shared_ptr<Port> port;  // dropped after the mutex is free
+    const std::lock_guard lock(current.mutex);
+    port = current.port.lock();
+    if (port != nullptr && !port->dead_) return port;
+    current.port = fresh;
+    return fresh;
   }
 
   uint16_t number() const { return number_; }

@@ -9,6 +9,7 @@
 
 #include "rxe_user/base/fork_guard.h"
 #include "rxe_user/base/last_thread.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/engine/adaptive_lock.h"
 
 namespace rxe_user {
@@ -25,12 +26,22 @@ std::atomic<class Registry*> existing = nullptr;
 
 class Registry final : private ForkGuard {
  public:
-  static Registry& Get() {
-    // Never destroyed: other threads may use engines while the program exits,
-    // and the program may have left devices open.
-    static Registry* const registry = new Registry;
-    return *registry;
+  // Never destroyed: the program may have left devices open when it exits.
+  static Registry& Get() { return OnlyOne<Registry>(); }
+  // Call before the first engine is made.
+  void WatchEnd() {
+    const AdaptiveLock::Guard guard(lock);
+    if (existing == this) return;
+    EndWithLastThread();
+    // Handlers that are registered this late run before the destructors of
+    // libraries: librdmacm's destructor ends connections.
+    (void)std::atexit(&TransmitAtExit);
+    (void)std::at_quick_exit(&TransmitAtExit);
+    existing = this;
   }
+
+  Registry() : ForkGuard(ForkLevel::kEngines) { EnterForkGuard(); }
+  ~Registry() { LeaveForkGuard(); }
 
   AdaptiveLock lock;
   // All engines, for fork(). Each removes itself when it ends.
@@ -39,15 +50,6 @@ class Registry final : private ForkGuard {
   std::map<std::pair<uint32_t, std::string>, std::weak_ptr<EngineImpl>> by_name;
 
  private:
-  Registry() : ForkGuard(ForkLevel::kEngines) {
-    EnterForkGuard();
-    EndWithLastThread();
-    existing = this;
-    // Handlers that are registered this late run before the destructors of
-    // libraries: librdmacm's destructor ends connections.
-    (void)std::atexit(&TransmitAtExit);
-    (void)std::at_quick_exit(&TransmitAtExit);
-  }
   void BeforeFork() override {
     lock.Lock();
     for (EngineImpl* engine : engines) engine->LockForFork();
@@ -101,6 +103,7 @@ void Delete(EngineImpl* engine) {
 std::shared_ptr<EngineImpl> MakeEngine(std::shared_ptr<const Device> device,
                                        EngineImpl::Parts parts) {
   Registry& registry = Registry::Get();
+  registry.WatchEnd();
   std::shared_ptr<EngineImpl> engine(
       new EngineImpl(std::move(device), std::move(parts)), Delete);
   const AdaptiveLock::Guard guard(registry.lock);

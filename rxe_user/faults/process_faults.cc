@@ -7,6 +7,7 @@
 
 #include "rxe_user/base/clock.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/timed_lock.h"
 #include "rxe_user/base/warn_once.h"
 #include "transport/faults/rule_parser.h"
@@ -29,11 +30,10 @@ std::atomic<ProcessFaults*> current_faults = nullptr;
 
 class Holder final : private ForkGuard {
  public:
-  // Never destroyed: other threads may use engines during exit.
-  static Holder& Get() {
-    static Holder* const holder = new Holder;
-    return *holder;
-  }
+  static Holder& Get() { return OnlyOne<Holder>(); }
+
+  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~Holder() { LeaveForkGuard(); }
 
   ProcessFaults* Find() {
     if (started_.load(std::memory_order_acquire)) return current_faults;
@@ -41,8 +41,8 @@ class Holder final : private ForkGuard {
     if (!started_) {
       FaultSettings settings;
       if (!ReadFaultSettings(&settings) && settings.on) {
-        current_faults =
-            new ProcessFaults(std::move(settings), ProcessFaults::Now());
+        faults_ = new ProcessFaults(std::move(settings), ProcessFaults::Now());
+        current_faults = faults_;
       }
       started_.store(true, std::memory_order_release);
     }
@@ -50,25 +50,25 @@ class Holder final : private ForkGuard {
   }
 
  private:
-  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
-
   void BeforeFork() override {
     mutex_.lock();
-    if (ProcessFaults* const faults = current_faults) faults->LockForFork();
+    if (faults_ != nullptr) faults_->LockForFork();
   }
   void AfterForkInParent() override {
-    if (ProcessFaults* const faults = current_faults) faults->UnlockAfterFork();
+    if (faults_ != nullptr) faults_->UnlockAfterFork();
     mutex_.unlock();
   }
   // The parent's ports still refer to it, so it is not freed.
   void AfterForkInChild() override {
-    if (ProcessFaults* const faults = current_faults) faults->RenewInChild();
+    if (faults_ != nullptr) faults_->RenewInChild();
+    faults_ = nullptr;
     current_faults = nullptr;
     started_ = false;
     mutex_.unlock();
   }
 
   std::mutex mutex_;
+  ProcessFaults* faults_ = nullptr;    // under mutex_
   std::atomic<bool> started_ = false;  // changed under mutex_
 };
 

@@ -11,6 +11,7 @@
 
 #include "rxe_user/base/environment.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/faults/process_faults.h"
 
@@ -55,11 +56,10 @@ const char* NameIn(const char* variable) {
 
 class Holder final : private ForkGuard {
  public:
-  // Never destroyed: other threads may use engines during exit.
-  static Holder& Get() {
-    static Holder* const holder = new Holder;
-    return *holder;
-  }
+  static Holder& Get() { return OnlyOne<Holder>(); }
+
+  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
+  ~Holder() { LeaveForkGuard(); }
 
   Capture* FindCapture() {
     const std::lock_guard lock(mutex_);
@@ -91,8 +91,6 @@ class Holder final : private ForkGuard {
   }
 
  private:
-  Holder() : ForkGuard(ForkLevel::kLeafLocks) { EnterForkGuard(); }
-
   void Start() {
     if (started_) return;
     started_ = true;

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "absl/cleanup/cleanup.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/warn_once.h"
 #include "rxe_user/devices/device.h"
 #include "rxe_user/devices/usable_devices.h"
@@ -28,10 +29,7 @@ struct Devices {
   std::unordered_set<const ibv_device*> all;
   std::unordered_set<size_t> numbers;
 };
-Devices& AllDevices() {
-  static auto* const devices = new Devices;
-  return *devices;
-}
+Devices& AllDevices() { return rxe_user::OnlyOne<Devices>(); }
 
 // Not inline: GCC 12 would warn that bytes are read beyond a short string.
 [[gnu::noinline]] void SetText(char* field, size_t size,

@@ -2,6 +2,7 @@
 // the parent may hold their locks, so the child does not touch them. It may
 // open devices of its own.
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/opened_before_fork.h"
 #include "rxe_user/base/warn_once.h"
 #include "verbs_api/libibverbs/abi.h"
@@ -10,38 +11,44 @@
 namespace verbs_api {
 namespace {
 
-// No thread waits for anything while it holds one of these locks.
+// No thread waits for anything while it holds one of these locks. Two threads
+// may create one each at the same time; then the one that is called first locks
+// for both.
 class ObjectsGuard final : private rxe_user::ForkGuard {
  public:
   ObjectsGuard() : ForkGuard(rxe_user::ForkLevel::kVerbsObjects) {
     EnterForkGuard();
   }
+  ~ObjectsGuard() { LeaveForkGuard(); }
 
  private:
   void BeforeFork() override {
+    if (called_++ != 0) return;
     LockDevicesForFork();
     ForEachRegistry([](auto& registry) { registry.LockForFork(); });
     ForEachHandleTable([](auto& table) { table.LockForFork(); });
   }
   void AfterForkInParent() override {
+    if (--called_ != 0) return;
     ForEachHandleTable([](auto& table) { table.UnlockInParent(); });
     ForEachRegistry([](auto& registry) { registry.UnlockInParent(); });
     UnlockDevicesAfterFork();
   }
   void AfterForkInChild() override {
+    if (--called_ != 0) return;
     ForEachHandleTable([](auto& table) { table.AbandonInChild(); });
     ForEachRegistry([](auto& registry) { registry.AbandonInChild(); });
     UnlockDevicesAfterFork();
   }
+
+  // The guards between the calls before and after fork, which exclude other
+  // forks.
+  static inline int called_ = 0;
 };
 
 }  // namespace
 
-// Never destroyed: exit handlers may call fork().
-void WatchForks() {
-  static const auto* const guard = new ObjectsGuard;
-  (void)guard;
-}
+void WatchForks() { rxe_user::OnlyOne<ObjectsGuard>(); }
 
 void WarnInherited() { rxe_user::WarnOnce(rxe_user::kOpenedBeforeFork); }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "rxe_user/base/errno_status.h"
 #include "rxe_user/base/fork_guard.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/public_addresses.h"
 #include "rxe_user/devices/netdev.h"
 #include "verbs_api/libibverbs/interface.h"
@@ -39,7 +40,6 @@ struct Opened {
   bool handed_out = false;  // by rdma_get_devices: stays open
 };
 
-// Never destroyed: threads may outlive main().
 struct Devices {
   rxe_user::ForkRenewedMutex mutex;  // guards all
   // The process that opened them. The contexts of a parent are useless after
@@ -53,10 +53,7 @@ struct Devices {
   std::vector<Interface> interfaces;
 };
 
-Devices& All() {
-  static auto* const devices = new Devices;
-  return *devices;
-}
+Devices& All() { return rxe_user::OnlyOne<Devices>(); }
 
 // Forgets inherited devices in a child of fork() without touching them: a
 // thread of the parent may have been changing them. `devices.mutex` is held.

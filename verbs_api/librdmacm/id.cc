@@ -83,9 +83,12 @@ __attribute__((destructor(1000))) void DestroyAll() {
 }  // namespace
 
 std::shared_ptr<rxe_user::CmService> Service() {
-  static auto* const mutex = new rxe_user::ForkRenewedMutex;
+  struct ServiceLock {
+    rxe_user::ForkRenewedMutex mutex;
+  };
   static pid_t owner = 0;
-  std::lock_guard<rxe_user::ForkRenewedMutex> lock(*mutex);
+  std::lock_guard<rxe_user::ForkRenewedMutex> lock(
+      rxe_user::OnlyOne<ServiceLock>().mutex);
   if (owner != getpid()) {
     auto service = std::make_unique<std::shared_ptr<rxe_user::CmService>>(
         rxe_user::CmService::Get(

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "rxe_user/base/high_fd.h"
+#include "rxe_user/base/only_one.h"
 #include "rxe_user/base/service_thread.h"
 #include "verbs_api/rsockets/socket.h"
 
@@ -19,16 +20,16 @@ thread_local bool is_connection_thread = false;
 
 }  // namespace
 
-// Never destroyed: the thread runs while the process exits.
 ConnectionThread& ConnectionThread::Get() {
-  static auto* const thread = new ConnectionThread;
-  return *thread;
+  return rxe_user::OnlyOne<ConnectionThread>();
 }
 
 ConnectionThread::ConnectionThread()
     : ForkGuard(rxe_user::ForkLevel::kLeafLocks) {
   EnterForkGuard();
 }
+
+ConnectionThread::~ConnectionThread() { LeaveForkGuard(); }
 
 void ConnectionThread::BeforeFork() { mutex_.lock(); }
 void ConnectionThread::AfterForkInParent() { mutex_.unlock(); }

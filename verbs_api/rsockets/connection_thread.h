@@ -58,6 +58,10 @@ class ConnectionThread final : private rxe_user::ForkGuard {
 
   static ConnectionThread& Get();
 
+  // For Get.
+  ConnectionThread();
+  ~ConnectionThread();
+
   // Calls `call` on the thread when `fd` is readable. `socket` owns `fd` and is
   // kept alive during the call. Returns 0, or a negative errno value: no
   // memory, descriptor or thread left.
@@ -75,7 +79,6 @@ class ConnectionThread final : private rxe_user::ForkGuard {
     uint32_t events;  // as in epoll(7)
   };
 
-  ConnectionThread();
   void BeforeFork() override;
   void AfterForkInParent() override;
   void AfterForkInChild() override;
