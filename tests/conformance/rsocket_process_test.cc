@@ -3,12 +3,17 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -65,6 +70,107 @@ TEST_F(RsocketTest, CallsInAChildOfForkFailAtOnce) {
   goes = false;
   sends.join();
   receives.join();
+}
+
+std::set<int> OpenDescriptors() {
+  std::set<int> all;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    all.insert(std::stoi(entry.path().filename()));
+  }
+  // That of the iterator.
+  std::erase_if(all, [](int fd) { return fcntl(fd, F_GETFD) < 0; });
+  return all;
+}
+
+// Those that `open` opens.
+template <typename Open>
+std::set<int> DescriptorsOf(Open&& open) {
+  const std::set<int> before = OpenDescriptors();
+  open();
+  const std::set<int> after = OpenDescriptors();
+  std::set<int> opened;
+  std::set_difference(after.begin(), after.end(), before.begin(), before.end(),
+                      std::inserter(opened, opened.end()));
+  return opened;
+}
+
+int DatagramSocket() {
+  const int fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+  const timeval soon = {.tv_sec = 0, .tv_usec = 1000};
+  if (rsetsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)) != 0) {
+    return -1;
+  }
+  return fd;
+}
+
+bool WaitsInVain(int rsocket) {
+  char byte;
+  return rrecv(rsocket, &byte, 1, 0) == -1 && errno == EAGAIN;
+}
+
+// In a child of fork: closes all descriptors, and opens a file with `number`.
+bool ReplaceAll(int number, struct stat* file) {
+  alarm(20);
+  return close_range(3, ~0u, 0) == 0 &&
+         dup2(open("/dev/zero", O_RDONLY), number) == number &&
+         fstat(number, file) == 0;
+}
+
+bool Is(int number, const struct stat& file) {
+  struct stat now = {};
+  return fstat(number, &now) == 0 && now.st_dev == file.st_dev &&
+         now.st_ino == file.st_ino;
+}
+
+void ExpectThatItEnds(pid_t child) {
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// A daemon closes all descriptors after it forked.
+TEST_F(RsocketTest, AWaitersNumberIsAnotherFilesInAChildOfFork) {
+  const int parents = DatagramSocket();
+  // In a thread that has not waited yet.
+  std::thread([&] {
+    const std::set<int> waiter =
+        DescriptorsOf([&] { EXPECT_TRUE(WaitsInVain(parents)); });
+    ASSERT_EQ(waiter.size(), 1u);
+    const int number = *waiter.begin();
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      struct stat file;
+      if (!ReplaceAll(number, &file)) _exit(1);
+      if (!WaitsInVain(DatagramSocket())) _exit(2);
+      _exit(Is(number, file) ? 0 : 3);
+    }
+    ExpectThatItEnds(child);
+  }).join();
+  EXPECT_EQ(rclose(parents), 0);
+}
+
+TEST_F(RsocketTest, ASocketsNumbersAreOtherFilesInAChildOfFork) {
+  int parents = -1;
+  std::set<int> numbers = DescriptorsOf([&] { parents = DatagramSocket(); });
+  numbers.erase(parents);
+  ASSERT_EQ(numbers.size(), 1u);
+  const int number = *numbers.begin();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    struct stat file;
+    if (!ReplaceAll(number, &file)) _exit(1);
+    // A new socket gets this number: the first free one.
+    while (dup(0) < parents) {
+    }
+    close(parents);
+    if (DatagramSocket() != parents) _exit(2);
+    _exit(Is(number, file) ? 0 : 3);
+  }
+  ExpectThatItEnds(child);
+  EXPECT_EQ(rclose(parents), 0);
 }
 
 constexpr char kPort[] = "RXE_USER_TEST_RSOCKET_PORT";

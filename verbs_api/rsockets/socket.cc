@@ -60,7 +60,14 @@ int Publish(std::shared_ptr<Socket> socket) {
     socket.swap(table.sockets[fd]);
   }
   // An older socket, whose number the program has closed with close(2).
-  if (socket != nullptr) socket->OnNumberReused();
+  if (socket == nullptr) return fd;
+  if (socket->is_ours()) {
+    socket->OnNumberReused();
+  } else {
+    // Never destroyed: in a child of fork, the numbers of its other descriptors
+    // may be other files'.
+    new std::shared_ptr<Socket>(std::move(socket));
+  }
   return fd;
 }
 
@@ -151,10 +158,6 @@ int Socket::WaitFor(Waiter& waiter, const Deadline& deadline, bool* readable) {
 void Socket::Forget(Waiter* waiter) { std::erase(waiters_, waiter); }
 
 void Socket::OnNumberReused() {
-  if (!is_ours()) {
-    static_cast<void>(epoll_.Release());
-    return;
-  }
   std::lock_guard<std::mutex> lock(mutex_);
   static_cast<void>(epoll_.Release());
   closed_ = true;

@@ -40,6 +40,9 @@ Waiter* Waiter::OfThisThread() {
   }
   Waiter& waiter = *of_this_thread;
   if (waiter.pid_ != getpid()) {
+    // Not closed: the program may have closed the parent's descriptors, and the
+    // number may be another file's.
+    static_cast<void>(waiter.fd_.Release());
     waiter.fd_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!waiter.fd_.valid()) return nullptr;
     waiter.pid_ = getpid();
