@@ -268,6 +268,13 @@ TEST_F(RsocketTest, ANumberThatWasClosedOtherwise) {
   EXPECT_EQ(Receive(client_, 1), "a");
 }
 
+TEST_F(RsocketTest, TheDescriptorsFlagsAreTheKernels) {
+  MakeClient();
+  EXPECT_EQ(rfcntl(client_, F_GETFD), FD_CLOEXEC);
+  EXPECT_EQ(rfcntl(client_, F_SETFD, 0), 0);
+  EXPECT_EQ(rfcntl(client_, F_GETFD), 0);
+}
+
 TEST_F(RsocketTest, CallsInTheWrongState) {
   MakeClient();
   char byte = 0;

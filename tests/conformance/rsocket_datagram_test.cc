@@ -129,6 +129,23 @@ TEST_P(DatagramTest, AConnectedSocketReceivesFromItsPeerOnly) {
   EXPECT_EQ(rclose(third), 0);
 }
 
+// As with connect(2) over UDP.
+TEST_P(DatagramTest, NoFamilyRemovesThePeer) {
+  const LoopbackAddress peer(GetParam(), PortOf(fds_[1]));
+  ASSERT_EQ(rconnect(fds_[0], peer.get(), peer.length), 0);
+  const sockaddr none = {.sa_family = AF_UNSPEC, .sa_data = {}};
+  ASSERT_EQ(rconnect(fds_[0], &none, sizeof(none)), 0) << std::strerror(errno);
+  char byte = 'x';
+  EXPECT_EQ(rsend(fds_[0], &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EDESTADDRREQ);
+  sockaddr_storage address;
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(
+      rgetpeername(fds_[0], reinterpret_cast<sockaddr*>(&address), &length),
+      -1);
+  EXPECT_EQ(errno, ENOTCONN);
+}
+
 // As with connect(2) over UDP: an explicit address takes precedence.
 TEST_P(DatagramTest, AConnectedOneSendsToOthersToo) {
   const int third = rsocket(GetParam(), SOCK_DGRAM, 0);

@@ -150,7 +150,12 @@ RSOCKET_EXPORT int raccept(int fd, sockaddr* address, socklen_t* length) {
 
 RSOCKET_EXPORT int rconnect(int fd, const sockaddr* address, socklen_t length) {
   return SocketCall(fd, [&](Socket& socket) -> int {
-    if (const int error = CheckAddress(address, length)) return error;
+    const int error = CheckAddress(address, length);
+    // For datagrams, AF_UNSPEC removes the peer.
+    const bool removes = error == -EAFNOSUPPORT &&
+                         address->sa_family == AF_UNSPEC &&
+                         socket.type() == SOCK_DGRAM;
+    if (error != 0 && !removes) return error;
     return socket.Connect(address, length);
   });
 }
@@ -316,8 +321,10 @@ RSOCKET_EXPORT int rfcntl(int fd, int command, ...) {
       case F_SETFL:
         return socket.SetFlags(argument);
       case F_GETFD:
-      case F_SETFD:
-        return fcntl(fd, command, argument) < 0 ? -errno : 0;
+      case F_SETFD: {
+        const int result = fcntl(fd, command, argument);
+        return result < 0 ? -errno : result;
+      }
       default:
         return -EINVAL;
     }
