@@ -144,6 +144,24 @@ TEST_F(EventChannelTest, AnEventOfADestroyedIdIsNotPutBack) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
+TEST_F(EventChannelTest, ARequestIsNotPutBackIntoAClosedChannel) {
+  const auto request = std::make_shared<Id>(RDMA_PS_TCP, IBV_QPT_RC);
+  request->channel = channel_;
+  request->service = Service();
+  PublishId(request);
+  UnsentEvent unsent = id_->NewEvent(RDMA_CM_EVENT_CONNECT_REQUEST);
+  unsent->request = request;
+  id_->Push(std::move(unsent));
+  Events place(1);
+  rdma_cm_event* event = nullptr;
+  ASSERT_EQ(TakeEvent(*channel_, &event), 0);
+  EXPECT_EQ(FindId(&request->part), request);
+  channel_->Close();
+  ReturnEvent(event, std::move(place));
+  id_->AwaitAcknowledged();
+  EXPECT_EQ(FindId(&request->part), nullptr);
+}
+
 // rdma_migrate_id moves queued events. This one was not in the queue.
 TEST_F(EventChannelTest, AnEventIsPutBackIntoTheChannelOfItsId) {
   Push();

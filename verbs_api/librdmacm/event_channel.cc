@@ -94,8 +94,8 @@ std::shared_ptr<EventChannel> EventChannel::Create() {
   return channel;
 }
 
-void EventChannel::Insert(Events::const_iterator where, Events events) {
-  if (closed_) return;
+bool EventChannel::Insert(Events::const_iterator where, Events& events) {
+  if (closed_) return false;
   const uint64_t count = events.size();
   for (const Waiter* waiter = waiters_; waiter != nullptr;
        waiter = waiter->next) {
@@ -103,11 +103,15 @@ void EventChannel::Insert(Events::const_iterator where, Events events) {
   }
   events_.splice(where, events);
   Add(fd_.get(), count);
+  return true;
 }
 
 void EventChannel::Push(Events events) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  Insert(events_.end(), std::move(events));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (Insert(events_.end(), events)) return;
+  }
+  for (const std::shared_ptr<Event>& event : events) Discard(*event);
 }
 
 bool EventChannel::Read() {
@@ -210,15 +214,16 @@ Events EventChannel::TakeIf(const Matches& matches) {
 void EventChannel::PutBack(Events event) {
   const std::shared_ptr<Event> kept = event.front();
   Id& owner = *kept->owner;
+  bool back = false;
   {
     std::lock_guard<std::mutex> lock(owner.mutex);
     if (!owner.destroyed) {
       EventChannel& channel = *owner.channel;
       std::lock_guard<std::mutex> channel_lock(channel.mutex_);
-      channel.Insert(channel.events_.begin(), std::move(event));
+      back = channel.Insert(channel.events_.begin(), event);
     }
   }
-  if (!event.empty()) Discard(*kept);
+  if (!back) Discard(*kept);
   owner.CountAcknowledged();
 }
 

@@ -45,7 +45,7 @@ class EventChannel {
 
   rdma_event_channel* part() { return &part_; }
 
-  // Dropped if the channel is closed. These functions do not allocate.
+  // Discarded if the channel is closed. These functions do not allocate.
   void Push(UnsentEvent event) { Push(std::move(event.one_)); }
   void Push(Events events);
   // Waits for an event unless the descriptor is non-blocking. A cancellation
@@ -59,8 +59,8 @@ class EventChannel {
   using Matches = std::function<bool(const Event&)>;
   Events TakeIf(const Matches& matches);
   // Puts an event from Take back as the next one of its id's channel, or
-  // discards it if the id is being destroyed, and counts it as acknowledged.
-  // Takes the locks of the id and of its channel.
+  // discards it if the id is being destroyed or the channel is closed, and
+  // counts it as acknowledged. Takes the locks of the id and of its channel.
   static void PutBack(Events event);
   // Whether a queued event satisfies `matches`.
   bool HasIf(const Matches& matches);
@@ -86,7 +86,8 @@ class EventChannel {
   // non-blocking. Returns false with errno on failure. A cancellation point.
   bool Read();
   // With the lock held:
-  void Insert(Events::const_iterator where, Events events);
+  // Takes the events, unless the channel is closed: then false.
+  bool Insert(Events::const_iterator where, Events& events);
   // For an event that left the queue without a thread's Read.
   void TakeToken();
 
