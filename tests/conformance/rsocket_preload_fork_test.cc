@@ -1,4 +1,5 @@
 // Children of a program under librspreload.so, and their sockets.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,6 +18,26 @@
 
 #include "rxe_user/testing/watched_thread.h"
 #include "tests/conformance/rsocket_preload_fixture.h"
+
+namespace {
+
+// How many threads this thread can still start.
+thread_local int threads_left = 1000;
+
+}  // namespace
+
+// Replaces the C library's function.
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attr, void* (*start)(void*),
+    void* argument) {
+  if (threads_left-- == 0) {
+    threads_left = 0;
+    return EAGAIN;
+  }
+  static const auto real = reinterpret_cast<decltype(&pthread_create)>(
+      dlsym(RTLD_NEXT, "pthread_create"));
+  return real(thread, attr, start, argument);
+}
 
 namespace conformance {
 namespace {
@@ -116,6 +137,35 @@ TEST_F(PreloadTest, PollingDuringAForkSeesData) {
       EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
     }
   }
+}
+
+// The connections that no thread carries end; the program goes on.
+TEST_F(PreloadTest, NoThreadCanBeStartedAfterAFork) {
+  sigset_t mask, later;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &mask), 0);
+  for (const int left : {0, 1, 2, 3}) {
+    Connect();
+    threads_left = left;
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    threads_left = 1000;
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &later), 0);
+    EXPECT_EQ(sigismember(&later, SIGTERM), sigismember(&mask, SIGTERM));
+    for (int* const fd : {&client_, &server_}) {
+      char byte;
+      EXPECT_NE(Poll(*fd, POLLIN), 0) << left;
+      EXPECT_LE(recv(*fd, &byte, 1, 0), 0) << left;
+    }
+    for (int* const fd : {&client_, &server_}) {
+      EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
+    }
+  }
+  Connect();
+  Send(client_, "a");
+  EXPECT_EQ(Receive(server_, 1), "a");
 }
 
 // Otherwise the children would not see that the parent has ended.

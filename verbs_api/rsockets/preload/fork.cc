@@ -109,6 +109,8 @@ Pumps& AllPumps() {
 
 // Both ends of a carried connection. The last thread closes them.
 struct CarriedConnection {
+  CarriedConnection(int rsocket_number, int local_number)
+      : rsocket(rsocket_number), local(local_number) {}
   ~CarriedConnection() {
     rclose(rsocket);
     std::lock_guard<std::mutex> lock(All().mutex);
@@ -176,28 +178,45 @@ void ToPeer(const std::shared_ptr<CarriedConnection>& carried) {
   rshutdown(carried->rsocket, SHUT_WR);
 }
 
+// A thread that carries what the program sends begins or ends.
+void CountToPeer(int change) {
+  std::lock_guard<std::mutex> lock(AllPumps().mutex);
+  AllPumps().to_peer += change;
+  AllPumps().ended.notify_all();
+}
+
+void StartToPeer(const std::shared_ptr<CarriedConnection>& carried) {
+  CountToPeer(1);
+  try {
+    std::thread([carried] {
+      ToPeer(carried);
+      CountToPeer(-1);
+    }).detach();
+  } catch (...) {
+    CountToPeer(-1);
+    throw;
+  }
+}
+
 void Carry(int rsocket, int local) {
-  std::shared_ptr<CarriedConnection> carried(
-      new CarriedConnection{rsocket, local});
-  {
-    std::lock_guard<std::mutex> lock(All().mutex);
-    All().pumps.insert(local);
-  }
-  {
-    std::lock_guard<std::mutex> lock(AllPumps().mutex);
-    ++AllPumps().to_peer;
-  }
   // Signals must be handled by the program's own threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([carried] { ToProgram(carried); }).detach();
-  std::thread([carried] {
-    ToPeer(carried);
-    std::lock_guard<std::mutex> lock(AllPumps().mutex);
-    --AllPumps().to_peer;
-    AllPumps().ended.notify_all();
-  }).detach();
+  std::shared_ptr<CarriedConnection> carried;
+  try {
+    carried = std::make_shared<CarriedConnection>(rsocket, local);
+    {
+      std::lock_guard<std::mutex> lock(All().mutex);
+      All().pumps.insert(local);
+    }
+    std::thread([carried] { ToProgram(carried); }).detach();
+    StartToPeer(carried);
+  } catch (...) {
+    // No thread or no memory is left: the connection ends.
+    rshutdown(rsocket, SHUT_RDWR);
+    REAL(shutdown)(local, SHUT_RDWR);
+  }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
