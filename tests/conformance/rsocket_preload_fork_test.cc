@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -10,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -41,6 +44,34 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(
 
 namespace conformance {
 namespace {
+
+// Two threads that fork meet in a handler: the first one waits until the other
+// one is there as well, or blocked.
+std::atomic<bool> forks_meet = false;
+std::atomic<pid_t> forking[2] = {0, 0};
+std::atomic<bool> first_is_there = false;
+std::atomic<bool> both_are_there = false;
+
+void Meet() {
+  if (!forks_meet) return;
+  if (first_is_there.exchange(true)) {
+    both_are_there = true;
+    return;
+  }
+  const int other = forking[0] == gettid() ? 1 : 0;
+  while (forking[other] == 0) std::this_thread::yield();
+  rxe_user::AwaitSleep(forking[other], both_are_there);
+}
+
+// Called between the handlers of librspreload.so, which the first socket
+// registers, and those of the libraries.
+const bool meets = [] {
+  if (!kPreloads || std::getenv("LD_PRELOAD") == nullptr) return false;
+  const auto create = reinterpret_cast<void* (*)()>(
+      dlsym(RTLD_DEFAULT, "rdma_create_event_channel"));
+  return create != nullptr && create() != nullptr &&
+         pthread_atfork(&Meet, nullptr, nullptr) == 0;
+}();
 
 // A child of vfork shares its parent's memory, but what it closes and
 // duplicates is its own.
@@ -136,6 +167,32 @@ TEST_F(PreloadTest, PollingDuringAForkSeesData) {
     for (int* const fd : {&client_, &server_}) {
       EXPECT_EQ(close(std::exchange(*fd, -1)), 0);
     }
+  }
+}
+
+TEST_F(PreloadTest, TwoThreadsForkAtTheSameTime) {
+  ASSERT_TRUE(meets);
+  Connect();
+  forks_meet = true;
+  const auto forks = [](std::atomic<pid_t>& self) {
+    self = gettid();
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  };
+  std::thread one([&] { forks(forking[0]); });
+  std::thread two([&] { forks(forking[1]); });
+  one.join();
+  two.join();
+  forks_meet = false;
+  EXPECT_TRUE(first_is_there);
+  for (const auto& [from, to] :
+       {std::pair(server_, client_), std::pair(client_, server_)}) {
+    Send(from, "hello");
+    ASSERT_EQ(Poll(to, POLLIN), POLLIN);
+    EXPECT_EQ(Receive(to, 5), "hello");
   }
 }
 

@@ -90,8 +90,9 @@ struct Handover {
   Names names;
   std::vector<int> fds;
 };
-// From before to after fork; used by the forking thread only.
-std::vector<Handover> handovers;
+// Held from before to after fork: other threads may fork at the same time.
+std::mutex forking;
+std::vector<Handover> handovers;  // under `forking`
 
 // --- The parent's threads.
 
@@ -249,6 +250,7 @@ void UnlockTablesInChild() {
 }
 
 void Prepare() {
+  forking.lock();
   std::map<int, std::vector<int>> found;
   for (int fd = 0; fd < kMaxDescriptors; ++fd) {
     if (Behind(fd) >= 0) found[Behind(fd)].push_back(fd);
@@ -301,12 +303,16 @@ void InParent() {
     Carry(handover.rsocket, handover.pump);
   }
   handovers.clear();
-  std::lock_guard<std::mutex> lock(All().mutex);
-  if (All().next_handover == nullptr) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t n =
-      REAL(write)(All().next_handover->fd, &one, sizeof(one));
-  All().next_handover.reset();
+  {
+    std::lock_guard<std::mutex> lock(All().mutex);
+    if (All().next_handover != nullptr) {
+      const uint64_t one = 1;
+      [[maybe_unused]] const ssize_t n =
+          REAL(write)(All().next_handover->fd, &one, sizeof(one));
+      All().next_handover.reset();
+    }
+  }
+  forking.unlock();
 }
 
 void InChild() {
@@ -327,6 +333,7 @@ void InChild() {
   for (std::atomic<int>& calls : receiving) {
     if (calls.load(std::memory_order_relaxed) != 0) calls.store(0);
   }
+  new (&forking) std::mutex;  // other threads may have waited for it
 }
 
 // At exit, first carries what this process and its children have sent, for a
