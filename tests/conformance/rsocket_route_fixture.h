@@ -49,6 +49,22 @@ class RouteTest : public RsocketTest {
     port_ = PortOf(listener_);
     return true;
   }
+  // Connects from the usual address of loopback.
+  void ConnectThere() {
+    if (client_ < 0) MakeClient();
+    const LoopbackAddress from(AF_INET);
+    ASSERT_EQ(rbind(client_, from.get(), from.length), 0);
+    const sockaddr_in to = Address(port_);
+    std::thread connects([&] {
+      EXPECT_EQ(
+          rconnect(client_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
+          0)
+          << std::strerror(errno);
+    });
+    server_ = raccept(listener_, nullptr, nullptr);
+    connects.join();
+    ASSERT_GE(server_, 0);
+  }
   static sockaddr_in Address(uint16_t port) {
     sockaddr_in to = {};
     to.sin_family = AF_INET;

@@ -1,10 +1,18 @@
 // rsocket(7): connecting, data and closing of streams.
+#include <fcntl.h>
 #include <net/if.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "rxe_user/testing/net_namespace.h"
@@ -210,19 +218,7 @@ TEST_F(RsocketTest, DataBeforeTheEndCanBeRead) {
 // flight still arrives.
 TEST_F(RouteTest, CrossingHalfClosesLoseNothing) {
   if (!ListenThere()) GTEST_SKIP() << "not allowed to";
-  MakeClient();
-  const LoopbackAddress from(AF_INET);
-  ASSERT_EQ(rbind(client_, from.get(), from.length), 0);
-  const sockaddr_in to = Address(port_);
-  std::thread connects([&] {
-    EXPECT_EQ(
-        rconnect(client_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
-        0)
-        << std::strerror(errno);
-  });
-  server_ = raccept(listener_, nullptr, nullptr);
-  ASSERT_GE(server_, 0);
-  connects.join();
+  ASSERT_NO_FATAL_FAILURE(ConnectThere());
 
   // Nothing reaches the server.
   ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
@@ -237,6 +233,115 @@ TEST_F(RouteTest, CrossingHalfClosesLoseNothing) {
   ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal));
   EXPECT_TRUE(Receive(server_, bytes.size() + 1) == bytes);
   closes.join();
+}
+
+// How often a thread has waited. `status`: its file in /proc.
+long Waits(int status) {
+  constexpr char kWaits[] = "\nvoluntary_ctxt_switches:";
+  char text[4096] = {};
+  EXPECT_GT(pread(status, text, sizeof(text) - 1, 0), 0);
+  const char* const found = std::strstr(text, kWaits);
+  return found == nullptr ? -1 : std::atol(found + std::strlen(kWaits));
+}
+
+// A thread that has not waited yet needs a descriptor to wait with.
+TEST_F(RouteTest, ClosingWithoutADescriptorLosesNothing) {
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
+  ASSERT_NO_FATAL_FAILURE(ConnectThere());
+  // Nothing reaches the server.
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
+  const std::string bytes = Pattern(10000);
+  SendAll(client_, bytes);
+  std::atomic<pid_t> id = 0;
+  std::atomic<bool> may_close = false, closed = false;
+  std::thread closes([&] {
+    id = gettid();
+    while (!may_close) std::this_thread::yield();
+    EXPECT_EQ(rclose(std::exchange(client_, -1)), 0);
+    closed = true;
+  });
+  while (id == 0) std::this_thread::yield();
+  const std::string path = "/proc/self/task/" + std::to_string(id) + "/status";
+  const int status = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(status, 0);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const long before = Waits(status);
+  may_close = true;
+  while (!closed && Waits(status) < before + 10) std::this_thread::yield();
+  EXPECT_FALSE(closed) << "it does not wait";
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(close(status), 0);
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal));
+  EXPECT_TRUE(Receive(server_, bytes.size() + 1) == bytes);
+  closes.join();
+}
+
+std::set<int> Timers() {
+  std::set<int> timers;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone) == "anon_inode:[timerfd]") {
+      timers.insert(std::stoi(entry.path().filename()));
+    }
+  }
+  return timers;
+}
+
+std::atomic<int> signals = 0;
+
+// shutdown(2) has no EINTR: a program does not repeat it.
+TEST_F(RouteTest, ASignalDoesNotEndShuttingDown) {
+  constexpr int kQueue = 16, kBuffer = 100, kKeepalive = 1;
+  if (!ListenThere()) GTEST_SKIP() << "not allowed to";
+  MakeClient();
+  ASSERT_EQ(rsetsockopt(client_, SOL_RDMA, RDMA_RQSIZE, &kQueue, sizeof(int)),
+            0);
+  ASSERT_EQ(rsetsockopt(client_, SOL_SOCKET, SO_RCVBUF, &kBuffer, sizeof(int)),
+            0);
+  ASSERT_NO_FATAL_FAILURE(ConnectThere());
+  // The client will owe credits after the first one, half of its queue later,
+  // and after the last one.
+  SendAll(server_, Pattern(kBuffer));
+  for (int i = 1; i < kQueue - 1; ++i) SendAll(server_, "x");
+  SendAll(server_, Pattern(kBuffer - (kQueue - 2)));
+
+  // Nothing reaches the server: the client's credits and its keepalive message
+  // take all places for control messages.
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kBlackhole));
+  EXPECT_EQ(Receive(client_, kBuffer).size(), size_t{kBuffer});
+  for (int i = 0; i < kBuffer; ++i) EXPECT_EQ(Receive(client_, 1).size(), 1u);
+  const std::set<int> before = Timers();
+  ASSERT_EQ(
+      rsetsockopt(client_, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepalive, sizeof(int)),
+      0);
+  ASSERT_EQ(
+      rsetsockopt(client_, SOL_SOCKET, SO_KEEPALIVE, &kKeepalive, sizeof(int)),
+      0);
+  std::set<int> timers = Timers();
+  for (const int fd : before) timers.erase(fd);
+  ASSERT_EQ(timers.size(), 1u);
+  pollfd timer = {.fd = *timers.begin(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&timer, 1, kSoon), 1);
+  while (poll(&timer, 1, 0) == 1) EXPECT_EQ(Events(client_, POLLIN, 1), 0);
+
+  struct sigaction counts = {}, old;
+  counts.sa_handler = [](int) { ++signals; };
+  ASSERT_EQ(sigaction(SIGUSR1, &counts, &old), 0);
+  rxe_user::WatchedThread shuts([&] {
+    EXPECT_EQ(rshutdown(client_, SHUT_WR), 0) << std::strerror(errno);
+  });
+  EXPECT_TRUE(shuts.AwaitSleep()) << "it does not wait";
+  EXPECT_EQ(pthread_kill(shuts.native_handle(), SIGUSR1), 0);
+  while (signals == 0) std::this_thread::yield();
+  ASSERT_TRUE(rxe_user::SetRouteTo(kAddress, rxe_user::Route::kLocal));
+  shuts.join();
+  ASSERT_EQ(Events(server_, POLLIN, kSoon), POLLIN);
+  EXPECT_EQ(Receive(server_, 1), "");
+  EXPECT_EQ(sigaction(SIGUSR1, &old, nullptr), 0);
 }
 
 // A non-blocking call does not wait for other threads either.

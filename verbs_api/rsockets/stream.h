@@ -180,6 +180,10 @@ class Stream final : public Socket {
   int Outcome();
   bool PollEndpoint();
   void OnControl(Control control);
+  // Await for functions that neither a signal nor a lack of descriptors ends.
+  template <typename Done>
+  int AwaitPatiently(std::unique_lock<std::mutex>& lock,
+                     const Deadline& deadline, Done done);
   // Sends `control` to the peer as soon as that is possible.
   int SendControl(std::unique_lock<std::mutex>& lock, Control control,
                   const Deadline& deadline);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "verbs_api/rsockets/stream.h"
 
 namespace rsockets {
@@ -277,9 +279,25 @@ ssize_t Stream::Receive(IovCursor data, int flags, sockaddr*,
   return static_cast<ssize_t>(done);
 }
 
+template <typename Done>
+int Stream::AwaitPatiently(std::unique_lock<std::mutex>& lock,
+                           const Deadline& deadline, Done done) {
+  constexpr int kRetryMs = 1;
+  for (;;) {
+    const int error = Await(lock, false, deadline, done);
+    if (error == -EINTR) continue;
+    if (error != -EMFILE) return error;
+    if (deadline.has_value() && Clock::now() >= *deadline) return -EAGAIN;
+    lock.unlock();
+    poll(nullptr, 0, kRetryMs);
+    lock.lock();
+    if (!closed_) DrainAndProgress();
+  }
+}
+
 int Stream::SendControl(std::unique_lock<std::mutex>& lock, Control control,
                         const Deadline& deadline) {
-  if (const int error = Await(lock, false, deadline, [&] {
+  if (const int error = AwaitPatiently(lock, deadline, [&] {
         return !connected() || endpoint_->CanSendControl();
       })) {
     return error;
@@ -309,12 +327,17 @@ int Stream::Shutdown(int how) {
   const bool was_writable = writable_;
   if (how != SHUT_WR) readable_ = false;
   if (how != SHUT_RD) writable_ = false;
+  // If nothing was sent, a repeated call must send it.
+  absl::Cleanup undo = [&] {
+    if (connected()) writable_ = was_writable;
+  };
   int error = 0;
   if (!readable_ && !writable_) {
     error = SendControl(lock, Control::kDisconnect, std::nullopt);
   } else if (was_writable && !writable_) {
     error = SendControl(lock, Control::kShutdown, std::nullopt);
   }
+  if (error == 0) std::move(undo).Cancel();
   WakeAll(nullptr);
   return error;
 }
@@ -330,11 +353,8 @@ void Stream::CloseConnection(std::unique_lock<std::mutex>& lock,
   if (connected() && !announced_close_) {
     SendControl(lock, Control::kDisconnect, deadline);
   }
-  // A signal does not end this wait.
-  while (Await(lock, false, deadline, [&] {
-           return !connected() || endpoint_->all_sent();
-         }) == -EINTR) {
-  }
+  AwaitPatiently(lock, deadline,
+                 [&] { return !connected() || endpoint_->all_sent(); });
 }
 
 void Stream::AnnounceClose() {
