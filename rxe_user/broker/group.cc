@@ -105,13 +105,16 @@ absl::StatusOr<Group> Group::Join(const LocalAddress& address,
 
 bool Group::Adopt(uint16_t slot, uid_t uid, UniqueFd socket, uint16_t index,
                   UniqueFd anchor) {
+  if (const Member* const held = Find(slot)) {
+    // Handed back before, on a connection that ended meanwhile.
+    return held->uid == uid && held->cookie == SocketCookie(socket.get());
+  }
   const auto take = [&](uint16_t for_slot, UniqueFd fd, uint16_t claimed) {
-    if (!fd.valid() || !IsGroupSocket(fd.get(), address_)) return false;
-    const uint64_t cookie = SocketCookie(fd.get());
-    if (const Member* const held = Find(for_slot)) {
-      // Handed back before, on a connection that ended meanwhile.
-      return for_slot != 0 && held->cookie == cookie && held->uid == uid;
+    if (!fd.valid() || Find(for_slot) != nullptr ||
+        !IsGroupSocket(fd.get(), address_)) {
+      return false;
     }
+    const uint64_t cookie = SocketCookie(fd.get());
     for (Member& m : members_) {
       if (m.cookie != cookie) continue;
       // Only the same user may get back its socket of an earlier connection.

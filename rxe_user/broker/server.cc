@@ -127,7 +127,12 @@ void Server::LeaveAfter(milliseconds linger) {
   if (options_.linger < milliseconds::zero()) return;
   leave_.expires_after(linger);
   leave_.async_wait([this](error_code error) {
-    if (!error && clients_.empty()) io_.stop();
+    if (error || !clients_.empty()) return;
+    while (!absent_.empty()) {
+      const auto absent = absent_.extract(absent_.begin());
+      if (absent.mapped().holds) Free(absent.key());
+    }
+    io_.stop();
   });
 }
 
@@ -505,7 +510,6 @@ Server::Next Server::OnExtend(Client& client, Message& message) {
   return Next::kKeep;
 }
 
-// The slot's process has ended.
 void Server::Free(uint16_t slot) {
   for (const auto& [local, group] : groups_) NoteUnread(slot, group);
   DisconnectAll(slot);
@@ -514,6 +518,7 @@ void Server::Free(uint16_t slot) {
   for (auto& [local, group] : groups_) {
     group.Forget(slot);
     group.Release(slot);
+    Record(group);
   }
 }
 
@@ -521,16 +526,16 @@ void Server::Drop(const ClientPtr& client) {
   if (client->slot.has_value()) {
     for (uint16_t slot = 1; slot < kSlots; ++slot) {
       if (holders_[slot] != client.get()) continue;
-      if (client->restoring) {
-        // Its process may be alive and try again, for want of descriptors, say.
+      // A process that had not restored everything may be alive and try again,
+      // for want of descriptors, say. Others could keep slots in this state.
+      if (client->restoring && client->trusted) {
         holders_[slot] = nullptr;
         qp1_.Forget(slot);
-        AddAbsent(slot, client->uid);
+        AddAbsent(slot, client->uid, /*holds=*/true);
       } else {
         Free(slot);
       }
     }
-    for (auto& [local, group] : groups_) Record(group);
     FreeUnusedGroups();
   }
   trusted_restoring_ -= client->restoring && client->trusted;

@@ -91,6 +91,7 @@ class Server {
   // client's first slot.
   void Hold(Client& client, uint16_t slot);
   void GiveUp(uint16_t slot);
+  // Gives it up with everything that its process had.
   void Free(uint16_t slot);
   size_t FreeSlots() const;
   // Returns the free slot after the last one granted, within a range a little
@@ -161,7 +162,7 @@ class Server {
   // client's.
   std::optional<OpenConnection> Validated(const Client& client,
                                           OpenConnection connection) const;
-  void AddAbsent(uint16_t slot, uid_t uid);
+  void AddAbsent(uint16_t slot, uid_t uid, bool holds);
   void AwaitAbsent(uint16_t slot);
   void OnAbsentTooLong(uint16_t slot);
   void EndRecoveryIfDone();
@@ -220,7 +221,8 @@ class Server {
   // Processes that held a slot under the dead broker and have not come back, or
   // not with everything.
   struct Absent {
-    uid_t uid;  // the user who may reclaim it
+    uid_t uid;   // the user who may reclaim it
+    bool holds;  // the slot may have sockets and connections here
     boost::asio::steady_timer deadline;
   };
   std::map<uint16_t, Absent> absent_;  // by slot

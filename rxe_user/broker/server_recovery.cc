@@ -81,8 +81,19 @@ void Server::NoteLedger(int fd, int64_t made_at_ms, bool trusted) {
   former_ = std::move(former);
   former_trusted_ = trusted;
   if (!recovering_) return;
-  for (const auto& [slot, absent] : absent_) ledger_.data().main[slot] = 0;
-  absent_.clear();
+  std::vector<uint16_t> given_away;
+  std::erase_if(absent_, [&](const auto& entry) {
+    const auto& [slot, absent] = entry;
+    if (!absent.holds) {
+      ledger_.data().main[slot] = 0;
+    } else if (former_->main[slot] != 0 && former_->uid[slot] == absent.uid) {
+      return false;
+    } else {
+      given_away.push_back(slot);
+    }
+    return true;
+  });
+  for (const uint16_t slot : given_away) Free(slot);
   MergeLedger(*former_);
   for (uint32_t i = 0; i < former_->group_count; ++i) {
     Group* const group = Find(former_->groups[i].address);
@@ -102,13 +113,13 @@ void Server::MergeLedger(const LedgerData& former) {
     if (former.main[slot] == 0 || InUse(slot)) continue;
     ours.main[slot] = slot;
     ours.uid[slot] = former.uid[slot];
-    AddAbsent(slot, former.uid[slot]);
+    AddAbsent(slot, former.uid[slot], /*holds=*/false);
   }
 }
 
-void Server::AddAbsent(uint16_t slot, uid_t uid) {
+void Server::AddAbsent(uint16_t slot, uid_t uid, bool holds) {
   const auto added =
-      absent_.emplace(slot, Absent{uid, boost::asio::steady_timer(io_)});
+      absent_.emplace(slot, Absent{uid, holds, boost::asio::steady_timer(io_)});
   if (added.second) AwaitAbsent(slot);
 }
 
@@ -125,7 +136,7 @@ void Server::OnAbsentTooLong(uint16_t slot) {
   // The process may have just come back.
   if (absent == absent_.end()) return;
   // A process that did not come back may still have its sockets in the groups.
-  if (AnyGaps()) return AwaitAbsent(slot);
+  if (!absent->second.holds && AnyGaps()) return AwaitAbsent(slot);
   absent_.erase(absent);
   Free(slot);
   FreeUnusedGroups();

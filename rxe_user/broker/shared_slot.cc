@@ -133,6 +133,7 @@ absl::Status SharedSlot::Use(Session&& session) {
     broker_uid_ = session.broker_uid;
     broker_pid_ = session.broker_pid;
     lost_since_ms_ = 0;
+    used_since_ms_ = MonotonicMs();
     recover_ms_ = kRecoverMs;
     complained_ = false;
     old = TakeConnection();
@@ -202,7 +203,14 @@ bool SharedSlot::SendConnections(int socket, bool is_answer,
 // Root's broker served all users, so a new broker of root is preferred.
 bool SharedSlot::LetsRoot() const {
   return broker_uid_ == 0 && !IsRootOfTheMachine() &&
-         MonotonicMs() - lost_since_ms_ < kLetRootMs;
+         (lost_since_ms_ == 0 || MonotonicMs() - lost_since_ms_ < kLetRootMs);
+}
+
+// A broker that refuses what is restored, for want of descriptors, say, ends
+// the connection soon.
+bool SharedSlot::IsFresh() const {
+  return connection_.valid() &&
+         MonotonicMs() - used_since_ms_ < kRetryRefused.count();
 }
 
 // Called when the broker has died: finds or starts another one, and hands the
@@ -255,6 +263,7 @@ void SharedSlot::OnReadable(const std::function<void(const Stray&)>& deliver) {
         if (outcome == Message::Outcome::kNothing) return;
         if (outcome == Message::Outcome::kClosed) {
           if (!connection_.valid() && Clock::now() < retry_at()) return;
+          if (IsFresh()) return RetryAfter(kRetry);
           const absl::Status recovered = Recover(recover_ms_);
           if (absl::IsDeadlineExceeded(recovered)) {
             recover_ms_ = std::min(2 * recover_ms_, kMaxRecoverMs);
@@ -359,8 +368,10 @@ absl::Status SharedSlot::Ask(const T& request, Message& message,
     if (outcome == Message::Outcome::kNothing || left <= 0) {
       return NoAnswer(broker_pid_, patience_ms);
     }
+    if (IsFresh()) SleepMs(kRetry.count());
+    const bool lets_root = LetsRoot();
     const absl::Status recovered = Recover(left);
-    if (absl::IsNotFound(recovered) && LetsRoot()) {
+    if (absl::IsNotFound(recovered) && lets_root) {
       SleepMs(kRetry.count());
       continue;
     }

@@ -59,6 +59,9 @@ class SharedSlot final : public Slot, private ForkGuard {
   absl::Status Recover(int64_t patience_ms);
   // Whether to wait, without a broker, for one that root starts.
   bool LetsRoot() const;
+  // Whether the connection was made so recently that a pause must precede the
+  // next one.
+  bool IsFresh() const;
   bool RestoreAll(const Session& session, int64_t deadline_ms);
   // Sends all connections, as the answer to ListConnected or to a new broker.
   bool SendConnections(int socket, bool is_answer, int64_t deadline_ms);
@@ -114,7 +117,8 @@ class SharedSlot final : public Slot, private ForkGuard {
       connections_;  // under requests_; may be null
   // Under requests_, while there is no broker:
   int64_t lost_since_ms_ = 0;
-  int64_t recover_ms_ = 0;  // patience of OnReadable
+  int64_t used_since_ms_ = 0;  // the last connection, ended or not
+  int64_t recover_ms_ = 0;     // patience of OnReadable
   bool complained_ = false;
   uid_t broker_uid_ = 0;  // that of the last broker
   pid_t broker_pid_ = 0;  // that of the last broker

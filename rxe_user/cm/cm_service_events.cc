@@ -145,14 +145,18 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
 }
 
 void CmServiceImpl::OnAddresses() {
-  // Retry after a lack of memory.
-  constexpr std::chrono::milliseconds kAgain{10};
+  // Retry after a lack of memory, and after a broker that does not answer.
+  constexpr std::chrono::milliseconds kAgain{10}, kAgainOpening{1000};
   changes_retry_ = ControlThread::Clock::now() + kAgain;
   if (changes_.empty()) changes_ = sockets_.ReadWatch();
   bool all = !sockets_.is_behind();
   {
     const std::lock_guard lock(opening_);
-    if (listens_all_) all &= OpenAll(ListDevicesAgain());
+    const int error = listens_all_ ? OpenAll(ListDevicesAgain()) : 0;
+    if (error == ETIMEDOUT) {
+      changes_retry_ = ControlThread::Clock::now() + kAgainOpening;
+    }
+    all &= error == 0;
   }
   while (!changes_.empty()) {
     // on_link_ does not change after the start.

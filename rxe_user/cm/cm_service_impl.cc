@@ -210,7 +210,7 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
     const std::lock_guard lock(opening_);
     listens_all_ = true;
     Watch();
-    OpenAll(ListDevices());
+    if (OpenAll(ListDevices()) == ETIMEDOUT) return ETIMEDOUT;
   }
   Handler refused;  // destroyed without a lock held
   absl::Cleanup undo = [&] {

@@ -102,9 +102,9 @@ class CmServiceImpl final : public CmService, private ForkGuard {
   int Open();
   absl::Status Start();
   int OpenLocked(const LocalAddress& local);
-  // Opens all addresses of `devices`, except those that fail. False: no memory
-  // to list or open them.
-  bool OpenAll(const absl::StatusOr<Devices>& devices);
+  // Opens all addresses of `devices`, except those that fail. 0, ENOMEM: no
+  // memory to list or open them all, or ETIMEDOUT: the broker does not answer.
+  int OpenAll(const absl::StatusOr<Devices>& devices);
   // Closes unused addresses that their interfaces no longer have, if many are
   // open. For the control thread only, which then does not wait on them.
   void CloseGoneAddresses();

@@ -265,19 +265,19 @@ void CmServiceImpl::CloseGoneAddresses() {
   }
 }
 
-bool CmServiceImpl::OpenAll(const absl::StatusOr<Devices>& devices) {
-  if (!devices.ok()) return ErrnoFor(devices.status()) != ENOMEM;
-  bool all = true;
+int CmServiceImpl::OpenAll(const absl::StatusOr<Devices>& devices) {
+  if (!devices.ok()) return ErrnoFor(devices.status()) == ENOMEM ? ENOMEM : 0;
+  int result = 0;
   for (const auto& device : *devices) {
     for (const LocalAddress& local : device->gids) {
       if (local.address.is_unspecified()) continue;
       const int error = OpenLocked(Normalized(local));
       // The broker does not answer: the next would wait as long again.
-      if (error == ETIMEDOUT) return all;
-      all &= error != ENOMEM;
+      if (error == ETIMEDOUT) return error;
+      if (error == ENOMEM) result = error;
     }
   }
-  return all;
+  return result;
 }
 
 }  // namespace rxe_user

@@ -143,10 +143,10 @@ absl::Status EngineImpl::OpenParts() {
   for (const LocalAddress& entry : parts_.addresses(*device_)) {
     if (entry.address.is_unspecified()) continue;  // left out of the GID table
     const absl::Status status = OpenAddressLocked(entry);
+    // The broker does not answer: the next address would wait as long again.
+    if (absl::IsDeadlineExceeded(status)) return status;
     any = any || status.ok();
     first_error.Update(status);
-    // The broker does not answer: the next address would wait as long again.
-    if (absl::IsDeadlineExceeded(status)) break;
   }
   if (!any) {
     if (!first_error.ok()) return first_error;
