@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "rxe_user/base/clock.h"
 #include "rxe_user/observe/observed_frame.h"
@@ -132,6 +133,16 @@ FaultEvent FaultOf(const transport::ObservedPacket& packet) {
                                        ? trace::WhichWay::kSent
                                        : trace::WhichWay::kReceived);
   return event;
+}
+
+// How many of the packet's bytes a recording without payloads contains if
+// `room` bytes remain in the frame. Readers need all of its headers.
+size_t RecordedBytes(std::span<const uint8_t> bytes, size_t room) {
+  if (bytes.size() <= room) return bytes.size();
+  wire::PacketView view;
+  return wire::PacketView::Parse(bytes, &view) == wire::ParseError::kOk
+             ? std::max<size_t>(room, view.info().header_length)
+             : room;
 }
 
 }  // namespace
@@ -281,7 +292,7 @@ void Tracer::OnPacket(const transport::ObservedPacket& packet) {
   const size_t size = EmitFrameHeaders(packet, is_whole, headers.data());
   const size_t most =
       is_wanted ? packet.bytes.size()
-                : std::min(packet.bytes.size(), trace::kFrameBytes - size);
+                : RecordedBytes(packet.bytes, trace::kFrameBytes - size);
   FaultEvent fault;
   if (is_hit_now) {
     fault = FaultOf(packet);

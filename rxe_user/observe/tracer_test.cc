@@ -3,15 +3,21 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "rxe_user/observe/observed_frame.h"
+#include "wire/dc.h"
+#include "wire/frame.h"
+#include "wire/opcode.h"
 #include "wire/packet.h"
 
 namespace rxe_user {
@@ -208,6 +214,77 @@ TEST_F(TracerTest, CongestionNotifications) {
   EXPECT_EQ(cnps[2].rate, 1000u);
   EXPECT_EQ(cnps[2].ignored, 0);
   EXPECT_EQ(cnps[3].ignored, 1);
+}
+
+// Readers need all headers of a packet, also where they end behind the 96th
+// byte of the frame.
+TEST_F(TracerTest, PacketsHaveAllTheirHeaders) {
+  struct Row {
+    std::string what;
+    size_t headers;
+  };
+  Open();
+  std::vector<Row> rows;
+  const auto add = [&](const std::string& address, uint8_t opcode,
+                       const wire::OpcodeInfo& info, size_t more) {
+    bytes_.assign(info.header_length + more + wire::kIcrcSize, 0);
+    wire::Headers headers;
+    headers.bth.opcode = opcode;
+    headers.bth.dest_qpn = kQpn;
+    if (&info == &wire::GetDcAnswerInfo()) {
+      headers.aeth.syndrome = wire::kDcAnswerSyndrome;
+    }
+    wire::EmitHeaders(headers, bytes_.data());
+    ObservedPacket packet;
+    packet.bytes = bytes_;
+    packet.source = *wire::IpAddress::Parse(address + "1");
+    packet.destination = *wire::IpAddress::Parse(address + "2");
+    tracer_->OnPacket(packet);
+    rows.push_back(
+        {address + " " + info.name + " " + std::to_string(more) + " bytes",
+         info.header_length});
+  };
+  for (const char* const address : {"192.0.2.", "2001:db8::"}) {
+    for (size_t opcode = 0; opcode < 256; ++opcode) {
+      const auto& info = wire::GetOpcodeInfo(static_cast<uint8_t>(opcode));
+      if (!info.known) continue;
+      add(address, static_cast<uint8_t>(opcode), info, 0);
+      if (!info.carries_payload) continue;
+      add(address, static_cast<uint8_t>(opcode), info, 1024);
+    }
+    add(address,
+        wire::MakeOpcode(wire::Transport::kDc, wire::Operation::kAcknowledge),
+        wire::GetDcAnswerInfo(), 0);
+  }
+  tracer_->Flush(kPatience);
+  std::ifstream in(file(), std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(in), {}};
+  const auto number = [&](size_t at) {
+    uint32_t value;
+    std::memcpy(&value, file.data() + at, sizeof(value));
+    return value;
+  };
+  constexpr uint32_t kPacketBlock = 6;
+  constexpr size_t kFrameAt = 28;
+  size_t row = 0;
+  for (size_t at = 0; at + kFrameAt <= file.size(); at += number(at + 4)) {
+    if (number(at) != kPacketBlock) continue;
+    ASSERT_LT(row, rows.size());
+    const std::span frame(
+        reinterpret_cast<const uint8_t*>(file.data()) + at + kFrameAt,
+        number(at + 20));
+    wire::Frame decoded;
+    EXPECT_EQ(wire::DecodeFrame(static_cast<int>(wire::LinkType::kLinuxSll),
+                                frame, &decoded),
+              wire::FrameKind::kUdp);
+    EXPECT_GE(decoded.udp_payload.size(), rows[row].headers) << rows[row].what;
+    EXPECT_LE(frame.size(), std::max(trace::kFrameBytes,
+                                     kMaxFrameHeaders + rows[row].headers))
+        << rows[row].what;
+    ++row;
+  }
+  EXPECT_EQ(row, rows.size());
+  EXPECT_GT(row, 200u);
 }
 
 // A signal handler that interrupts a thread inside of Append may call exit.

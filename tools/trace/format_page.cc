@@ -27,7 +27,7 @@ are little-endian.
 | --- | --- |
 | Section Header | begins the file, and each part of one that was joined from several |
 | Interface Description | all devices of the process; the link type is LINKTYPE_LINUX_SLL, times are in ns |
-| Enhanced Packet | a packet, sent or received (flags), cut at 96 bytes (whole with `--payload`, or if it is of connection management); a comment if the device dropped it or a fault hit it; the `packet` event as a custom option |
+| Enhanced Packet | a packet, sent or received (flags), cut at 96 bytes, or behind its RoCE headers if these end later (whole with `--payload`, or if it is of connection management); a comment if the device dropped it or a fault hit it; the `packet` event as a custom option |
 | Custom | every other event |
 
 Custom blocks and options have the Private Enterprise Number 32473, which is reserved for documentation
