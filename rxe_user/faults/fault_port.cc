@@ -657,7 +657,10 @@ void FaultPort::ReleaseDue(Time now) {
 void FaultPort::SetTimer() {
   Time next = delayed_.empty() ? kNever : delayed_.begin()->first;
   for (const LonePacket& packet : behind_) next = std::min(next, packet.latest);
-  if (!stalled_.empty()) next = std::min(next, stall_.until);
+  // The end of a stall that was removed is 0, which would disarm the timer.
+  if (!stalled_.empty()) {
+    next = std::min(next, std::max<Time>(stall_.until, 1));
+  }
   if (next == timer_at_ || !timer_.valid()) return;
   timer_at_ = next;
   itimerspec when{};
