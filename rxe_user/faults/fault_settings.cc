@@ -1,7 +1,9 @@
 #include "rxe_user/faults/fault_settings.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,15 +20,32 @@ namespace {
 
 using transport::faults::kMaxRuleText;
 
+// How long the writer of a pipe may take for its next bytes.
+constexpr timespec kPatience = {.tv_sec = 5, .tv_nsec = 0};
+
+// Waits until there are bytes to read, or the writer has closed. False with
+// errno.
+bool AwaitBytes(int fd) {
+  pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
+  timespec left = kPatience;
+  int n;
+  do {
+    n = ::ppoll(&readable, 1, &left, nullptr);
+  } while (n < 0 && errno == EINTR);
+  if (n == 0) errno = ETIMEDOUT;
+  return n > 0;
+}
+
 // Reads a regular file, or a pipe, to its end. False with errno.
 bool ReadFile(const std::string& name, std::string* out) {
-  // O_NONBLOCK: do not wait for the writer of a pipe.
+  // O_NONBLOCK: a pipe that nobody writes must not block open.
   const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return false;
   char part[4096];
   for (;;) {
+    if (!AwaitBytes(fd.get())) return false;
     const ssize_t n = ::read(fd.get(), part, sizeof(part));
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return false;
     if (n == 0) return true;
     out->append(part, static_cast<size_t>(n));

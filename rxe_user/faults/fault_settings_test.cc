@@ -1,11 +1,18 @@
 #include "rxe_user/faults/fault_settings.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace rxe_user {
@@ -31,6 +38,17 @@ class FaultSettingsTest : public testing::Test {
     close(fd);
     file_ = name;
     return file_;
+  }
+  // Waits until the thread waits in poll, or has ended.
+  static void AwaitBlocked(const std::atomic<pid_t>& thread) {
+    while (thread == 0) std::this_thread::yield();
+    for (;;) {
+      std::ifstream in("/proc/self/task/" + std::to_string(thread) +
+                       "/syscall");
+      long call = -1;
+      if (!in.is_open() || (in >> call && call == SYS_ppoll)) return;
+      std::this_thread::yield();
+    }
   }
   std::string WrongWith(const std::string& value) {
     FaultSettings settings;
@@ -92,6 +110,52 @@ TEST_F(FaultSettingsTest, OneLineSaysWhatIsWrong) {
   EXPECT_EQ(WrongWith("drop rx"),
             "RXE_USER_FAULTS_SEED: the seed 'seven' is no number from 0 to "
             "18446744073709551615");
+}
+
+// As `--faults <(command)`: the writer may come after the reader.
+TEST_F(FaultSettingsTest, RulesFromAPipe) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::vector<transport::faults::Rule> rules;
+  std::optional<std::string> wrong = "not read";
+  const std::string name = "/dev/fd/" + std::to_string(ends[0]);
+  std::atomic<pid_t> id = 0;
+  std::thread reader([&] {
+    id = gettid();
+    wrong = LoadFaultRules(name, &rules);
+  });
+  AwaitBlocked(id);
+  const std::string text = "drop rx\nce tx\n";
+  EXPECT_EQ(write(ends[1], text.data(), text.size()),
+            static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  reader.join();
+  close(ends[0]);
+  EXPECT_EQ(wrong, std::nullopt);
+  EXPECT_EQ(rules.size(), 2u);
+}
+
+// A named pipe, which no writer has opened yet.
+TEST_F(FaultSettingsTest, RulesFromANamedPipe) {
+  const std::string name = File("");
+  unlink(name.c_str());
+  ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
+  std::vector<transport::faults::Rule> rules;
+  std::optional<std::string> wrong = "not read";
+  std::atomic<pid_t> id = 0;
+  std::thread reader([&] {
+    id = gettid();
+    wrong = LoadFaultRules(name, &rules);
+  });
+  AwaitBlocked(id);
+  const int fd = open(name.c_str(), O_WRONLY | O_NONBLOCK);
+  const std::string text = "drop rx\nce tx\n";
+  EXPECT_EQ(write(fd, text.data(), text.size()),
+            static_cast<ssize_t>(text.size()));
+  close(fd);
+  reader.join();
+  EXPECT_EQ(wrong, std::nullopt);
+  EXPECT_EQ(rules.size(), 2u);
 }
 
 }  // namespace
