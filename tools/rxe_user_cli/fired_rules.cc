@@ -348,7 +348,7 @@ int RunFaultsOf(const std::string& path, std::FILE* out, std::FILE* err) {
   }
   const std::string text = absl::StrFormat("# %d of the faults of %s\n%s",
                                            fired.rules, name, fired.text);
-  return WriteText(text, out) ? 0 : 1;
+  return WriteText(text, out) && recording.error.empty() ? 0 : 1;
 }
 
 }  // namespace rxe_user_cli

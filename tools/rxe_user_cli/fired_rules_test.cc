@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -363,6 +365,39 @@ TEST_F(FiredRulesTest, SaysWhatItLeavesOut) {
   EXPECT_EQ(Rules(),
             "# left out, its queue pair's creation is not recorded: drop tx "
             "nth=1\n");
+}
+
+// The rules of a recording that was cut off may not be all.
+TEST_F(FiredRulesTest, ARecordingThatWasCutOff) {
+  std::vector<uint8_t> bytes;
+  events::AppendBeginning({}, &bytes);
+  events::FaultEvent fault;
+  fault.header.id = 2;
+  fault.action = static_cast<uint8_t>(Action::kDelay);
+  fault.psn = 3;
+  events::SetText("delay 2ms call=ibv_reg_mr p=50%", fault.text);
+  events::AppendEvent(fault, &bytes);
+  events::AppendEvent(fault, &bytes);
+  const std::string path = testing::TempDir() + "/cut.pcapng";
+  const auto run = [&](size_t size, std::string* text) {
+    std::FILE* const file = std::fopen(path.c_str(), "wb");
+    EXPECT_NE(file, nullptr);
+    EXPECT_EQ(std::fwrite(bytes.data(), 1, size, file), size);
+    std::fclose(file);
+    char* data = nullptr;
+    size_t length = 0;
+    std::FILE* const out = open_memstream(&data, &length);
+    const int status = RunFaultsOf(path, out, stderr);
+    std::fclose(out);
+    text->assign(data, length);
+    std::free(data);
+    return status;
+  };
+  std::string text;
+  EXPECT_EQ(run(bytes.size(), &text), 0);
+  EXPECT_TRUE(text.starts_with("# 2 of the faults of ")) << text;
+  EXPECT_EQ(run(bytes.size() - 5, &text), 1);
+  EXPECT_TRUE(text.starts_with("# 1 of the faults of ")) << text;
 }
 
 }  // namespace
