@@ -70,6 +70,8 @@ struct QueuePair {
 };
 
 using QueuePairs = std::map<uint32_t, QueuePair>;
+// Those whose number another one has by now.
+using PastQueuePairs = std::multimap<uint32_t, QueuePair>;
 
 template <size_t kSize>
 std::string TextOf(const char (&member)[kSize]) {
@@ -99,14 +101,15 @@ class File {
   }
 
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
+  const PastQueuePairs& past_queue_pairs() const { return past_; }
   int64_t now() const { return now_; }
 
-  // What the process would have reported about its queue pair `qpn` before that
-  // was destroyed.
-  Witness ReportOwn(uint32_t qpn) const {
+  // What the process would have reported about its queue pair before that was
+  // destroyed.
+  Witness ReportOwn(const QueuePair& qp) const {
     rxe_user::LaneReport lane;
-    AddTo(queue_pairs_.at(qpn), true, &lane);
-    lane.slot = rxe_user::SlotOf(qpn);
+    AddTo(qp, true, &lane);
+    lane.slot = rxe_user::SlotOf(qp.report.qpn);
     return Report(std::move(lane));
   }
   // What the process would have reported to a peer that asks about queue pair
@@ -299,9 +302,14 @@ class File {
       if (post->error == 0) OnPosted(*post);
       return;
     }
+    const auto state = event.As<events::QpStateEvent>();
+    const auto known = queue_pairs_.find(qpn);
+    if (state && known != queue_pairs_.end() && known->second.destroyed) {
+      past_.insert(queue_pairs_.extract(known));
+    }
     QueuePair& qp = queue_pairs_[qpn];
     qp.report.qpn = qpn;
-    if (const auto state = event.As<events::QpStateEvent>()) {
+    if (state) {
       OnState(*state, time, &qp);
     } else if (const auto begun = event.As<events::BegunEvent>()) {
       qp.begun.push_back(*begun);
@@ -453,6 +461,7 @@ class File {
   uint64_t ended_ago_ = 0;
   uint64_t unread_for_ = 0;
   QueuePairs queue_pairs_;
+  PastQueuePairs past_;
   std::vector<events::CallEvent> refused_;
   std::map<uint32_t, std::string> rules_;  // fault rules, by number
 };
@@ -481,14 +490,16 @@ std::string ExplainTimeline(const trace::Timeline& timeline) {
     const File own(files[file]);
     const Connections connections(timeline, file);
     text += own.Refusals() + connections.Failed();
-    for (const auto& [qpn, qp] : own.queue_pairs()) {
-      if (!qp.needs_explaining()) continue;
+    const auto explain = [&](uint32_t qpn, const QueuePair& qp) {
+      if (!qp.needs_explaining()) return;
       text +=
-          rxe_user::ExplainQueuePair(own.ReportOwn(qpn), qpn, Others(files, qp),
+          rxe_user::ExplainQueuePair(own.ReportOwn(qp), qpn, Others(files, qp),
                                      rxe_user::WitnessOrigin::kRecordings) +
           connections.MessagesOf(qpn, own.now());
       text += own.Outcome(qpn, qp);
-    }
+    };
+    for (const auto& [qpn, qp] : own.past_queue_pairs()) explain(qpn, qp);
+    for (const auto& [qpn, qp] : own.queue_pairs()) explain(qpn, qp);
   }
   return text;
 }

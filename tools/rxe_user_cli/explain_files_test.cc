@@ -240,6 +240,21 @@ TEST_F(ExplainFilesTest, NamesWhatIsOutstanding) {
               HasSubstr("1 send work requests, the oldest with wr_id 5"));
 }
 
+// A number that is used again is that of another queue pair.
+TEST_F(ExplainFilesTest, ANumberThatIsUsedAgain) {
+  Connect();
+  TimeOut(2);
+  client_.Incident(110, kQpn, RareEventKind::kDestroyed);
+  client_.State(120, kQpn, 0, QpState::kReset, QpState::kInit);
+  client_.State(120, kQpn, kPeerQpn, QpState::kInit, QpState::kRtr);
+  client_.State(120, kQpn, kPeerQpn, QpState::kRtr, QpState::kRts);
+  client_.Post(130, kQpn, 5);
+  const std::string text = Explain({client_.Write(), server_.Write()});
+  EXPECT_THAT(text, HasSubstr("1 send work requests, the oldest with wr_id 5"));
+  EXPECT_THAT(text, HasSubstr("RC, ERR, to"));
+  EXPECT_THAT(text, HasSubstr("RC, RTS, to"));
+}
+
 TEST_F(ExplainFilesTest, ThePeerWasDestroyed) {
   Connect();
   server_.Incident(50, kPeerQpn, RareEventKind::kDestroyed, 3);
