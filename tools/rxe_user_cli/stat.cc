@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "tools/rxe_user_cli/output.h"
 #include "tools/rxe_user_cli/stat_format.h"
@@ -55,11 +56,19 @@ class Pacer {
 int Watch(const StatOptions& options, std::vector<StatProcess> before,
           std::FILE* out, std::FILE* err) {
   Pacer pacer(options.watch);
+  bool has_complained = false;
   for (int lines = 0;;) {
     pacer.Wait();
-    std::vector<StatProcess> now = AskAll(options.pid).processes;
-    // The watched process has ended.
-    if (options.pid != 0 && now.empty()) return 0;
+    Stat stat = AskAll(options.pid);
+    std::vector<StatProcess> now = std::move(stat.processes);
+    if (options.pid != 0 && now.empty()) {
+      // The watched process has ended.
+      if (stat.missing.empty()) return 0;
+      if (!std::exchange(has_complained, true)) {
+        std::fprintf(err, "rxe-user stat: %s\n", stat.missing.c_str());
+      }
+      continue;
+    }
     const std::vector<StatProcess> changes = Changes(before, now);
     before = std::move(now);
     std::string text;

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
 #include "rxe_user/observe/device_report.h"
@@ -226,15 +228,21 @@ class StatCommandTest : public ::testing::Test {
   // counts the requests.
   void SetUp() override { (void)::unshare(CLONE_NEWNET); }
 
-  // Answers this many requests.
-  void Serve(uint64_t reports = std::numeric_limits<uint64_t>::max()) {
+  // Answers this many requests. After `pause` of them, answers none until the
+  // descriptor is readable or its other end is closed.
+  void Serve(uint64_t reports = std::numeric_limits<uint64_t>::max(),
+             uint64_t pause = 0, int until = -1) {
     auto server = rxe_user::StatServer::Open([this, reports] {
       const uint64_t number = ++given_;
       return number <= reports ? rxe_user::ReportText(Sample(number)) : "";
     });
     ASSERT_TRUE(server.ok()) << server.status();
-    thread_ = std::thread([this, reports, own = *std::move(server)] {
-      while (!stop_ && given_ < reports) {
+    thread_ = std::thread([=, this, own = *std::move(server)] {
+      for (bool paused = false; !stop_ && given_ < reports;) {
+        if (until >= 0 && given_ == pause && !std::exchange(paused, true)) {
+          pollfd p = {until, POLLIN, 0};
+          EXPECT_EQ(::poll(&p, 1, -1), 1);
+        }
         pollfd p = {own->fd(), POLLIN, 0};
         if (::poll(&p, 1, 10) == 1) own->OnReadable();
       }
@@ -247,17 +255,24 @@ class StatCommandTest : public ::testing::Test {
 
   // Sets out_ and err_.
   int Run(const StatOptions& options) {
-    char *out = nullptr, *err = nullptr;
-    size_t out_size = 0, err_size = 0;
-    std::FILE* const out_file = ::open_memstream(&out, &out_size);
+    char* err = nullptr;
+    size_t err_size = 0;
     std::FILE* const err_file = ::open_memstream(&err, &err_size);
+    const int status = Run(options, err_file);
+    std::fclose(err_file);
+    err_.assign(err, err_size);
+    std::free(err);
+    return status;
+  }
+  // Sets out_.
+  int Run(const StatOptions& options, std::FILE* err_file) {
+    char* out = nullptr;
+    size_t out_size = 0;
+    std::FILE* const out_file = ::open_memstream(&out, &out_size);
     const int status = RunStat(options, out_file, err_file);
     std::fclose(out_file);
-    std::fclose(err_file);
     out_.assign(out, out_size);
-    err_.assign(err, err_size);
     std::free(out);
-    std::free(err);
     return status;
   }
 
@@ -302,6 +317,26 @@ TEST_F(StatCommandTest, WatchesUntilItEnds) {
   EXPECT_EQ(std::ranges::count(out_, '\n'), 4) << out_;
   EXPECT_NE(out_.find("           1              0"), std::string::npos)
       << out_;
+}
+
+// A process that is stopped, as by a debugger, answers later.
+TEST_F(StatCommandTest, WatchesAProcessThatDoesNotAnswerForAWhile) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::FILE* const err_file = ::fdopen(ends[1], "w");
+  ::setbuf(err_file, nullptr);
+  Serve(8, 3, ends[0]);
+  EXPECT_EQ(Run({.pid = ::getpid(), .watch = 0.02}, err_file), 0);
+  std::fclose(err_file);
+  std::FILE* const read_file = ::fdopen(ends[0], "r");
+  char line[200] = "";
+  EXPECT_NE(std::fgets(line, sizeof(line), read_file), nullptr);
+  EXPECT_TRUE(std::string(line).starts_with("rxe-user stat: process " +
+                                            std::to_string(::getpid()) + ": "))
+      << line;
+  std::fclose(read_file);
+  // The header, the two lines before, and some after.
+  EXPECT_GE(std::ranges::count(out_, '\n'), 4) << out_;
 }
 
 }  // namespace
