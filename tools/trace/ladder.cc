@@ -396,7 +396,7 @@ class Drawer {
       g += Attribute("data-c", std::to_string(arrow.connection));
     }
     if (arrow.fate != Fate::kArrived) {
-      g += Attribute("data-fate", FateName(arrow.fate));
+      g += Attribute("data-fate", FateName(arrow));
     }
     if (arrow.repeat != 0) {
       g += Attribute("data-again", std::to_string(arrow.repeat));
@@ -423,12 +423,14 @@ class Drawer {
     const std::string fate = FateText(arrow);
     const double half = x0 + (x1 - x0) * 0.55;
     const bool left = LabelIsLeft(arrow);
+    const std::string end =
+        arrow.was_dropped() ? cross(x1, item.stop) : std::string();
     switch (arrow.fate) {
       case Fate::kArrived:
         return path(x0, item.start, x1, item.stop) +
                Label(arrow.from, left, item.start, text, arrow.t0, fate);
       case Fate::kDropped:
-        return path(x0, item.start, x1, item.stop) + cross(x1, item.stop) +
+        return path(x0, item.start, x1, item.stop) + end +
                Label(arrow.from, left, item.start, text, arrow.t0, fate);
       case Fate::kLost:
         return path(x0, item.start, half, item.start + 6) +
@@ -440,11 +442,11 @@ class Drawer {
                     " class=\"o\"") +
                Label(arrow.from, left, item.start, text, arrow.t0, fate);
       case Fate::kDuplicate:
-        return path(half, item.stop - 6, x1, item.stop) +
+        return path(half, item.stop - 6, x1, item.stop) + end +
                Label(arrow.to, !left, item.stop, text, arrow.t1, fate);
       case Fate::kReceived:
       case Fate::kStranger:
-        return path(x0 + (x1 - x0) * 0.15, item.stop - 5, x1, item.stop) +
+        return path(x0 + (x1 - x0) * 0.15, item.stop - 5, x1, item.stop) + end +
                Label(arrow.to, !left, item.stop, text, arrow.t1, fate);
     }
     return "";

@@ -311,7 +311,7 @@ class Writer {
   void AddPacket(const Arrow& arrow) {
     const Packet& p = arrow.packet();
     const std::string fate = FateText(arrow);
-    Json args = {{"psn", p.psn}, {"fate", FateName(arrow.fate)}};
+    Json args = {{"psn", p.psn}, {"fate", FateName(arrow)}};
     if (arrow.repeat != 0) args["repeat"] = arrow.repeat;
     if (arrow.ambiguous) args["ambiguous"] = true;
     const std::string text = PacketText(p) + (fate.empty() ? "" : " | " + fate);

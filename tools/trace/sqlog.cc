@@ -139,10 +139,9 @@ class Writer {
         !arrow.received->shown) {
       return;
     }
-    rows_.push_back(
-        {arrow.t1,
-         arrow.fate == Fate::kDropped ? Kind::kDropped : Kind::kReceived,
-         index});
+    rows_.push_back({arrow.t1,
+                     arrow.was_dropped() ? Kind::kDropped : Kind::kReceived,
+                     index});
   }
 
   Json Header() const {
@@ -208,9 +207,12 @@ class Writer {
     if (arrow.ambiguous) data["ambiguous"] = true;
     if (!is_sent && p.waited() != 0) data["waited"] = Milliseconds(p.waited());
     AddCause(file, p.event, p.cause, &data);
-    if (kind == Kind::kDropped)
-      data["trigger"] = rxe_user::trace::NameOf(
+    if (kind == Kind::kDropped) {
+      const auto why = rxe_user::trace::NameOf(
           rxe_user::trace::DispositionNames(), p.disposition);
+      // Otherwise a rule dropped it.
+      if (why != "delivered") data["trigger"] = why;
+    }
     Json record = Begin(is_sent ? arrow.t0 : arrow.t1,
                         kPacketEvents[static_cast<size_t>(kind)],
                         is_sent ? arrow.from : arrow.to, file,

@@ -80,7 +80,7 @@ Json PacketObject(const Timeline& t, const Conversation& c,
   Json object = {{"type", "packet"},
                  {"from", t.ends[arrow.from].name},
                  {"to", t.ends[arrow.to].name},
-                 {"fate", FateName(arrow.fate)}};
+                 {"fate", FateName(arrow)}};
   if (arrow.t0 != kNoTime) object["sent"] = DateAndTime(arrow.t0);
   if (arrow.t1 != kNoTime) object["received"] = DateAndTime(arrow.t1);
   if (arrow.t0 != kNoTime && arrow.t1 != kNoTime) {
@@ -289,7 +289,7 @@ void CountPackets(const Timeline& timeline, Counts* all) {
     if (!arrow.packet().shown) continue;
     ++counts.packets;
     counts.lost += arrow.fate == Fate::kLost;
-    counts.dropped += arrow.fate == Fate::kDropped;
+    counts.dropped += arrow.was_dropped();
     counts.duplicates += arrow.fate == Fate::kDuplicate;
     counts.after_end += arrow.fate == Fate::kAfterEnd;
     counts.strangers += arrow.fate == Fate::kStranger;
@@ -334,14 +334,6 @@ std::string FateText(const Arrow& arrow) {
     case Fate::kLost:
       add("LOST");
       break;
-    case Fate::kDropped: {
-      std::string why = "DROPPED by the receiver";
-      const auto name = rxe_user::trace::NameOf(
-          rxe_user::trace::DispositionNames(), arrow.received->disposition);
-      if (name != "delivered") why += ": " + std::string(name);
-      add(why);
-      break;
-    }
     case Fate::kDuplicate:
       add("second copy, made on the way");
       break;
@@ -352,9 +344,17 @@ std::string FateText(const Arrow& arrow) {
       add("the sender's file does not have it");
       break;
     case Fate::kArrived:
+    case Fate::kDropped:
     case Fate::kUnseen:
     case Fate::kReceived:
       break;
+  }
+  if (arrow.was_dropped()) {
+    std::string why = "DROPPED by the receiver";
+    const auto name = rxe_user::trace::NameOf(
+        rxe_user::trace::DispositionNames(), arrow.received->disposition);
+    if (name != "delivered") why += ": " + std::string(name);
+    add(why);
   }
   if (arrow.overtaken) add("overtaken");
   if (arrow.ambiguous) add("or an equal packet: ambiguous");

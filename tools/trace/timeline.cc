@@ -528,6 +528,11 @@ const char* FateName(Fate fate) {
   return kNames[static_cast<size_t>(fate)];
 }
 
+const char* FateName(const Arrow& arrow) {
+  const bool is_dropped = arrow.fate == Fate::kReceived && arrow.was_dropped();
+  return FateName(is_dropped ? Fate::kDropped : arrow.fate);
+}
+
 Joiner::Joiner(const std::vector<IpAddress>& locals)
     : impl_(std::make_unique<Impl>(locals)) {}
 

@@ -72,12 +72,17 @@ struct Arrow {
   const Packet& packet() const { return sent != nullptr ? *sent : *received; }
   int64_t start() const { return t0 != kNoTime ? t0 : t1; }
   int64_t end() const { return t1 != kNoTime ? t1 : t0; }
+  // By the receiver, also if it is not known who sent the packet.
+  bool was_dropped() const { return received != nullptr && received->dropped; }
   bool went_wrong() const {
-    return fate == Fate::kLost || fate == Fate::kDropped ||
-           fate == Fate::kDuplicate || fate == Fate::kStranger || repeat != 0 ||
-           overtaken || packet().icrc == IcrcVerdict::kBad;
+    return fate == Fate::kLost || was_dropped() || fate == Fate::kDuplicate ||
+           fate == Fate::kStranger || repeat != 0 || overtaken ||
+           packet().icrc == IcrcVerdict::kBad;
   }
 };
+
+// Likewise. What was received, and dropped, is "dropped".
+const char* FateName(const Arrow& arrow);
 
 struct TimedEvent {
   size_t file = 0;

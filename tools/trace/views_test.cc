@@ -20,6 +20,7 @@
 #include "tools/trace/page.h"
 #include "tools/trace/perfetto.h"
 #include "tools/trace/sim_recorder.h"
+#include "tools/trace/sqlog.h"
 #include "tools/trace/text_view.h"
 #include "tools/trace/time_text.h"
 #include "tools/trace/timeline.h"
@@ -351,6 +352,42 @@ std::map<std::string, int> CheckPerfetto(const nlohmann::json& trace) {
     EXPECT_TRUE(text == "sf" || text == "stf") << id << " " << text;
   }
   return phases;
+}
+
+// Also if only the file of the receiver is given.
+TEST(DroppedTest, PacketsThatTheDeviceDropped) {
+  Views v;
+  v.pair.a.Write(1, 0, 0, 3500);
+  v.pair.Run();
+  v.files.push_back(std::make_unique<Recording>());
+  ASSERT_TRUE(ReadRecording(v.b.Write("views_b.pcapng"), v.files[0].get()));
+  std::vector<Packet*> received;
+  for (Packet& p : v.files[0]->packets) {
+    if (p.direction == wire::pcapng::Direction::kReceived) {
+      received.push_back(&p);
+    }
+  }
+  ASSERT_GE(received.size(), 3u);
+  received[1]->dropped = received[2]->dropped = true;
+  // By a rule.
+  received[1]->disposition =
+      static_cast<uint8_t>(transport::Disposition::kDelivered);
+  received[2]->disposition = 0;
+  v.timeline = MakeTimeline({v.files[0].get()}, {});
+  v.conversation = Analyze(&v.timeline);
+  EXPECT_EQ(CountPackets(v.timeline).dropped, 2u);
+  const std::string text = v.Written(MakeTextWriter);
+  EXPECT_EQ(Count(text, "| DROPPED by the receiver"), 2u) << text;
+  EXPECT_EQ(Count(text, "| DROPPED by the receiver\n"), 1u) << text;
+  EXPECT_EQ(Count(v.Written(MakeJsonWriter), "\"fate\":\"dropped\""), 2u);
+  const std::string qlog = v.Written(MakeSqlogWriter);
+  EXPECT_EQ(Count(qlog, "rdma:packet_dropped"), 2u) << qlog;
+  EXPECT_EQ(Count(qlog, "\"trigger\":\"delivered\""), 0u) << qlog;
+  size_t wrong = 0;
+  for (const Arrow& arrow : v.timeline.arrows) wrong += arrow.went_wrong();
+  EXPECT_EQ(wrong, 2u);
+  const Ladder ladder = MakeLadder(v.timeline, v.conversation, 1000);
+  EXPECT_EQ(Count(ladder.body, "class=\"x\""), 2u) << ladder.body;
 }
 
 TEST(PerfettoTest, WorkRequestsOverlapAndPostsLeadToPolls) {
