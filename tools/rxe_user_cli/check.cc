@@ -1,5 +1,3 @@
-#include "tools/rxe_user_cli/check.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -7,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "tools/rxe_user_cli/check.h"
 #include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/check.h"
 #include "tools/trace/ends.h"
@@ -141,6 +140,20 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
       status = kUnreadable;
     }
     if (!opened) continue;
+    if (recording.packets.empty() && !recording.about) {
+      if (recording.unknown_link_type) {
+        Complain(err, path,
+                 "its link type " +
+                     std::to_string(*recording.unknown_link_type) +
+                     " is not supported");
+        status = kUnreadable;
+      } else {
+        Complain(err, path,
+                 "it has no RoCEv2 packets (" +
+                     std::to_string(recording.other) + " other frames, " +
+                     std::to_string(recording.malformed) + " malformed)");
+      }
+    }
     if (!recording.packets.empty() && !recording.has_directions &&
         check.senders.empty()) {
       Complain(err, path,

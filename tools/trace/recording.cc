@@ -75,6 +75,10 @@ class RecordingReader::Decoder {
         wire::DecodeFrame(record.link_type, record.frame, &frame);
     if (kind != wire::FrameKind::kUdp || !frame.headers.is_rocev2()) {
       ++recording_->other;
+      if (!recording_->unknown_link_type &&
+          !wire::IsKnownLinkType(record.link_type)) {
+        recording_->unknown_link_type = record.link_type;
+      }
       return;
     }
     const wire::FrameHeaders& h = frame.headers;

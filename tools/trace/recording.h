@@ -106,6 +106,8 @@ struct Recording {
   // Frames that are not shown:
   uint64_t malformed = 0;  // sent to port 4791, but no RoCEv2 packet
   uint64_t other = 0;
+  // That of the first frame whose link type is not supported.
+  std::optional<int> unknown_link_type;
   bool has_icrcs = true;  // of every packet
   bool has_directions = true;
 
