@@ -1,3 +1,5 @@
+#include "tools/rxe_user_cli/check.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -5,7 +7,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "tools/rxe_user_cli/check.h"
 #include "tools/rxe_user_cli/progress.h"
 #include "tools/trace/check.h"
 #include "tools/trace/ends.h"
@@ -140,7 +141,8 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
       status = kUnreadable;
     }
     if (!opened) continue;
-    if (recording.packets.empty() && !recording.about) {
+    if (recording.packets.empty() && !recording.about &&
+        recording.cut_off_merged == 0) {
       if (recording.unknown_link_type) {
         Complain(err, path,
                  "its link type " +
@@ -153,6 +155,12 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
                      std::to_string(recording.other) + " other frames, " +
                      std::to_string(recording.malformed) + " malformed)");
       }
+    }
+    if (recording.cut_off_merged != 0) {
+      Complain(err, path,
+               std::to_string(recording.cut_off_merged) +
+                   " cut-off merged frames: capture with -s 0; connections "
+                   "between their addresses are not checked");
     }
     if (!recording.packets.empty() && !recording.has_directions &&
         check.senders.empty()) {

@@ -1,7 +1,6 @@
 #include "tools/rxe_user_cli/decode.h"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -203,17 +202,6 @@ size_t HeadersSize(std::span<const uint8_t> packet) {
   return wire::GetOpcodeInfo(packet[0]).header_length;
 }
 
-// Whether `bytes` between headers and ICRC are too many for one packet with
-// this opcode. Then segmentation offload has left several packets in one frame.
-bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
-  constexpr size_t kMaxMtu = 4096;
-  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
-  if (!info.known) return false;
-  if (!info.carries_payload) return bytes >= wire::kBthSize + wire::kIcrcSize;
-  const bool is_mtu = std::has_single_bit(bytes) && bytes >= 256;
-  return bytes > kMaxMtu || (info.full_mtu_payload && !is_mtu);
-}
-
 // Parses frames and passes the result to an Output.
 class Decoder {
  public:
@@ -299,7 +287,7 @@ class Decoder {
     }
     size_t size = frame.udp_payload_size;
     if (size >= headers + wire::kIcrcSize &&
-        IsMoreThanOne(packet[0], size - headers - wire::kIcrcSize)) {
+        trace::IsMoreThanOne(packet[0], size - headers - wire::kIcrcSize)) {
       item.segments.reset();
       const bool padded = (packet[1] & 0x30) != 0;
       size = headers + (padded ? 4 : 0) + wire::kIcrcSize;

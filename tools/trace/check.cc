@@ -84,6 +84,7 @@ void Apply(const Rules& rules, const Recording& recording, Flows* flows) {
     }
     each([&](Rule& rule) { rule.OnPacket(p); });
     if (p.qpn <= wire::kGsiQpn || !IsConnected(p)) continue;
+    if (recording.LacksPacketsLike(p)) continue;
     const bool is_response = p.info().is_response && IsReliable(p);
     if (is_response && sent) {
       each([&](Rule& rule) { rule.OnAnySentResponse(p); });

@@ -185,6 +185,50 @@ TEST(CheckTest, AnIcrcOfAnotherSourcePort) {
   EXPECT_EQ(c.Check(), Broken{"icrc 3"});
 }
 
+// Segmentation offload merges packets, and the capture has the first bytes.
+TEST(CheckTest, MergedFramesThatWereCutOff) {
+  constexpr size_t kMtu = 1024;
+  constexpr uint32_t kMerged = 15;
+  std::vector<uint8_t> file;
+  wire::pcapng::AppendSection("test", &file);
+  wire::pcapng::AppendInterface(wire::LinkType::kLinuxSll, "", &file);
+  const auto append = [&](uint32_t psn, uint32_t count) {
+    wire::FrameHeaders frame;
+    frame.src = *IpAddress::Parse("10.0.0.1");
+    frame.dst = *IpAddress::Parse("10.0.0.2");
+    std::vector<uint8_t> bytes(wire::kCookedSize + wire::kMaxIpUdpSize);
+    wire::EmitCooked(true, true, bytes.data());
+    const size_t size = count * (wire::kBthSize + kMtu + wire::kIcrcSize);
+    bytes.resize(wire::kCookedSize +
+                 wire::EmitIpUdp(frame, size, &bytes[wire::kCookedSize]));
+    const size_t whole = bytes.size() + size;
+    wire::Headers headers;
+    headers.bth.opcode =
+        wire::MakeOpcode(wire::Transport::kRc, Operation::kWriteMiddle);
+    headers.bth.dest_qpn = kResponder;
+    headers.bth.psn = psn;
+    bytes.resize(bytes.size() + wire::kBthSize);
+    wire::EmitHeaders(headers, &bytes[bytes.size() - wire::kBthSize]);
+    bytes.resize(100);
+    wire::pcapng::AppendPacket(
+        {.time = 1, .headers = bytes, .original_size = whole}, &file);
+  };
+  append(100, 1);
+  append(101, kMerged);
+  append(101 + kMerged, kMerged);
+  append(101 + 2 * kMerged, 1);
+  const std::string path = testing::TempDir() + "/merged.pcapng";
+  std::FILE* const out = std::fopen(path.c_str(), "wb");
+  ASSERT_NE(out, nullptr);
+  std::fwrite(file.data(), 1, file.size(), out);
+  std::fclose(out);
+  Capture c;
+  ASSERT_TRUE(ReadRecording(path, &c.recording));
+  EXPECT_EQ(c.Check(), Broken{});
+  EXPECT_EQ(c.recording.packets.size(), 2u);
+  EXPECT_EQ(c.recording.malformed, 0u);
+}
+
 TEST(CheckTest, ADamagedPacketLeavesNoHole) {
   Capture c;
   c.Request(Operation::kSendOnly, 10, 8);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -85,6 +86,11 @@ class RecordingReader::Decoder {
     if (frame.is_truncated() ||
         // Some link layers do not show that a frame was truncated.
         record.frame.size() < record.original_size) {
+      if (IsCutOffMerged(record, frame)) {
+        ++recording_->cut_off_merged;
+        recording_->cut_off_between.insert(std::minmax(h.src, h.dst));
+        return;
+      }
       OnPacket(record, h, frame.udp_payload, frame.udp_payload_size,
                IcrcVerdict::kUnknown);
       return;
@@ -110,6 +116,17 @@ class RecordingReader::Decoder {
                h.icrc_flow().Verify(packet, id, h.df) ? IcrcVerdict::kGood
                                                       : IcrcVerdict::kBad);
     }
+  }
+
+  // For a frame that was cut off. Frames of our recordings have one packet.
+  static bool IsCutOffMerged(const CaptureRecord& record,
+                             const wire::Frame& frame) {
+    if (!record.custom.empty() || frame.udp_payload.empty()) return false;
+    const uint8_t opcode = frame.udp_payload[0];
+    const size_t others =
+        wire::GetOpcodeInfo(opcode).header_length + wire::kIcrcSize;
+    return frame.udp_payload_size >= others &&
+           IsMoreThanOne(opcode, frame.udp_payload_size - others);
   }
 
   // `size`: that of the packet on the wire; `captured` may be shorter.
@@ -235,6 +252,15 @@ class RecordingReader::Decoder {
   SourcePorts source_ports_;
   std::vector<uint8_t> whole_;
 };
+
+bool IsMoreThanOne(uint8_t opcode, size_t bytes) {
+  constexpr size_t kMaxMtu = 4096;
+  const wire::OpcodeInfo& info = wire::GetOpcodeInfo(opcode);
+  if (!info.known) return false;
+  if (!info.carries_payload) return bytes >= wire::kBthSize + wire::kIcrcSize;
+  const bool is_mtu = std::has_single_bit(bytes) && bytes >= 256;
+  return bytes > kMaxMtu || (info.full_mtu_payload && !is_mtu);
+}
 
 const char* IcrcName(IcrcVerdict verdict) {
   constexpr const char* kNames[] = {"unknown", "good", "bad"};

@@ -3,6 +3,7 @@
 #ifndef TOOLS_TRACE_RECORDING_H_
 #define TOOLS_TRACE_RECORDING_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -88,6 +89,10 @@ struct Packet {
   }
 };
 
+// Whether `bytes` between headers and ICRC are too many for one packet with
+// this opcode. Then segmentation offload has left several packets in one frame.
+bool IsMoreThanOne(uint8_t opcode, size_t bytes);
+
 struct Recording {
   std::string path;
   // Empty, or the reason why the file could not be read to its end: one line.
@@ -108,9 +113,19 @@ struct Recording {
   uint64_t other = 0;
   // That of the first frame whose link type is not supported.
   std::optional<int> unknown_link_type;
+  // Frames of several packets (segmentation) that were cut off: where one ends
+  // is unknown.
+  uint64_t cut_off_merged = 0;
+  // Between which addresses, the lower one first.
+  std::set<std::pair<wire::IpAddress, wire::IpAddress>> cut_off_between;
   bool has_icrcs = true;  // of every packet
   bool has_directions = true;
 
+  // Whether packets between the addresses of this one are missing.
+  bool LacksPacketsLike(const Packet& packet) const {
+    return !cut_off_between.empty() &&
+           cut_off_between.contains(std::minmax(packet.src, packet.dst));
+  }
   std::span<const uint8_t> HeadOf(const Packet& packet) const {
     return std::span(heads).subspan(packet.head, packet.head_size);
   }

@@ -54,7 +54,7 @@ class Joiner::Impl {
     }
     use_icrcs_ = std::all_of(t_.recordings.begin(), t_.recordings.end(),
                              [](const Recording* r) { return r->has_icrcs; });
-    NoteEmptyFiles();
+    NoteMissingPackets();
     FindDirections();
     FindOwners();
     clocks_.Compare(
@@ -100,8 +100,13 @@ class Joiner::Impl {
     return packet.src == *own_[file] ? Direction::kSent : Direction::kReceived;
   }
 
-  void NoteEmptyFiles() {
+  void NoteMissingPackets() {
     for (const Recording* r : t_.recordings) {
+      if (r->cut_off_merged != 0) {
+        t_.notes.push_back(r->path +
+                           ": cut-off merged frames are left out: capture "
+                           "with -s 0");
+      }
       if (!r->is_whole || !r->packets.empty() || r->packets_before != 0) {
         continue;
       }
