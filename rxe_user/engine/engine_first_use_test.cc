@@ -4,15 +4,13 @@
 
 #include "rxe_user/faults/process_faults.h"
 #include "rxe_user/observe/process_files.h"
-#include "rxe_user/ports/socket_io.h"
 #include "rxe_user/testing/first_use.h"
 #include "rxe_user/testing/node.h"
-#include "rxe_user/testing/test_slots.h"
 
 namespace rxe_user {
 namespace {
 
-// First: nodes use the others.
+// First: an engine uses the others.
 TEST(FirstUse, ProcessFiles) {
   EXPECT_EQ(StatusOfFirstUseInChild(&GuardProcessFiles), 0);
 }
@@ -22,11 +20,8 @@ TEST(FirstUse, ProcessFaults) {
 }
 
 TEST(FirstUse, Engine) {
-  TestSlots slots;
-  EXPECT_EQ(StatusOfFirstUseInChild([&] {
-              const wire::IpAddress address =
-                  *wire::IpAddress::Parse("127.0.0.1");
-              const Node node(slots, address, CreateSocketPort);
+  EXPECT_EQ(StatusOfFirstUseInChild([] {
+              MakeLoopbackEngine(*wire::IpAddress::Parse("127.0.0.1"), {});
             }),
             0);
 }
