@@ -1,6 +1,7 @@
 // The engine's side of stat sockets (stat_socket.h).
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@ constexpr int kBacklog = 8;
 // Clients to answer before the control thread's other sources run.
 constexpr int kClientsAtOnce = 4;
 constexpr std::chrono::milliseconds kRetry{100};
+// How long to wait for a command, which most clients do not send.
+constexpr int kCommandMs = 1;
 
 // Whether the client is root or this process's user.
 bool MayAsk(int client) {
@@ -150,6 +153,9 @@ void StatServer::OnReadable() {
 }
 
 std::optional<std::string> StatServer::TakeCommand() {
+  // A client sends it right after connecting, which has just woken this thread.
+  pollfd sent = {client_.get(), POLLIN, 0};
+  (void)::poll(&sent, 1, kCommandMs);
   // Get the size first: most clients send nothing.
   const ssize_t size =
       ::recv(client_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);

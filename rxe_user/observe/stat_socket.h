@@ -58,7 +58,8 @@ class StatServer final : private ForkGuard {
   Clock::time_point time() const {
     return blocked_ || short_ ? retry_at_ : Clock::time_point::max();
   }
-  // Answers the clients that have connected. Does not block.
+  // Answers the clients that have connected. Waits at most a millisecond for
+  // each.
   void OnReadable();
 
  private:
