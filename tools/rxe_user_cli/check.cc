@@ -149,7 +149,7 @@ int RunCheck(const CheckOptions& options, std::FILE* out, std::FILE* err) {
                      std::to_string(*recording.unknown_link_type) +
                      " is not supported");
         status = kUnreadable;
-      } else {
+      } else if (recording.other + recording.malformed != 0) {
         Complain(err, path,
                  "it has no RoCEv2 packets (" +
                      std::to_string(recording.other) + " other frames, " +
