@@ -145,8 +145,9 @@ void CmServiceImpl::OnSteered(const transport::cm::MadFlow& flow,
 }
 
 void CmServiceImpl::OnAddresses() {
-  // Retry after a lack of memory, and after a broker that does not answer.
-  constexpr std::chrono::milliseconds kAgain{10}, kAgainOpening{1000};
+  // Retry after a lack of memory. After a broker that does not answer, much
+  // later, since this thread has waited for it.
+  constexpr std::chrono::milliseconds kAgain{10}, kAgainOpening{300'000};
   changes_retry_ = ControlThread::Clock::now() + kAgain;
   if (changes_.empty()) changes_ = sockets_.ReadWatch();
   bool all = !sockets_.is_behind();

@@ -208,9 +208,12 @@ int CmServiceImpl::Listen(ServiceHandle handle, size_t backlog,
   }
   if (service.local.address.is_unspecified()) {
     const std::lock_guard lock(opening_);
-    listens_all_ = true;
+    const bool before = std::exchange(listens_all_, true);
     Watch();
-    if (OpenAll(ListDevices()) == ETIMEDOUT) return ETIMEDOUT;
+    if (OpenAll(ListDevices()) == ETIMEDOUT) {
+      listens_all_ = before;
+      return ETIMEDOUT;
+    }
   }
   Handler refused;  // destroyed without a lock held
   absl::Cleanup undo = [&] {

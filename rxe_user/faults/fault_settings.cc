@@ -6,8 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 
 #include "rxe_user/base/environment.h"
@@ -20,16 +22,21 @@ namespace {
 
 using transport::faults::kMaxRuleText;
 
-// How long the writer of a pipe may take for its next bytes.
-constexpr timespec kPatience = {.tv_sec = 5, .tv_nsec = 0};
+using Clock = std::chrono::steady_clock;
+
+// How long the writer of a pipe may take.
+constexpr std::chrono::seconds kPatience{5};
 
 // Waits until there are bytes to read, or the writer has closed. False with
 // errno.
-bool AwaitBytes(int fd) {
+bool AwaitBytes(int fd, Clock::time_point until) {
   pollfd readable = {.fd = fd, .events = POLLIN, .revents = 0};
-  timespec left = kPatience;
   int n;
   do {
+    const int64_t left_ns = std::max<int64_t>(
+        std::chrono::nanoseconds(until - Clock::now()).count(), 0);
+    const timespec left = {.tv_sec = left_ns / 1'000'000'000,
+                           .tv_nsec = left_ns % 1'000'000'000};
     n = ::ppoll(&readable, 1, &left, nullptr);
   } while (n < 0 && errno == EINTR);
   if (n == 0) errno = ETIMEDOUT;
@@ -41,9 +48,10 @@ bool ReadFile(const std::string& name, std::string* out) {
   // O_NONBLOCK: a pipe that nobody writes must not block open.
   const UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return false;
+  const Clock::time_point until = Clock::now() + kPatience;
   char part[4096];
   for (;;) {
-    if (!AwaitBytes(fd.get())) return false;
+    if (!AwaitBytes(fd.get(), until)) return false;
     const ssize_t n = ::read(fd.get(), part, sizeof(part));
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) return false;
@@ -121,6 +129,13 @@ std::optional<std::string> ReadFaultSettings(FaultSettings* out) {
     }
   }
   if (value != kNoFaultRules) {
+    // It is read again for each list of devices, and for the first device.
+    struct stat s {};
+    if (IsRuleFile(value) && ::stat(value, &s) == 0 && !S_ISREG(s.st_mode) &&
+        std::strcmp(value, "/dev/null") != 0) {
+      return std::string("RXE_USER_FAULTS: ") + value +
+             " is not a regular file; rxe-user run --faults reads a pipe";
+    }
     if (auto wrong = LoadFaultRules(value, &out->rules)) {
       return "RXE_USER_FAULTS: " + *wrong;
     }

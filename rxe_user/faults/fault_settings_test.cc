@@ -135,6 +135,15 @@ TEST_F(FaultSettingsTest, RulesFromAPipe) {
   EXPECT_EQ(rules.size(), 2u);
 }
 
+// The library reads the variable's file more than once.
+TEST_F(FaultSettingsTest, TheVariableNamesNoPipe) {
+  const std::string name = File("");
+  unlink(name.c_str());
+  ASSERT_EQ(mkfifo(name.c_str(), 0600), 0);
+  EXPECT_NE(WrongWith(name).find("is not a regular file"), std::string::npos)
+      << WrongWith(name);
+}
+
 // A named pipe, which no writer has opened yet.
 TEST_F(FaultSettingsTest, RulesFromANamedPipe) {
   const std::string name = File("");
