@@ -11,9 +11,8 @@
 namespace verbs_api {
 namespace {
 
-// No thread waits for anything while it holds one of these locks. Two threads
-// may create one each at the same time; then the one that is called first locks
-// for both.
+// No thread waits for anything while it holds one of these locks. For a moment
+// there may be two guards (only_one.h): the first that is called locks.
 class ObjectsGuard final : private rxe_user::ForkGuard {
  public:
   ObjectsGuard() : ForkGuard(rxe_user::ForkLevel::kVerbsObjects) {
